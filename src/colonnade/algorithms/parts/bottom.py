@@ -1,0 +1,161 @@
+"""A feature party's half of a split model: columns in, embeddings out, gradients back in.
+
+Whatever leaves here has passed the perturbation, and comes with its privacy event if it was noised: training, warm-up,
+refresh and evaluation alike.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.algorithms.parts.optimiser import Optimiser
+from colonnade.algorithms.parts.randomness import generator_for
+from colonnade.algorithms.parts.seats import FeatureSeat
+from colonnade.errors import ProtocolError
+from colonnade.models.network import Pass, network_for
+from colonnade.party import Effect, Spend, State
+from colonnade.privacy.noise import LayerNoise
+
+
+class Bottom:
+    """The bottom model of one feature party, and its uploads that await a reply."""
+
+    def __init__(self, seat: FeatureSeat, several_in_flight: bool = False) -> None:
+        self._seat = seat
+        self._several = several_in_flight
+        self.network = network_for(seat.bottom, snapshots=several_in_flight)
+        self._generator = generator_for(seat.seed, seat.name, "noise")
+        self.network.generator = self._generator
+        self._noise = LayerNoise(seat.privacy, self._generator) if seat.privacy.active else None
+        self._optimiser = Optimiser(self.network.parameters, seat.training.bottom_optimiser())
+        self._pending: dict[int, _Pending] = {}
+        self.uploads = 0
+        self.steps = 0
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._pending)
+
+    def upload(self, exchange: int, rows: NDArray[np.uint32]) -> tuple[list[Effect], NDArray[np.float32]]:
+        """h = h_m(θ_m; x_I), kept until its gradient comes; with what must be spent before it is sent."""
+        before = self._remembered()
+        outputs, kept = self.network.forward(self._batch(rows), self._noise)
+        self._pending[exchange] = _Pending(rows, kept, before)
+        self.uploads += 1
+        return self._spent(rows, "training rows"), outputs.numpy()
+
+    def apply(self, exchange: int, gradient: NDArray[np.float32]) -> bool:
+        """θ_m ← θ_m − η (∂h_m/∂θ_mᵀ · gradient) − η ∇r, at the parameters the upload was made with.
+
+        False if no upload of that number waits: a reply is applied once or not at all.
+        """
+        pending = self._pending.pop(exchange, None)
+        if pending is None:
+            return False
+        if gradient.shape != (pending.rows.size, self._seat.width):
+            self._pending[exchange] = pending
+            raise ProtocolError(
+                f"The gradient for exchange {exchange} has shape {gradient.shape}; "
+                f"uploaded was {(pending.rows.size, self._seat.width)}."
+            )
+        gradients, _ = self.network.backward(pending.kept, torch.from_numpy(gradient))
+        self._optimiser.step(gradients)
+        self.steps += 1
+        return True
+
+    def forget_uploads(self) -> None:
+        """Drop uploads that will get no reply."""
+        self._pending.clear()
+
+    def embed(self, rows: NDArray[np.uint32]) -> tuple[list[Effect], NDArray[np.float32]]:
+        """Embeddings of training rows outside an exchange: warm-up and refresh."""
+        outputs = self.network.embed(self._batch(rows), self._noise)
+        return self._spent(rows, "training rows"), outputs.numpy()
+
+    def embed_test(self, first_row: int, row_count: int) -> tuple[list[Effect], NDArray[np.float32]]:
+        """Embeddings of test rows, for scoring."""
+        test = self._seat.columns.test
+        if first_row + row_count > len(test):
+            raise ProtocolError(f"Test rows {first_row} to {first_row + row_count} were asked; there are {len(test)}.")
+        if row_count == 0:
+            return [], np.zeros((0, self._seat.width), np.float32)
+        outputs = self.network.embed(test[first_row : first_row + row_count], self._noise)
+        rows = np.arange(first_row, first_row + row_count, dtype=np.uint32)
+        return self._spent(rows, "test rows"), outputs.numpy()
+
+    def _batch(self, rows: NDArray[np.uint32]) -> torch.Tensor:
+        train = self._seat.columns.train
+        if rows.size and int(rows.max()) >= len(train):
+            raise ProtocolError(f"Row {int(rows.max())} was asked of {self._seat.name}; it has {len(train)}.")
+        return train.index_select(0, torch.from_numpy(rows.view(np.int32)))
+
+    def _spent(self, rows: NDArray[np.uint32], which: str) -> list[Effect]:
+        if self._noise is None:
+            return []
+        protects = f"columns of {self._seat.name}, {which}"
+        event = self._noise.event(rows.size, protects, (self._seat.label_party,), rows)
+        return [] if event is None else [Spend(event)]
+
+    # --- state: an upload in flight is saved as what it was computed from, and computed again ---
+
+    def _remembered(self) -> "_Before":
+        """What is needed to repeat a forward pass, as cheap as the settings allow."""
+        random = self._noise is not None or getattr(self.network, "random", False)
+        weights = self.network.state() if self._several else None
+        return _Before(self._generator.get_state() if random else None, weights)
+
+    def state(self) -> State:
+        tensors = {f"model.{name}": tensor for name, tensor in self.network.state().items()}
+        tensors.update({f"optimiser.{name}": tensor for name, tensor in self._optimiser.state().items()})
+        tensors["generator"] = self._generator.get_state()
+        pending: list[dict[str, Any]] = []
+        for exchange, waiting in self._pending.items():
+            pending.append({"exchange": exchange})
+            tensors[f"pending.{exchange}.rows"] = torch.from_numpy(waiting.rows.view(np.int32).copy())
+            if waiting.before.generator is not None:
+                tensors[f"pending.{exchange}.generator"] = waiting.before.generator
+            for name, tensor in (waiting.before.weights or {}).items():
+                tensors[f"pending.{exchange}.model.{name}"] = tensor
+        return State(tensors, {"uploads": self.uploads, "steps": self.steps, "pending": pending})
+
+    def restore(self, state: State) -> None:
+        weights = state.part("model").tensors
+        self.uploads = state.values["uploads"]
+        self.steps = state.values["steps"]
+        self._pending.clear()
+        for entry in state.values["pending"]:
+            exchange: int = entry["exchange"]
+            saved = state.part(f"pending.{exchange}").tensors
+            rows = saved["rows"].numpy().view(np.uint32)
+            before = State(saved).part("model").tensors or None
+            self.network.load(before or weights)
+            if "generator" in saved:
+                self._generator.set_state(saved["generator"])
+            _, kept = self.network.forward(self._batch(rows), self._noise)
+            self._pending[exchange] = _Pending(rows, kept, _Before(saved.get("generator"), before))
+        self.network.load(weights)
+        self._optimiser.load(state.part("optimiser").tensors)
+        self._generator.set_state(state.tensors["generator"])
+
+
+class _Before:
+    """What a forward pass was computed from, besides its rows."""
+
+    __slots__ = ("generator", "weights")
+
+    def __init__(self, generator: torch.Tensor | None, weights: dict[str, torch.Tensor] | None) -> None:
+        self.generator = generator
+        self.weights = weights
+
+
+class _Pending:
+    """An upload that awaits its reply."""
+
+    __slots__ = ("before", "kept", "rows")
+
+    def __init__(self, rows: NDArray[np.uint32], kept: Pass, before: _Before) -> None:
+        self.rows = rows
+        self.kept = kept
+        self.before = before

@@ -1,0 +1,134 @@
+"""The loss of each task with its gradient in closed form, and the metrics that reports show.
+
+Tasks: "binary" (one logit, cross entropy), "multiclass" (a logit a class, softmax cross entropy),
+"regression" (one output, squared error). Losses are means over rows. Targets are one number a row: a class
+index of int64 for multiclass, a number for the others.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+from torch.nn import functional
+
+from colonnade.errors import DataError, SettingsError, unknown_name
+
+TASKS = ("binary", "multiclass", "regression")
+
+
+def check_task(task: str) -> None:
+    if task not in TASKS:
+        raise unknown_name("task", task, TASKS)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The loss of one task.
+
+    >>> outputs, targets = torch.tensor([[3.0], [1.0]]), torch.tensor([1.0, 1.0])
+    >>> value, gradient = Loss("regression").value_and_gradient(outputs, targets)
+    >>> float(value), gradient.tolist()  # (2² + 0²)/2 and 2·(2, 0)/2
+    (2.0, [[2.0], [0.0]])
+    """
+
+    task: str
+
+    def __post_init__(self) -> None:
+        check_task(self.task)
+
+    @staticmethod
+    def outputs(task: str, classes: int) -> int:
+        """How many outputs the model needs; `classes` matters to multiclass alone."""
+        check_task(task)
+        if task != "multiclass":
+            return 1
+        if classes < 2:
+            raise SettingsError(f"A multiclass task needs at least 2 classes, and {classes} were given.")
+        return classes
+
+    def value_and_gradient(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean loss as a tensor without dimensions, and its gradient with respect to the outputs."""
+        count = outputs.shape[0]
+        if self.task == "multiclass":
+            log_probabilities = torch.log_softmax(outputs, 1)
+            value = functional.nll_loss(log_probabilities, targets)
+            # (softmax − one-hot of the target) / rows
+            gradient = log_probabilities.exp_().mul_(1 / count)
+            share = torch.full((count, 1), -1 / count, dtype=gradient.dtype)
+            return value, gradient.scatter_add_(1, targets.unsqueeze(1), share)
+        targets = _as_column(outputs, targets)
+        if self.task == "binary":
+            value = functional.binary_cross_entropy_with_logits(outputs, targets)
+            return value, torch.sigmoid(outputs).sub_(targets).mul_(1 / count)
+        gradient = outputs - targets
+        value = torch.dot(gradient.view(-1), gradient.view(-1)) / count
+        return value, gradient.mul_(2 / count)
+
+    def per_row(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of each row; its mean is the value above."""
+        if self.task == "multiclass":
+            return functional.cross_entropy(outputs, targets, reduction="none")
+        targets = _as_column(outputs, targets)
+        if self.task == "binary":
+            return functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none").squeeze(1)
+        return (outputs - targets).square_().squeeze(1)
+
+
+def _as_column(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Targets as [rows, 1] in the outputs' type: [rows, 1] against [rows] would broadcast to a square."""
+    if targets.dtype != outputs.dtype:
+        targets = targets.to(outputs.dtype)
+    column = targets.reshape(-1, 1)
+    if column.shape != outputs.shape:
+        raise DataError(
+            f"The model gave outputs of shape {tuple(outputs.shape)} for targets of shape "
+            f"{tuple(targets.shape)}. Binary and regression tasks need one output and one target a row."
+        )
+    return column
+
+
+def headline(task: str) -> str:
+    """The one metric to name if only one is named."""
+    check_task(task)
+    return "rmse" if task == "regression" else "accuracy"
+
+
+def metrics(task: str, outputs: Tensor, targets: Tensor) -> dict[str, float]:
+    """What reports show for a task: accuracy, log_loss and auc, or rmse and r2.
+
+    AUC is left out unless every class occurs in the targets (for multiclass it is the mean of one class
+    against the rest) and the outputs are finite; r2 is left out if all targets are equal.
+    """
+    loss = Loss(task)
+    if len(targets) == 0 or len(outputs) != len(targets):
+        raise DataError(
+            f"Metrics were asked for {len(outputs)} outputs and {len(targets)} targets. Both must have the "
+            "same number of rows, and at least one."
+        )
+    outputs = outputs.detach().double()
+    mean_loss = float(loss.per_row(outputs, targets).mean())
+    if task == "regression":
+        values = {"rmse": mean_loss**0.5}
+        variance = float(targets.double().var(correction=0))
+        if variance > 0:
+            values["r2"] = 1 - mean_loss / variance
+        return values
+    if task == "binary":
+        labels = targets.reshape(-1) > 0.5
+        guesses = outputs.squeeze(1) > 0
+    else:
+        labels = targets
+        guesses = outputs.argmax(1)
+    values = {"accuracy": float((guesses == labels).double().mean()), "log_loss": mean_loss}
+    classes = 2 if task == "binary" else outputs.shape[1]
+    if len(torch.unique(labels)) == classes and bool(outputs.isfinite().all()):
+        values["auc"] = _auc(outputs, labels, classes)
+    return values
+
+
+def _auc(outputs: Tensor, labels: Tensor, classes: int) -> float:
+    if classes > 2:
+        return float(roc_auc_score(labels.numpy(), torch.softmax(outputs, 1).numpy(), multi_class="ovr"))
+    scores = outputs[:, 1] - outputs[:, 0] if outputs.shape[1] == 2 else outputs[:, 0]
+    return float(roc_auc_score(labels.numpy(), scores.numpy()))

@@ -1,0 +1,61 @@
+"""When the label party records its loss, evaluates and offers a checkpoint: counted in exchanges, not in time."""
+
+from collections.abc import Sequence
+
+from colonnade.algorithms.parts.training import Training
+from colonnade.party import Checkpoint, Effect, Observe, State
+
+
+class Progress:
+    """Turns the loss of every exchange into observations at even distances.
+
+    `exchanges_per_epoch` is what one epoch of all feature parties together takes.
+    """
+
+    def __init__(self, training: Training, exchanges_per_epoch: int) -> None:
+        self._per_epoch = exchanges_per_epoch
+        self._observe_every = max(1, round(training.observe_every_epochs * exchanges_per_epoch))
+        self._evaluate_every = round(training.evaluate_every_epochs * exchanges_per_epoch)
+        self._loss_sum = 0.0
+        self._loss_count = 0
+        self._observed = 0
+        self._evaluated = 0
+        self._epoch_losses: list[float] = []  # means of the observations of the last epoch, for the summary
+
+    def add_loss(self, loss: float) -> None:
+        self._loss_sum += loss
+        self._loss_count += 1
+
+    def epoch(self, exchange: int) -> float:
+        return exchange / self._per_epoch
+
+    def observe(self, exchange: int, step: int, metric: dict[str, float] | None = None) -> list[Effect]:
+        """The observation that is due after this exchange, if any; one with a metric is always due."""
+        if metric is None and exchange - self._observed < self._observe_every:
+            return []
+        loss = self._loss_sum / self._loss_count if self._loss_count else None
+        if loss is not None:
+            kept = max(1, self._per_epoch // self._observe_every)
+            self._epoch_losses = [*self._epoch_losses, loss][-kept:]
+        self._loss_sum, self._loss_count = 0.0, 0
+        self._observed = exchange
+        return [Observe(exchange, step, self.epoch(exchange), loss, metric), Checkpoint()]
+
+    def evaluation_is_due(self, exchange: int) -> bool:
+        if self._evaluate_every == 0 or exchange - self._evaluated < self._evaluate_every:
+            return False
+        self._evaluated = exchange
+        return True
+
+    def train_loss(self) -> float | None:
+        """Mean training loss over about the last epoch."""
+        losses: Sequence[float] = self._epoch_losses
+        return sum(losses) / len(losses) if losses else None
+
+    def state(self) -> State:
+        names = ("_loss_sum", "_loss_count", "_observed", "_evaluated", "_epoch_losses")
+        return State(values={name: getattr(self, name) for name in names})
+
+    def restore(self, state: State) -> None:
+        for name, value in state.values.items():
+            setattr(self, name, value)

@@ -1,0 +1,44 @@
+"""What a party is given when it is built: its own data and model, the names of its peers, the shared settings.
+
+A seat holds nothing of another party's. (`centralised` is the exception by definition: it is given all seats.)
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from colonnade.algorithms.parts.training import Training
+from colonnade.data.federated import Labels, PartyColumns
+from colonnade.privacy.noise import PerturbationSettings
+
+
+@dataclass(frozen=True)
+class FeatureSeat:
+    """A feature party: columns, a bottom model that embeds them, and how its uploads are perturbed."""
+
+    name: str
+    label_party: str
+    columns: PartyColumns
+    bottom: nn.Module
+    width: int  # numbers in one row's embedding
+    training: Training
+    settings: Any  # the algorithm's own
+    privacy: PerturbationSettings
+    seed: int
+
+
+@dataclass(frozen=True)
+class LabelSeat:
+    """The label party: labels, the top model, and perhaps columns and a bottom model of its own."""
+
+    name: str
+    feature_parties: tuple[str, ...]
+    widths: dict[str, int]  # of every feature party's embedding, and its own if it has columns
+    labels: Labels
+    columns: PartyColumns | None
+    bottom: nn.Module | None
+    top: nn.Module
+    training: Training
+    settings: Any
+    seed: int

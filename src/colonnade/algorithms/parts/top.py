@@ -1,0 +1,93 @@
+"""The label party's half of a split model: everybody's embeddings in, loss and gradients out.
+
+If the label party holds columns, its own bottom model stands last in the top model's input; it is always fresh.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.algorithms.parts.losses import Loss, metrics
+from colonnade.algorithms.parts.optimiser import Optimiser
+from colonnade.algorithms.parts.randomness import generator_for
+from colonnade.algorithms.parts.seats import LabelSeat
+from colonnade.models.network import network_for
+from colonnade.party import State
+
+Gradients = list[torch.Tensor]
+
+
+class Top:
+    """The top model θ0 (with the label party's own bottom model, if any), its loss and its optimiser."""
+
+    def __init__(self, seat: LabelSeat) -> None:
+        self.network = network_for(seat.top)
+        self.own = None if seat.bottom is None else network_for(seat.bottom)
+        self._generator = generator_for(seat.seed, seat.name, "model")
+        self.network.generator = self._generator
+        self._columns = seat.columns
+        self._own_parameters: list[torch.Tensor] = []
+        if self.own is not None:
+            self.own.generator = self._generator
+            self._own_parameters = self.own.parameters
+        self._labels = seat.labels
+        self._loss = Loss(seat.labels.task)
+        self._optimiser = Optimiser([*self.network.parameters, *self._own_parameters], seat.training.top_optimiser())
+        self.steps = 0
+
+    def gradients(
+        self, rows: NDArray[np.uint32], embeddings: torch.Tensor, part: slice | None = None
+    ) -> tuple[float, Gradients, torch.Tensor]:
+        """Mean loss of the rows, its gradients by the top model's parameters, and by the embeddings.
+
+        Everything is taken at the same θ0 (`vafl` eq. 4a, 4b). `part` asks for some columns of the embeddings only.
+        """
+        at = torch.from_numpy(rows.view(np.int32))
+        width = embeddings.shape[1]
+        if self.own is None or self._columns is None:
+            outputs, kept = self.network.forward(embeddings)
+            loss, by_outputs = self._loss.value_and_gradient(outputs, self._labels.train.index_select(0, at))
+            gradients, by_inputs = self.network.backward(kept, by_outputs, True if part is None else part)
+            assert by_inputs is not None
+            return loss.item(), gradients, by_inputs
+        own_embedding, own_kept = self.own.forward(self._columns.train.index_select(0, at))
+        outputs, kept = self.network.forward(torch.cat([embeddings, own_embedding], 1))
+        loss, by_outputs = self._loss.value_and_gradient(outputs, self._labels.train.index_select(0, at))
+        gradients, by_inputs = self.network.backward(kept, by_outputs, True)
+        assert by_inputs is not None
+        own_gradients, _ = self.own.backward(own_kept, by_inputs[:, width:].contiguous())
+        asked = by_inputs[:, :width] if part is None else by_inputs[:, part]
+        return loss.item(), [*gradients, *own_gradients], asked
+
+    def update(self, gradients: Gradients) -> None:
+        """θ0 ← θ0 − η0 g (eq. 6)."""
+        self._optimiser.step(gradients)
+        self.steps += 1
+
+    def score(self, test_embeddings: torch.Tensor) -> dict[str, float]:
+        """Test metrics; {} without test rows."""
+        if len(test_embeddings) == 0:
+            return {}
+        if self.own is not None and self._columns is not None:
+            test_embeddings = torch.cat([test_embeddings, self.own.embed(self._columns.test)], 1)
+        return metrics(self._labels.task, self.network.embed(test_embeddings), self._labels.test)
+
+    def models(self) -> dict[str, torch.nn.Module]:
+        own = {} if self.own is None else {"bottom": self.own.module()}
+        return {"top": self.network.module(), **own}
+
+    def state(self) -> State:
+        tensors = {f"model.{name}": tensor for name, tensor in self.network.state().items()}
+        if self.own is not None:
+            tensors.update({f"own.{name}": tensor for name, tensor in self.own.state().items()})
+        tensors.update({f"optimiser.{name}": tensor for name, tensor in self._optimiser.state().items()})
+        tensors["generator"] = self._generator.get_state()
+        return State(tensors, {"steps": self.steps})
+
+    def restore(self, state: State) -> None:
+        self.network.load(state.part("model").tensors)
+        if self.own is not None:
+            self.own.load(state.part("own").tensors)
+        self._optimiser.load(state.part("optimiser").tensors)
+        self._generator.set_state(state.tensors["generator"])
+        self.steps = state.values["steps"]

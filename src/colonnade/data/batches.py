@@ -1,0 +1,54 @@
+"""Which rows come next: every row once an epoch, in an order drawn from the owner's generator."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.errors import SettingsError
+from colonnade.party import State
+
+
+class Batches:
+    """Endless batches of row positions; the last batch of an epoch may be smaller.
+
+    >>> batches = Batches(rows=5, batch_size=2, generator=torch.Generator().manual_seed(0))
+    >>> [len(batches.next()) for _ in range(4)]
+    [2, 2, 1, 2]
+    """
+
+    def __init__(self, rows: int, batch_size: int, generator: torch.Generator) -> None:
+        check_batch_size(rows, batch_size)
+        self._rows = rows
+        self._batch_size = batch_size
+        self._generator = generator
+        self._order: NDArray[np.uint32] = np.zeros(0, np.uint32)
+        self._place = 0
+
+    def next(self) -> NDArray[np.uint32]:
+        """The next batch: positions of rows, each at most once."""
+        if self._place >= self._order.size:
+            order = torch.randperm(self._rows, generator=self._generator, dtype=torch.int32)
+            self._order = order.numpy().view(np.uint32)
+            self._place = 0
+        batch = self._order[self._place : self._place + self._batch_size]
+        self._place += self._batch_size
+        return batch
+
+    def state(self) -> State:
+        order = torch.from_numpy(self._order.view(np.int32).copy())
+        return State({"order": order, "generator": self._generator.get_state()}, {"place": self._place})
+
+    def restore(self, state: State) -> None:
+        self._order = state.tensors["order"].numpy().view(np.uint32)
+        self._generator.set_state(state.tensors["generator"])
+        self._place = state.values["place"]
+
+
+def check_batch_size(rows: int, batch_size: int) -> None:
+    """Refuse a batch that the data cannot fill."""
+    if not 1 <= batch_size <= rows:
+        raise SettingsError(f"training.batch_size is {batch_size}; with {rows} training rows it must be 1 to {rows}.")
+
+
+def batches_per_epoch(rows: int, batch_size: int) -> int:
+    return -(-rows // batch_size)

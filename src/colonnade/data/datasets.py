@@ -1,0 +1,270 @@
+"""Data sets by name, each read whole; `loading` shares their columns out afterwards.
+
+Small ones come with scikit-learn. The others are read from the folder that the environment variable
+COLONNADE_DATA names, one subfolder a set; none is shipped or downloaded here.
+scikit-learn and Pillow are imported only where needed: a party that reads no set should not wait for them.
+"""
+
+import gzip
+import io
+import lzma
+import os
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import pandas as pd
+
+from colonnade.data.preparation import numeric_matrix
+from colonnade.data.sources import Array
+from colonnade.errors import DataError, unknown_name
+
+Read = TypeVar("Read")
+FOLDER_VARIABLE = "COLONNADE_DATA"
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class JoinedData:
+    """Rows with all their columns in one place, before anybody shares them out."""
+
+    name: str
+    X: Array  # [n, d] a table, [n, channels, height, width] images
+    y: Array
+    names: tuple[str, ...] = ()  # of a table's columns
+    X_test: Array | None = None  # the set's own test part, if it has one
+    y_test: Array | None = None
+    groups: Array | None = None  # rows of one group stay on one side of the train/test line
+    task: str = ""  # "" = inferred
+    missing: str = "refuse"  # what to do with gaps unless the settings say otherwise
+
+    def __repr__(self) -> str:
+        return f"JoinedData({self.name!r}, X={list(self.X.shape)})"
+
+
+class DatasetFacts(NamedTuple):
+    """One line of a list of data sets. `rows` counts the set's own test part too."""
+
+    name: str
+    rows: int
+    columns: int
+    task: str
+    source: str
+
+
+def names() -> list[DatasetFacts]:
+    """Every data set that can be asked for by name, without reading any of them."""
+    return [facts for facts, _ in _SETS.values()]
+
+
+def read_dataset(name: str) -> JoinedData:
+    """A data set by its name, whole."""
+    if name not in _SETS:
+        raise unknown_name("data set", name, _SETS)
+    return _SETS[name][1]()
+
+
+def _bundled(name: str, task: str) -> JoinedData:
+    from sklearn import datasets as sklearn_datasets
+
+    bunch = getattr(sklearn_datasets, f"load_{name}")()
+    return JoinedData(
+        name,
+        bunch.data,
+        bunch.target,
+        tuple(str(n) for n in bunch.feature_names),
+        task=task,
+    )
+
+
+def _digits() -> JoinedData:
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    return JoinedData("digits", bunch.images[:, None], bunch.target, task="multiclass")
+
+
+def _synthetic() -> JoinedData:
+    from sklearn.datasets import make_classification
+
+    # The seed is part of the set, so that its name always means the same rows; its columns come shuffled, so
+    # that every contiguous block carries some signal.
+    X, y = make_classification(
+        n_samples=2_000, n_features=20, n_informative=10, n_redundant=4, class_sep=1.0, random_state=20
+    )
+    return JoinedData("synthetic", X, y, tuple(f"x{1 + j}" for j in range(20)), task="binary")
+
+
+def _idx_images(name: str) -> JoinedData:
+    """The four gzipped IDX files of MNIST and of the sets that follow it."""
+    parts = {}
+    for part in ("train", "t10k"):
+        images = _from_file(name, f"{part}-images-idx3-ubyte.gz", lambda path: _idx(path, 3))
+        labels = _from_file(name, f"{part}-labels-idx1-ubyte.gz", lambda path: _idx(path, 1))
+        parts[part] = (images[:, None], labels)
+    (X, y), (X_test, y_test) = parts["train"], parts["t10k"]
+    return JoinedData(name, X, y, X_test=X_test, y_test=y_test, task="multiclass")
+
+
+def _idx(path: Path, dimensions: int) -> Array:
+    """An IDX file: two zero bytes, the type (8 = unsigned byte), the number of dimensions, sizes, values."""
+    content = gzip.decompress(path.read_bytes())
+    if content[:4] != bytes([0, 0, 8, dimensions]):
+        raise ValueError("not an IDX file of bytes")
+    start = 4 + 4 * dimensions
+    shape = np.frombuffer(content[4:start], dtype=">u4").astype(np.int64)
+    # A view into the decompressed bytes, not a copy of them.
+    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(tuple(shape.tolist()))
+
+
+def _cifar10() -> JoinedData:
+    """Lossless sprites of 32×32 tiles in reading order; as many of the five train batches as are there."""
+    name = "cifar10"
+    folder = _existing(name, "data_batch_1.webp").parent
+    files = ["data_batch_1.webp"]
+    while (folder / f"data_batch_{len(files) + 1}.webp").is_file():
+        files.append(f"data_batch_{len(files) + 1}.webp")
+    batches = [_from_file(name, file, _sprite) for file in files]
+    X = batches[0] if len(batches) == 1 else np.concatenate(batches)
+    X_test = _from_file(name, "test_batch.webp", _sprite)
+    y = _from_file(name, "labels.npz", lambda path: _npz_array(path, "train"))
+    y_test = _from_file(name, "labels.npz", lambda path: _npz_array(path, "test"))
+    if len(y) < len(X) or len(y_test) < len(X_test):
+        raise DataError(
+            f"The set 'cifar10' has fewer labels ({len(y)} and {len(y_test)}) than images ({len(X)} and "
+            f"{len(X_test)}): its labels.npz and its images do not belong together. Replace them."
+        )
+    return JoinedData(name, X, y[: len(X)], X_test=X_test, y_test=y_test[: len(X_test)], task="multiclass")
+
+
+def _sprite(path: Path) -> Array:
+    """The tiles of a sprite as [n, 3, 32, 32]."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        pixels = np.asarray(image.convert("RGB"))
+    down, across = pixels.shape[0] // 32, pixels.shape[1] // 32
+    if pixels.shape != (down * 32, across * 32, 3):
+        raise ValueError("not made of 32×32 tiles")
+    tiles = pixels.reshape(down, 32, across, 32, 3).transpose(0, 2, 4, 1, 3)
+    return np.ascontiguousarray(tiles).reshape(down * across, 3, 32, 32)
+
+
+def _npz_array(path: Path, key: str) -> Array:
+    with np.load(path, allow_pickle=False) as content:
+        return np.asarray(content[key])
+
+
+def _a9a() -> JoinedData:
+    X, y = _from_file("a9a", "a9a.xz", _libsvm)
+    X_test, y_test = _from_file("a9a", "a9a.t.xz", _libsvm)
+    names = tuple(f"x{1 + j}" for j in range(X.shape[1]))
+    return JoinedData("a9a", X, y, names, X_test=X_test, y_test=y_test, task="binary")
+
+
+def _libsvm(path: Path) -> tuple[Array, Array]:
+    from sklearn.datasets import load_svmlight_file
+
+    content = io.BytesIO(lzma.decompress(path.read_bytes()))
+    X, y = load_svmlight_file(content, n_features=123, dtype=np.float32)
+    return X.toarray(), y.astype(np.int64)
+
+
+def _credit_default_uci() -> JoinedData:
+    frame = _from_file("credit_default_uci", "UCI_Credit_Card.csv.gz", pd.read_csv)
+    return _from_frame("credit_default_uci", frame, label="default.payment.next.month", id="ID")
+
+
+def _givemesomecredit() -> JoinedData:
+    frame = _from_file("givemesomecredit", "cs-training.csv.gz", lambda path: pd.read_csv(path, index_col=0))
+    return _from_frame("givemesomecredit", frame, label="SeriousDlqin2yrs", missing="mean")
+
+
+def _parkinson_speech() -> JoinedData:
+    # The first of its two header rows names groups of columns.
+    frame = _from_file("parkinson_speech", "pd_speech_features.csv.gz", lambda path: pd.read_csv(path, header=1))
+    return _from_frame("parkinson_speech", frame, label="class", id="id", same_person="id")
+
+
+def _from_frame(
+    name: str,
+    frame: pd.DataFrame,
+    *,
+    label: str,
+    id: str = "",
+    same_person: str = "",
+    missing: str = "refuse",
+) -> JoinedData:
+    for column in filter(None, (label, id)):
+        if column not in frame.columns:
+            raise DataError(
+                f"The file of the data set {name!r} has no column {column!r}: replace it with the file that "
+                "its publisher distributes."
+            )
+    columns = frame.drop(columns=[column for column in (label, id) if column])
+    return JoinedData(
+        name,
+        numeric_matrix(columns, party=name),
+        frame[label].to_numpy(),
+        tuple(str(column) for column in columns.columns),
+        groups=frame[same_person].to_numpy() if same_person else None,
+        task="binary",
+        missing=missing,
+    )
+
+
+def _existing(name: str, file: str) -> Path:
+    folder = os.environ.get(FOLDER_VARIABLE, "")
+    expected = f"The data set {name!r} is read from the file {name}/{file} in the folder of data sets"
+    if not folder:
+        raise DataError(f"{expected}, but {FOLDER_VARIABLE} is not set: set that variable to the folder's path.")
+    path = Path(folder) / name / file
+    if not path.is_file():
+        raise DataError(
+            f"{expected}, but {str(path)!r} does not exist: put the file there, or correct {FOLDER_VARIABLE}."
+        )
+    return path
+
+
+def _from_file(name: str, file: str, read: Callable[[Path], Read]) -> Read:
+    path = _existing(name, file)
+    try:
+        return read(path)
+    except UNREADABLE as error:
+        raise DataError(
+            f"The file {str(path)!r} of the data set {name!r} could not be read ({type(error).__name__}): "
+            "it is damaged or incomplete. Replace it."
+        ) from None
+
+
+_SETS: dict[str, tuple[DatasetFacts, Callable[[], JoinedData]]] = {
+    facts.name: (facts, read)
+    for facts, read in (
+        (DatasetFacts("synthetic", 2_000, 20, "binary", "generated"), _synthetic),
+        (DatasetFacts("iris", 150, 4, "multiclass", "scikit-learn"), lambda: _bundled("iris", "multiclass")),
+        (DatasetFacts("wine", 178, 13, "multiclass", "scikit-learn"), lambda: _bundled("wine", "multiclass")),
+        (
+            DatasetFacts("breast_cancer", 569, 30, "binary", "scikit-learn"),
+            lambda: _bundled("breast_cancer", "binary"),
+        ),
+        (
+            DatasetFacts("diabetes", 442, 10, "regression", "scikit-learn"),
+            lambda: _bundled("diabetes", "regression"),
+        ),
+        (DatasetFacts("digits", 1_797, 64, "multiclass", "scikit-learn"), _digits),
+        (DatasetFacts("parkinson_speech", 756, 753, "binary", FOLDER_VARIABLE), _parkinson_speech),
+        (DatasetFacts("credit_default_uci", 30_000, 23, "binary", FOLDER_VARIABLE), _credit_default_uci),
+        (DatasetFacts("givemesomecredit", 150_000, 10, "binary", FOLDER_VARIABLE), _givemesomecredit),
+        (DatasetFacts("a9a", 48_842, 123, "binary", FOLDER_VARIABLE), _a9a),
+        (DatasetFacts("mnist", 70_000, 784, "multiclass", FOLDER_VARIABLE), lambda: _idx_images("mnist")),
+        (
+            DatasetFacts("fashion_mnist", 70_000, 784, "multiclass", FOLDER_VARIABLE),
+            lambda: _idx_images("fashion_mnist"),
+        ),
+        (DatasetFacts("cifar10", 20_000, 3_072, "multiclass", FOLDER_VARIABLE), _cifar10),
+    )
+}

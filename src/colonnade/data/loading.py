@@ -1,0 +1,362 @@
+"""The ways in: a configuration, frames or files, arrays, or a data set's name; out comes `FederatedData`.
+
+There are two roads. Parties' own tables are first matched row by row; rows that lie joined in one place are
+first cut into columns. Both then prepare each party's columns on their own.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from colonnade.data import partition
+from colonnade.data.alignment import common_ids, positions, row_digest, split_rows
+from colonnade.data.datasets import JoinedData, read_dataset
+from colonnade.data.federated import FederatedData, PartyColumns
+from colonnade.data.preparation import numeric_matrix, prepare_image, prepare_labels, prepare_table
+from colonnade.data.settings import DEFAULT_TEST_FRACTION, DataSettings, PartyData, data_settings
+from colonnade.data.sources import Array, choose_columns, nearest, read_table
+from colonnade.errors import DataError, SettingsError, unknown_name
+
+# For each dimension after the first, which part of it a party holds.
+Share = tuple[slice | list[int], ...]
+
+
+def load(data: DataSettings, parties: Mapping[str, PartyData], label_party: str, base: Path) -> FederatedData:
+    """What a configuration asks for; relative files are relative to the folder `base`."""
+    if data.set:
+        return _load_set(data, parties, label_party)
+    for party, own in parties.items():
+        if not own.file:
+            raise SettingsError(
+                f"Party {party!r} names no file and data.set names no data set: give that party a `file`, "
+                "or choose a data set for all with data.set."
+            )
+    return _from_tables(
+        "files",
+        {party: base / own.file for party, own in parties.items()},
+        {party: own.columns for party, own in parties.items()},
+        {party: own.id or data.id for party, own in parties.items()},
+        data,
+        label_party,
+    )
+
+
+def from_frames(
+    frames: Mapping[str, pd.DataFrame | Path | str],
+    *,
+    label_party: str,
+    label: str,
+    id: str = "id",
+    columns: Mapping[str, Sequence[str]] | None = None,
+    **settings: Any,
+) -> FederatedData:
+    """Each party's own frame or file, matched by id; `settings` are fields of `DataSettings`.
+
+    >>> bank = pd.DataFrame({"id": [1, 2, 3, 4], "income": [10, 20, 30, 40], "defaulted": [0, 1, 0, 1]})
+    >>> shop = pd.DataFrame({"id": [4, 3, 2, 1], "orders": [9, 7, 5, 3], "returns": [0, 0, 1, 2]})
+    >>> frames = {"bank": bank, "shop": shop}
+    >>> from_frames(frames, label_party="bank", label="defaulted", test_fraction=0).columns
+    {'shop': PartyColumns(train=[4, 2], test=[0, 2]), 'bank': PartyColumns(train=[4, 1], test=[0, 1])}
+    """
+    data = data_settings({"id": id, "label": label, **settings})
+    wanted = {party: tuple(names) for party, names in (columns or {}).items()}
+    for party in wanted:
+        if party not in frames:
+            raise unknown_name("party among the frames", party, frames)
+    return _from_tables("frames", frames, wanted, dict.fromkeys(frames, id), data, label_party)
+
+
+def from_arrays(
+    X: Array | pd.DataFrame,
+    y: Array | pd.Series,
+    *,
+    split: str = "equal-columns",
+    parties: int = 4,
+    label_party: str = "label",
+    X_test: Array | pd.DataFrame | None = None,
+    y_test: Array | pd.Series | None = None,
+    names: Sequence[str] | None = None,
+    columns: Mapping[str, Sequence[str]] | None = None,
+    name: str = "arrays",
+    **settings: Any,
+) -> FederatedData:
+    """Rows that lie in one place, shared out: a table [n, d], or images [n, h, w] or [n, channels, h, w].
+
+    `names` are the columns' names, and `columns` each party's choice of them for split = "named-columns" (the
+    parties are then those that `columns` names). `settings` are fields of `DataSettings`.
+
+    >>> from_arrays(np.eye(6), np.arange(6) % 2, parties=2, test_fraction=0.5).columns
+    {'party1': PartyColumns(train=[3, 3], test=[3, 3]), 'party2': PartyColumns(train=[3, 3], test=[3, 3])}
+    """
+    data = data_settings({"split": split, "parties": 0 if columns else parties, **settings})
+    if (X_test is None) != (y_test is None):
+        raise SettingsError("Only one of X_test and y_test is given: give both, or neither.")
+    if X_test is not None and data.test_fraction is not None:
+        raise SettingsError("Both X_test and test_fraction are given: leave one of them out.")
+    array = _feature_array(X, "X")
+    test = None if X_test is None else _feature_array(X_test, "X_test")
+    if names is None and isinstance(X, pd.DataFrame):
+        names = [str(column) for column in X.columns]
+    if names is None and array.ndim == 2:
+        names = [f"x{1 + j}" for j in range(array.shape[1])]
+    if names is not None and (array.ndim != 2 or len(names) != array.shape[1]):
+        raise DataError(f"There are {len(names)} names for X of shape {list(array.shape)}: give one a column.")
+    if test is not None and test.shape[1:] != array.shape[1:]:
+        raise DataError(f"X_test has shape {list(test.shape)}, X has {list(array.shape)}: rows must look alike.")
+    joined = JoinedData(
+        name,
+        array,
+        _label_array(y, len(array), "y"),
+        tuple(names or ()),
+        X_test=test,
+        y_test=None if test is None or y_test is None else _label_array(y_test, len(test), "y_test"),
+    )
+    return _from_joined(joined, data, label_party, *_shareholders(data, label_party, columns or {}))
+
+
+def dataset(
+    name: str,
+    *,
+    split: str = "equal-columns",
+    parties: int = 4,
+    label_party: str = "label",
+    columns: Mapping[str, Sequence[str]] | None = None,
+    **settings: Any,
+) -> FederatedData:
+    """A data set by name, shared out; `names()` lists them. `settings` are fields of `DataSettings`.
+
+    >>> dataset("iris", parties=2).columns["party1"]
+    PartyColumns(train=[112, 2], test=[38, 2])
+    """
+    data = data_settings({"set": name, "split": split, "parties": 0 if columns else parties, **settings})
+    own = {party: PartyData(columns=tuple(wanted)) for party, wanted in (columns or {}).items()}
+    return load(data, own, label_party, Path())
+
+
+def _load_set(data: DataSettings, parties: Mapping[str, PartyData], label_party: str) -> FederatedData:
+    if data.label:
+        raise SettingsError(
+            f"data.label is set, but the data set {data.set!r} brings its own label: remove data.label."
+        )
+    for party, own in parties.items():
+        if own.file:
+            raise SettingsError(
+                f"Party {party!r} names a file, but data.set = {data.set!r} gives all parties their columns: "
+                "remove one of the two."
+            )
+    shareholders = _shareholders(data, label_party, {party: own.columns for party, own in parties.items()})
+    return _from_joined(read_dataset(data.set), data, label_party, *shareholders)
+
+
+def _shareholders(
+    data: DataSettings, label_party: str, columns: Mapping[str, Sequence[str]]
+) -> tuple[list[str], dict[str, tuple[str, ...]]]:
+    """The feature parties' names, and who asks for which columns by name."""
+    wanted = {party: tuple(names) for party, names in columns.items() if names}
+    feature_parties = [party for party in columns if party != label_party]
+    if feature_parties and data.parties not in (0, len(feature_parties)):
+        raise SettingsError(
+            f"data.parties is {data.parties}, but {len(feature_parties)} feature parties are named: "
+            "leave data.parties out, or make the two agree."
+        )
+    if not feature_parties:
+        feature_parties = [f"party{1 + i}" for i in range(data.parties)]
+    if not feature_parties:
+        raise SettingsError("There is no feature party: set data.parties, or name each in its own section.")
+    if label_party in feature_parties:
+        raise SettingsError(f"The label party is called {label_party!r}, as a feature party is: rename it.")
+    if data.split != "named-columns" and wanted:
+        raise SettingsError(
+            f"Party {next(iter(wanted))!r} asks for columns by name, but data.split is {data.split!r}: "
+            "set data.split = 'named-columns', or remove `columns`."
+        )
+    if data.split == "named-columns":
+        for party in feature_parties:
+            if party not in wanted:
+                raise SettingsError(f"data.split is 'named-columns', but party {party!r} names no `columns`.")
+    return feature_parties, wanted
+
+
+def _from_tables(
+    name: str,
+    sources: Mapping[str, pd.DataFrame | Path | str],
+    columns: Mapping[str, tuple[str, ...]],
+    ids: Mapping[str, str],
+    data: DataSettings,
+    label_party: str,
+) -> FederatedData:
+    if label_party not in sources:
+        raise SettingsError(
+            f"The label party {label_party!r} has no data; {', '.join(map(repr, sources)) or 'nobody'} has."
+            f"{nearest(label_party, sources)} Give the label party data, or correct its name."
+        )
+    if len(sources) < 2:
+        raise SettingsError(f"Only the label party {label_party!r} has data: add at least one feature party.")
+    if data.split in ("row-strips", "patches"):
+        raise SettingsError(f"data.split = {data.split!r} shares out images; parties with own tables need none.")
+    if data.parties not in (0, len(sources) - 1):
+        raise SettingsError(f"data.parties is {data.parties}, but {len(sources) - 1} feature parties have data.")
+    if not data.label:
+        raise SettingsError(f"data.label is not set: name the column of {label_party!r} that is to be predicted.")
+
+    order = [party for party in sources if party != label_party] + [label_party]
+    tables = {p: read_table(sources[p], party=p, id=ids[p], label=data.label) for p in order}
+    known = tables[label_party].frame.columns
+    if data.label not in known:
+        raise DataError(
+            f"The label party {label_party!r} has no column {data.label!r}.{nearest(data.label, known)} "
+            "Name the column to predict with data.label."
+        )
+    chosen = {
+        p: choose_columns(table, columns.get(p, ()), party=p, id=ids[p], label=data.label)
+        for p, table in tables.items()
+    }
+    partition.refuse_shared(chosen)
+
+    common = common_ids({p: table.ids for p, table in tables.items()}, data.rows)
+    fraction = DEFAULT_TEST_FRACTION if data.test_fraction is None else data.test_fraction
+    train, test = split_rows(len(common), fraction, seed=data.seed, max_rows=data.max_rows)
+    at = {p: positions(table.ids, common) for p, table in tables.items()}
+
+    prepared: dict[str, PartyColumns] = {}
+    for party in order:
+        if not chosen[party]:
+            if party != label_party:
+                raise DataError(f"Party {party!r} holds no column besides the id: give it columns or leave it out.")
+            continue
+        matrix = numeric_matrix(tables[party].frame[list(chosen[party])], party=party)
+        prepared[party] = prepare_table(
+            matrix[at[party][train]],
+            matrix[at[party][test]],
+            chosen[party],
+            party=party,
+            standardise=data.standardise,
+            missing=data.missing or "refuse",
+        )
+    label = tables[label_party].frame[data.label]
+    rows = at[label_party]
+    labels = prepare_labels(label.iloc[rows[train]], label.iloc[rows[test]], task=data.task, party=label_party)
+    return FederatedData(name, label_party, labels, prepared, row_digest(common[train], common[test]))
+
+
+def _from_joined(
+    joined: JoinedData,
+    data: DataSettings,
+    label_party: str,
+    feature_parties: Sequence[str],
+    wanted: Mapping[str, tuple[str, ...]],
+) -> FederatedData:
+    X, y, X_test, y_test, train, test, digest = _joined_rows(joined, data)
+    is_image = X.ndim == 4
+    names: Sequence[str] = joined.names
+    if is_image and data.split in ("equal-columns", "named-columns"):
+        names = _pixel_names(X.shape[1:])
+        X, X_test = X.reshape(len(X), -1), X_test.reshape(len(X_test), -1)
+    shares = _shares(X.shape[1:], names, data, label_party, feature_parties, wanted)
+
+    prepared: dict[str, PartyColumns] = {}
+    for party, share in shares.items():
+        # First the columns as a view, then the rows: one copy, of this party's block alone.
+        block, block_test = X[:, *share][train], X_test[:, *share][test]
+        if not is_image:
+            prepared[party] = prepare_table(
+                block,
+                block_test,
+                _names_of(names, share[0]),
+                party=party,
+                standardise=data.standardise,
+                missing=data.missing or joined.missing,
+            )
+        else:
+            piece = _names_of(names, share[0]) if X.ndim == 2 else (_piece_name(share, X.shape[2:]),)
+            prepared[party] = prepare_image(block, block_test, piece, party=party, standardise=data.standardise)
+    labels = prepare_labels(y[train], y_test[test], task=data.task or joined.task, party=label_party)
+    return FederatedData(joined.name, label_party, labels, prepared, digest)
+
+
+def _joined_rows(joined: JoinedData, data: DataSettings) -> tuple[Array, Array, Array, Array, Array, Array, str]:
+    """X, y, X_test, y_test, then which of their rows to train and to test on, and the digest of those."""
+    X, y = joined.X, joined.y
+    if joined.X_test is not None and joined.y_test is not None:
+        if data.test_fraction is None:
+            # Each part is shuffled in itself, so that max_rows takes a fair sample of both.
+            train, _ = split_rows(len(X), 0, seed=data.seed, max_rows=data.max_rows)
+            test, _ = split_rows(len(joined.X_test), 0, seed=data.seed, max_rows=data.max_rows)
+            digest = row_digest(train, test + len(X))
+            return X, y, joined.X_test, joined.y_test, train, test, digest
+        X, y = np.concatenate([X, joined.X_test]), np.concatenate([y, joined.y_test])
+    fraction = DEFAULT_TEST_FRACTION if data.test_fraction is None else data.test_fraction
+    train, test = split_rows(len(X), fraction, seed=data.seed, max_rows=data.max_rows, groups=joined.groups)
+    return X, y, X, y, train, test, row_digest(train, test)
+
+
+def _shares(
+    shape: tuple[int, ...],
+    names: Sequence[str],
+    data: DataSettings,
+    label_party: str,
+    feature_parties: Sequence[str],
+    wanted: Mapping[str, tuple[str, ...]],
+) -> dict[str, Share]:
+    """Which part of a row each party holds, the label party (if it holds any) last."""
+    count = len(feature_parties)
+    if data.split == "named-columns":
+        numbers = partition.named_columns(names, wanted)
+        order = [*feature_parties, *(party for party in wanted if party == label_party)]
+        return {party: (list(numbers[party]),) for party in order}
+    if data.split == "equal-columns":
+        holders = [*feature_parties, label_party] if data.label_party_columns else feature_parties
+        blocks = partition.equal_columns(shape[0], len(holders))
+        return {party: (block,) for party, block in zip(holders, blocks, strict=True)}
+    if len(shape) != 3:
+        raise SettingsError(
+            f"data.split = {data.split!r} cuts images, but these rows are tables of {shape[0]} columns: "
+            "use 'equal-columns' or 'named-columns'."
+        )
+    _, height, width = shape
+    if data.split == "row-strips":
+        strips = partition.row_strips(height, count)
+        return {p: (slice(None), strip) for p, strip in zip(feature_parties, strips, strict=True)}
+    pieces = partition.patches(height, width, count)
+    return {p: (slice(None), *piece) for p, piece in zip(feature_parties, pieces, strict=True)}
+
+
+def _names_of(names: Sequence[str], share: slice | list[int]) -> tuple[str, ...]:
+    return tuple(names[share]) if isinstance(share, slice) else tuple(names[j] for j in share)
+
+
+def _pixel_names(shape: tuple[int, ...]) -> list[str]:
+    channels, height, width = shape
+    where = [f"pixel_{row}_{column}" for row in range(height) for column in range(width)]
+    return where if channels == 1 else [f"{name}_{channel}" for channel in range(channels) for name in where]
+
+
+def _piece_name(share: Share, size: tuple[int, ...]) -> str:
+    spans = [part.indices(length) for part, length in zip(share[1:], size, strict=False) if isinstance(part, slice)]
+    spans += [(0, length, 1) for length in size[len(spans) :]]
+    return f"pixels[{spans[0][0]}:{spans[0][1]}, {spans[1][0]}:{spans[1][1]}]"
+
+
+def _feature_array(X: Array | pd.DataFrame, what: str) -> Array:
+    """A table [n, d] or images [n, channels, height, width], numeric."""
+    if isinstance(X, pd.DataFrame):
+        return numeric_matrix(X, party=what)
+    array = np.asarray(X)
+    if array.ndim not in (2, 3, 4) or array.dtype.kind not in "biuf":
+        raise DataError(
+            f"{what} has shape {list(array.shape)} and type {array.dtype}; it must be a numeric array "
+            "[n, d], [n, height, width] or [n, channels, height, width]."
+        )
+    return array[:, None] if array.ndim == 3 else array
+
+
+def _label_array(y: Array | pd.Series, rows: int, what: str) -> Array:
+    array = np.asarray(y)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.shape != (rows,):
+        raise DataError(f"{what} has shape {list(array.shape)}, but there are {rows} rows: give one label a row.")
+    return array

@@ -1,0 +1,194 @@
+"""From raw columns and labels to tensors, each party on its own.
+
+Means, deviations and maxima come from the party's own train rows; nothing about them is shared, and test rows
+never shape them. Messages name parties, columns and counts, never a value.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+
+from colonnade.data.federated import Labels, PartyColumns
+from colonnade.data.sources import Array
+from colonnade.errors import DataError
+
+# More distinct whole numbers than this are as likely amounts as classes, so the user has to say.
+MOST_INFERRED_CLASSES = 100
+NUMERIC_OBJECTS = ("boolean", "integer", "floating", "mixed-integer-float", "decimal", "empty")
+
+
+def numeric_matrix(frame: pd.DataFrame, *, party: str) -> Array:
+    """A frame's columns as float64 [n, d]: booleans become 0 and 1, gaps become NaN, text is refused."""
+    matrix = np.empty((len(frame), len(frame.columns)), dtype=np.float64)
+    for j, name in enumerate(frame.columns):
+        column = frame[name]
+        numeric = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column)
+        if not numeric and not (
+            column.dtype == object and pd.api.types.infer_dtype(column, skipna=True) in NUMERIC_OBJECTS
+        ):
+            raise DataError(
+                f"Party {party!r}: the column {str(name)!r} is not numeric (its type is {column.dtype}): "
+                "encode it as numbers, or leave it out through `columns`."
+            )
+        matrix[:, j] = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return matrix
+
+
+def prepare_table(
+    train: Array, test: Array, names: Sequence[str], *, party: str, standardise: bool, missing: str
+) -> PartyColumns:
+    """One party's table as float32: gaps filled or refused, then (x − mean) / deviation of the train rows.
+
+    A column that is constant in the train rows carries nothing to learn from and becomes 0.
+    """
+    train = train.astype(np.float64)
+    test = test.astype(np.float64)
+    _refuse_infinite(train, test, names, party)
+    _treat_missing(train, test, names, party, missing)
+    if standardise:
+        deviation = train.std(axis=0)
+        # Judged by range: rounding gives a constant 0.1 a tiny deviation, which would blow up test rows.
+        constant = (train.max(axis=0) == train.min(axis=0)) | (deviation == 0)
+        mean = train.mean(axis=0)
+        deviation[constant] = 1.0
+        for part in (train, test):
+            part -= mean
+            with np.errstate(over="ignore"):
+                part /= deviation
+            part[:, constant] = 0.0
+        # A test row can lie astronomically far from a nearly constant train column.
+        _refuse_infinite(train, test, names, party)
+    return PartyColumns(_tensor(train), _tensor(test), tuple(names))
+
+
+def prepare_image(train: Array, test: Array, names: Sequence[str], *, party: str, standardise: bool) -> PartyColumns:
+    """One party's pixels as float32, scaled by the largest absolute value among its train rows.
+
+    Pixels share one unit, so a scale for each pixel would only magnify the noise of dark corners.
+    """
+    for part in (train, test):
+        if part.dtype.kind == "f" and not np.isfinite(part).all():
+            raise DataError(
+                f"Party {party!r}: its images have missing or infinite pixels: repair them or leave them out."
+            )
+    largest = max(abs(float(train.max())), abs(float(train.min())))
+    pixels = [part.astype(np.float32) for part in (train, test)]
+    if standardise and largest > 0:
+        for part in pixels:
+            part /= np.float32(largest)
+    return PartyColumns(_tensor(pixels[0]), _tensor(pixels[1]), tuple(names))
+
+
+def prepare_labels(train: Array | pd.Series, test: Array | pd.Series, *, task: str, party: str) -> Labels:
+    """The labels as class indices or numbers; an empty `task` is inferred from them.
+
+    Numbers that are not whole → regression; two classes → binary; up to 100 classes → multiclass.
+    """
+    whole = pd.concat([pd.Series(train), pd.Series(test)], ignore_index=True).infer_objects()
+    absent = int(whole.isna().sum())
+    if absent:
+        raise DataError(
+            f"Party {party!r}: the label is missing in {absent} of the {len(whole)} rows: remove those rows."
+        )
+    numeric = pd.api.types.is_numeric_dtype(whole) and not pd.api.types.is_complex_dtype(whole)
+    values: Array
+    if numeric:
+        values = np.asarray(whole.to_numpy())
+        values = values.astype(np.int64) if values.dtype == bool else values
+        if not np.isfinite(values).all():
+            raise DataError(f"Party {party!r}: some labels are infinite: remove those rows.")
+    else:
+        values = np.array([str(value) for value in whole.tolist()], dtype=np.str_)
+    fractional = values.dtype.kind == "f" and bool((values != np.floor(values)).any())
+    if task == "regression" or (not task and fractional):
+        return _numbers(values, len(train), numeric, party)
+    if fractional:
+        raise DataError(
+            f"Party {party!r}: the task is {task}, but some labels are not whole numbers: "
+            "set data.task = 'regression', or store class names."
+        )
+    return _classes(values, len(train), task, party)
+
+
+def _numbers(values: Array, rows: int, numeric: bool, party: str) -> Labels:
+    if not numeric:
+        raise DataError(
+            f"Party {party!r}: the task is regression, but the labels are text: give numbers, or leave data.task out."
+        )
+    if (np.abs(values) > np.finfo(np.float32).max).any():
+        raise DataError(f"Party {party!r}: some labels do not fit a 32-bit float: rescale the label column.")
+    values = values.astype(np.float32)  # a copy: pandas hands out arrays that may not be written to
+    return Labels(_tensor(values[:rows]), _tensor(values[rows:]), "regression", ())
+
+
+def _classes(values: Array, rows: int, task: str, party: str) -> Labels:
+    classes, index = np.unique(values, return_inverse=True)
+    if not task and len(classes) > MOST_INFERRED_CLASSES:
+        raise DataError(
+            f"Party {party!r}: the labels have {len(classes)} distinct values, too many to guess the task: "
+            "set data.task to 'multiclass' or 'regression'."
+        )
+    index = index.reshape(-1).astype(np.int64)
+    seen = len(np.unique(index[:rows]))
+    if seen < 2:
+        raise DataError(
+            f"Party {party!r}: the labels of the {rows} train rows are all of one class, so there is nothing "
+            "to learn: check data.label, or use more rows."
+        )
+    if task == "binary" and len(classes) != 2:
+        raise DataError(
+            f"Party {party!r}: the task is binary, but the labels have {len(classes)} classes: "
+            "set data.task = 'multiclass', or check data.label."
+        )
+    kind = task or ("binary" if len(classes) == 2 else "multiclass")
+    return Labels(
+        torch.from_numpy(index[:rows].copy()),
+        torch.from_numpy(index[rows:].copy()),
+        kind,
+        tuple(classes.tolist()),
+    )
+
+
+def _refuse_infinite(train: Array, test: Array, names: Sequence[str], party: str) -> None:
+    # What does not fit a 32-bit float would turn into infinity later.
+    largest = float(np.finfo(np.float32).max)
+    bad = np.logical_or((np.abs(train) > largest).any(axis=0), (np.abs(test) > largest).any(axis=0))
+    if bad.any():
+        raise DataError(
+            f"Party {party!r}: {_some(names, bad)} hold infinite values, or values too large for a 32-bit "
+            "float: repair those rows, or leave the columns out through `columns`."
+        )
+
+
+def _treat_missing(train: Array, test: Array, names: Sequence[str], party: str, missing: str) -> None:
+    gaps_train, gaps_test = np.isnan(train), np.isnan(test)
+    gaps = np.logical_or(gaps_train.any(axis=0), gaps_test.any(axis=0))
+    if not gaps.any():
+        return
+    empty = np.asarray(gaps_train.all(axis=0))
+    if empty.any():
+        raise DataError(
+            f"Party {party!r}: {_some(names, empty)} have no value in any train row: leave them out through `columns`."
+        )
+    if missing != "mean":
+        rows = int(gaps_train.any(axis=1).sum() + gaps_test.any(axis=1).sum())
+        raise DataError(
+            f"Party {party!r}: {rows} rows miss a value in {_some(names, gaps)}: "
+            "fill them in, or set data.missing = 'mean'."
+        )
+    mean = np.nanmean(train, axis=0)
+    for part, holes in ((train, gaps_train), (test, gaps_test)):
+        part[holes] = np.broadcast_to(mean, part.shape)[holes]
+
+
+def _some(names: Sequence[str], chosen: Array) -> str:
+    """At most five of the chosen columns, by name."""
+    picked = [repr(names[j]) for j in np.flatnonzero(chosen).tolist()]
+    more = f" and {len(picked) - 5} more" if len(picked) > 5 else ""
+    return f"the columns {', '.join(picked[:5])}{more}"
+
+
+def _tensor(values: Array) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))

@@ -1,0 +1,46 @@
+"""What can go wrong, by whose fault it is.
+
+A message answers four questions: what happened, whose fault, with which values, what to do next. It never contains
+a raw column, a label, a weight or a key. The command line prints the message alone; a traceback means a defect here.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class ColonnadeError(Exception):
+    """Everything that Colonnade raises on purpose. `exit_code` is what the command line returns."""
+
+    exit_code = 1
+
+
+class SettingsError(ColonnadeError):
+    """A wrong call or configuration: the caller can mend it without touching any data."""
+
+    exit_code = 2
+
+
+class DataError(ColonnadeError):
+    """A party's data do not fit what was asked of them."""
+
+    exit_code = 2
+
+
+class ProtocolError(ColonnadeError):
+    """Bytes or a message that no honest peer would have sent. The only error that decoding may raise."""
+
+
+class RunError(ColonnadeError):
+    """A run that could not go on, though its settings and data were accepted."""
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> SettingsError:
+    """The error for a misspelt name: offers the nearest one that exists, and never falls back to a default.
+
+    >>> str(unknown_name("algorithm", "valf", ["vafl", "split"]))
+    "There is no algorithm 'valf'. Did you mean 'vafl'? Known: split, vafl."
+    """
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return SettingsError(f"There is no {what} {name!r}.{hint} Known: {', '.join(names)}.")

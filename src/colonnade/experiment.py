@@ -1,0 +1,382 @@
+"""A federation from settings to trained models, in one process: builds every party's seat, runs, keeps the books.
+
+Everything that can be wrong with settings or data is found before the run directory is made.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from colonnade import algorithms
+from colonnade.algorithms.parts.losses import Loss, headline
+from colonnade.algorithms.parts.randomness import seed_for
+from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
+from colonnade.algorithms.parts.training import Training
+from colonnade.algorithms.vafl import Vafl
+from colonnade.data.batches import check_batch_size
+from colonnade.data.federated import FederatedData
+from colonnade.errors import RunError, SettingsError, unknown_name
+from colonnade.federation import check_party_name, write_toml
+from colonnade.models.bottom import BottomSettings, build_bottom
+from colonnade.models.network import initialise, output_width
+from colonnade.models.top import TopSettings, build_top
+from colonnade.party import Party, State
+from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.noise import PerturbationSettings
+from colonnade.reports.summary import summarise
+from colonnade.runtimes.checkpoint import read_latest, write_atomically
+from colonnade.runtimes.recorder import Recorder
+from colonnade.runtimes.simulate import Simulate, Simulation
+from colonnade.settings import as_values
+
+Bottoms = BottomSettings | nn.Module | Mapping[str, BottomSettings | nn.Module]
+
+
+@dataclass
+class Outcome:
+    """What a run gave: its summary, its curve, and every party's models."""
+
+    summary: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    models: dict[str, dict[str, nn.Module]]
+    order: tuple[str, ...]  # whose embeddings the top model takes, in order
+    label_party: str
+    directory: Path | None
+    finished: bool
+
+    def outputs(self, columns: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The joint model's raw outputs (logits or values) for prepared rows of every party."""
+        top = self.models[self.label_party]["top"]
+        with torch.no_grad():
+            embeddings = [self._bottom(name)(columns[name]) for name in self.order]
+            outputs: torch.Tensor = top(torch.cat(embeddings, 1))
+        return outputs
+
+    def _bottom(self, name: str) -> nn.Module:
+        alone = self.models[self.label_party].get(f"bottom of {name}")
+        return self.models[name]["bottom"] if alone is None else alone
+
+
+def build_parties(
+    data: FederatedData,
+    algorithm: Any,
+    training: Training,
+    privacy: PerturbationSettings,
+    bottom: Bottoms,
+    top: TopSettings | nn.Module,
+    seed: int,
+) -> dict[str, Party]:
+    """Every party of a federation, the label party first."""
+    chosen = algorithms.find(algorithms.name_of(algorithm))
+    check_batch_size(data.rows, training.batch_size)
+    for name in (data.label_party, *data.feature_parties):
+        check_party_name(name)
+    outputs = Loss.outputs(data.labels.task, len(data.labels.classes))
+    only_sums = isinstance(top, TopSettings) and top.only_sums
+    modules = {name: _bottom_for(name, data, bottom, outputs if only_sums else None, seed) for name in data.columns}
+    widths = {name: output_width(module, data.columns[name].shape) for name, module in modules.items()}
+    order = _order(data)
+    top_module = _top_for(top, [widths[name] for name in order], outputs, seed)
+    alone = chosen.alone is not None
+    features = [
+        FeatureSeat(
+            name=name,
+            label_party=data.label_party,
+            columns=data.columns[name],
+            bottom=modules[name],
+            width=widths[name],
+            training=training,
+            settings=algorithm,
+            privacy=PerturbationSettings() if alone else privacy,
+            seed=seed,
+        )
+        for name in data.feature_parties
+    ]
+    label = LabelSeat(
+        name=data.label_party,
+        feature_parties=tuple(data.feature_parties),
+        widths=widths,
+        labels=data.labels,
+        columns=data.columns.get(data.label_party),
+        bottom=modules.get(data.label_party),
+        top=top_module,
+        training=training,
+        settings=algorithm,
+        seed=seed,
+    )
+    if chosen.alone is not None:
+        return {data.label_party: chosen.alone(label, features)}
+    assert chosen.label_party is not None and chosen.feature_party is not None
+    parties: dict[str, Party] = {data.label_party: chosen.label_party(label)}
+    parties.update({seat.name: chosen.feature_party(seat) for seat in features})
+    return parties
+
+
+def _order(data: FederatedData) -> tuple[str, ...]:
+    own = (data.label_party,) if data.label_party in data.columns else ()
+    return (*data.feature_parties, *own)
+
+
+def _bottom_for(name: str, data: FederatedData, bottom: Bottoms, outputs: int | None, seed: int) -> nn.Module:
+    if isinstance(bottom, Mapping):
+        for given in bottom:
+            if given not in data.columns:
+                raise unknown_name("party with columns", given, data.columns)
+        bottom = bottom.get(name, BottomSettings())
+    if isinstance(bottom, nn.Module):
+        return deepcopy(bottom)
+    module = build_bottom(bottom, data.columns[name].shape, outputs)
+    initialise(module, seed_for(seed, name, "bottom"))
+    return module
+
+
+def _top_for(top: TopSettings | nn.Module, widths: list[int], outputs: int, seed: int) -> nn.Module:
+    if isinstance(top, nn.Module):
+        given = output_width(top, (sum(widths),))
+        if given != outputs:
+            raise SettingsError(f"The top model gives {given} outputs; this task needs {outputs}.")
+        return deepcopy(top)
+    module = build_top(top, widths, outputs)
+    initialise(module, seed_for(seed, "top"))
+    return module
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def train(
+    data: FederatedData,
+    algorithm: Any = None,
+    *,
+    training: Training | None = None,
+    bottom: Bottoms | None = None,
+    top: TopSettings | nn.Module | None = None,
+    privacy: PerturbationSettings | None = None,
+    simulate: Simulate | None = None,
+    seed: int = 0,
+    out: str | Path | None = None,
+    resume: bool = False,
+    trace: bool = False,
+    watch: Callable[[dict[str, Any]], None] | None = None,
+    stop_requested: Callable[[], bool] = lambda: False,
+    checkpoint_seconds: float = 30.0,
+    threads: int = 1,
+    settings: dict[str, Any] | None = None,
+) -> Outcome:
+    """Train one model over the parties' columns, in virtual time.
+
+    `algorithm` is a name or a settings object such as `Vafl(wait_for=2)`. With `out`, the run directory is written
+    there and `resume` continues one that was stopped, to the same final models. `settings` is what the run directory
+    records as its federation.toml; by default what was given here.
+
+    >>> import colonnade
+    >>> data = colonnade.dataset("iris", parties=2)
+    >>> outcome = colonnade.train(data, "vafl", training=colonnade.Training(epochs=2, batch_size=16))
+    >>> outcome.summary["exchanges"]
+    28
+    """
+    if algorithm is None:
+        algorithm = Vafl()
+    elif isinstance(algorithm, str):
+        algorithm = algorithms.find(algorithm).settings()
+    training = training or Training()
+    bottom = BottomSettings() if bottom is None else bottom
+    top = TopSettings() if top is None else top
+    privacy = privacy or PerturbationSettings()
+    simulate = simulate or Simulate()
+    if trace and out is None:
+        raise SettingsError("A trace is written into the run directory: give out=… as well.")
+    if resume and out is None:
+        raise SettingsError("To resume, say which run: give its directory as out=….")
+    name = algorithms.name_of(algorithm)
+    if settings is None:
+        settings = _settings_values(data, name, algorithm, training, privacy, bottom, top, simulate, seed)
+    directory = None if out is None else Path(out)
+    with _threads(threads):
+        parties = build_parties(data, algorithm, training, privacy, bottom, top, seed)
+        saved = _open_directory(directory, settings, list(parties), resume, data)
+        with _disk_errors(directory):
+            recorder = Recorder(data.label_party, directory, watch)
+            ledger = _ledger(directory, privacy, saved)
+            simulation = Simulation(
+                parties,
+                data.label_party,
+                simulate,
+                seed,
+                recorder,
+                ledger,
+                directory=directory,
+                trace=trace,
+                resume=saved,
+                checkpoint_seconds=checkpoint_seconds,
+                stop_requested=stop_requested,
+            )
+            try:
+                finished = simulation.run()
+                if finished:
+                    simulation.save()
+            finally:
+                simulation.close()
+                recorder.close()
+                ledger.close()
+            up, down = recorder.bytes_up_and_down()
+            summary = summarise(
+                algorithm=name,
+                runtime=Simulate.name,
+                seed=seed,
+                status="finished" if finished else "stopped",
+                label_party=data.label_party,
+                headline=headline(data.labels.task),
+                counts={party: own.counts() for party, own in parties.items()},
+                metrics=recorder.metrics,
+                books=simulation.party_books(),
+                traffic={party: _by_kind(sent.bytes) for party, sent in recorder.traffic.items()},
+                evaluation_bytes=sum(sent.evaluation_bytes() for sent in recorder.traffic.values()),
+                bytes_up=up,
+                bytes_down=down,
+                retransmitted_bytes=simulation.retransmitted_bytes,
+                wall_seconds=recorder.wall_seconds(),
+                virtual_seconds=simulation.now,
+                privacy_events=ledger.summary(),
+                data=_describe(data),
+                settings=settings,
+            )
+            if directory is not None:
+                write_atomically(directory / "summary.json", json.dumps(summary, indent=1).encode())
+        models = {party: own.model() for party, own in parties.items()}
+    return Outcome(summary, recorder.metrics, models, _order(data), data.label_party, directory, finished)
+
+
+def _by_kind(sizes: Mapping[type, int]) -> dict[str, int]:
+    return {kind.__name__: size for kind, size in sizes.items()}
+
+
+def _ledger(directory: Path | None, privacy: PerturbationSettings, saved: Mapping[str, State] | None) -> Ledger:
+    if directory is None:
+        return Ledger()
+    resume_at = saved["simulate"].values["ledger"]["position"] if saved else None
+    return Ledger(directory / "ledger.jsonl", resume_at)
+
+
+def _open_directory(
+    directory: Path | None,
+    settings: dict[str, Any],
+    parties: list[str],
+    resume: bool,
+    data: FederatedData,
+) -> dict[str, State] | None:
+    """Make the run directory, or read the checkpoint of an existing one."""
+    if directory is None:
+        return None
+    kept = directory / "federation.toml"
+    if resume:
+        if not kept.exists():
+            raise SettingsError(f"{directory} is not a run to resume: it has no federation.toml.")
+        described = {**settings, "row_digest": data.row_digest}
+        before = json.loads((directory / "run.json").read_text(encoding="utf-8"))
+        different = sorted(
+            f"{section}.{name}" if isinstance(before.get(section), dict) else section
+            for section in {**before, **described}
+            for name in _differences(before.get(section), described.get(section))
+        )
+        if different:
+            raise SettingsError(
+                f"The run in {directory} was started with other settings: {', '.join(different[:5])} differ. "
+                f"Resume with {kept}, or start a new run in another directory."
+            )
+        _, saved = read_latest(directory / "checkpoints", [*parties, "simulate"])
+        return saved
+    if directory.exists():
+        raise SettingsError(
+            f"The directory {directory} exists already. Choose another one with --out, continue that run with "
+            "--resume, or remove it."
+        )
+    try:
+        directory.mkdir(parents=True)
+        write_atomically(kept, write_toml(settings).encode())
+        described = {**settings, "row_digest": data.row_digest}
+        write_atomically(directory / "run.json", json.dumps(described).encode())
+    except OSError as error:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise RunError(f"The run directory {directory} could not be made: {error.strerror}.") from error
+    return None
+
+
+def _differences(before: Any, now: Any) -> list[str]:
+    """Names under which two sections differ; [""] for plain values that differ."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        return [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    return [] if before == now else [""]
+
+
+@contextmanager
+def _disk_errors(directory: Path | None) -> Iterator[None]:
+    """A disk that is full while a run is under way: one sentence, and what was saved stays."""
+    try:
+        yield
+    except OSError as error:
+        if directory is None:
+            raise
+        raise RunError(
+            f"The run directory {directory} could not be written: {error.strerror}. Free some space, then continue "
+            "with --resume from the last checkpoint."
+        ) from error
+
+
+def _settings_values(
+    data: FederatedData,
+    name: str,
+    algorithm: Any,
+    training: Training,
+    privacy: PerturbationSettings,
+    bottom: Bottoms,
+    top: TopSettings | nn.Module,
+    simulate: Simulate,
+    seed: int,
+) -> dict[str, Any]:
+    """What was given from Python, as a federation.toml would say it; a user's module by its class name."""
+
+    def described(model: Any) -> Any:
+        if isinstance(model, nn.Module):
+            return {"module": type(model).__name__}
+        if isinstance(model, Mapping):
+            return {party: described(own) for party, own in model.items()}
+        return as_values(model)
+
+    return {
+        "federation": {"name": "", "label_party": data.label_party, "seed": seed},
+        "algorithm": {"name": name, **as_values(algorithm)},
+        "data": {"name": data.name},
+        "training": as_values(training),
+        "privacy": as_values(privacy),
+        "bottom": described(bottom),
+        "top": described(top),
+        "simulate": as_values(simulate),
+    }
+
+
+def _describe(data: FederatedData) -> dict[str, Any]:
+    parties = {name: {"columns": int(np.prod(own.shape))} for name, own in data.columns.items()}
+    return {
+        "name": data.name,
+        "rows": data.rows,
+        "test_rows": data.test_rows,
+        "task": data.labels.task,
+        "parties": parties,
+    }

@@ -1,0 +1,195 @@
+"""Everything that may leave a party, and nothing else.
+
+A message is a frozen value whose fields are scalars or arrays declared with their dtype and named dimensions; the
+codec checks what arrives against these declarations before it builds anything. Dimensions of the same name agree
+within a message. `repr` shows shapes, never values: a message may stand in a log.
+
+Three marks steer the runtimes:
+`answered_on_arrival`  the receiver answers even while it computes (a listener beside the worker);
+`off_clock`            belongs to evaluation: costs no virtual time, its bytes are counted apart;
+`free`                 handled at no modelled cost (control messages).
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_type_hints
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class ArrayField:
+    """What an array field may hold: little-endian dtype, the names of its dimensions, whether NaN is refused."""
+
+    dtype: str
+    dimensions: tuple[str, ...]
+    finite: bool = False
+
+
+Rows = Annotated[NDArray[np.uint32], ArrayField("<u4", ("rows",))]
+"""Positions of rows in the federation's common order."""
+Vectors = Annotated[NDArray[np.float32], ArrayField("<f4", ("rows", "width"), finite=True)]
+"""One finite float32 vector a row."""
+
+
+@dataclass(frozen=True)
+class MessageKind:
+    """A message class's declaration, read once: its name on the wire, its scalars and its arrays in order."""
+
+    name: str
+    message: "type[Message]"
+    scalars: tuple[tuple[str, type], ...]
+    arrays: tuple[tuple[str, ArrayField], ...]
+
+
+KINDS: dict[str, MessageKind] = {}
+"""Every message there is, by its name on the wire."""
+
+
+class Message(msgspec.Struct, frozen=True, eq=False):
+    """The root of all messages; a subclass is on the wire under its class name."""
+
+    answered_on_arrival: ClassVar[bool] = False
+    off_clock: ClassVar[bool] = False
+    free: ClassVar[bool] = False
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={_shown(getattr(self, name))}" for name in self.__struct_fields__]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+M = TypeVar("M", bound=Message)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return f"<{value.dtype} {'×'.join(map(str, value.shape))}>"
+    return repr(value)
+
+
+def declared(message: type[M]) -> type[M]:
+    """Class decorator: lets a message onto the wire. An undeclared class cannot be encoded."""
+    scalars: list[tuple[str, type]] = []
+    arrays: list[tuple[str, ArrayField]] = []
+    hints = get_type_hints(message, include_extras=True)
+    for name in message.__struct_fields__:
+        hint: Any = hints[name]
+        marks = [mark for mark in get_args(hint)[1:] if isinstance(mark, ArrayField)]
+        if marks:
+            arrays.append((name, marks[0]))
+        elif hint in (int, float, str):
+            scalars.append((name, hint))
+        else:
+            raise TypeError(f"{message.__name__}.{name} is neither int, float, str nor a declared array")
+    KINDS[message.__name__] = MessageKind(message.__name__, message, tuple(scalars), tuple(arrays))
+    return message
+
+
+# --- training: one exchange is an upload and its reply ----------------------------------------------------------
+
+
+@declared
+class EmbeddingUpload(Message, frozen=True, eq=False):
+    """A feature party's embedding of a batch. `exchange` counts that party's uploads."""
+
+    exchange: int
+    rows: Rows
+    embedding: Vectors
+
+
+@declared
+class GradientReply(Message, frozen=True, eq=False):
+    """∂(mean loss of the batch)/∂embedding, for the upload of the same number."""
+
+    exchange: int
+    gradient: Vectors
+
+
+@declared
+class WarmUpUpload(Message, frozen=True, eq=False):
+    """Embeddings of rows outside any batch, sent once at the start to fill the table."""
+
+    rows: Rows
+    embedding: Vectors
+
+
+# --- bounded delay: the label party asks for what has grown too old ---------------------------------------------
+
+
+@declared
+class RefreshRequest(Message, frozen=True, eq=False):
+    """The label party wants fresh embeddings of these rows before it goes on."""
+
+    answered_on_arrival: ClassVar[bool] = True
+    request: int
+    rows: Rows
+
+
+@declared
+class RefreshedEmbedding(Message, frozen=True, eq=False):
+    """The answer to a RefreshRequest."""
+
+    request: int
+    rows: Rows
+    embedding: Vectors
+
+
+# --- synchronous schedule: the label party names the batch ------------------------------------------------------
+
+
+@declared
+class BatchRequest(Message, frozen=True, eq=False):
+    """The label party asks for the embedding of one shared batch."""
+
+    step: int
+    rows: Rows
+
+
+@declared
+class GradientAndBatch(Message, frozen=True, eq=False):
+    """The reply of a synchronous step, and the next batch with it: one message instead of two."""
+
+    exchange: int
+    gradient: Vectors
+    step: int
+    next_rows: Annotated[NDArray[np.uint32], ArrayField("<u4", ("next_rows",))]
+
+
+# --- evaluation -------------------------------------------------------------------------------------------------
+
+
+@declared
+class EvaluationRequest(Message, frozen=True, eq=False):
+    """The label party wants embeddings of `row_count` test rows from `first_row` on.
+
+    `after_replies`: the party answers once it has applied that many replies, so that what is scored holds every
+    update that the label party knows of. With no rows it is a plain barrier.
+    """
+
+    off_clock: ClassVar[bool] = True
+    evaluation: int
+    first_row: int
+    row_count: int
+    after_replies: int
+
+
+@declared
+class EvaluationEmbedding(Message, frozen=True, eq=False):
+    """Embeddings of test rows, for scoring only."""
+
+    off_clock: ClassVar[bool] = True
+    evaluation: int
+    first_row: int
+    embedding: Vectors
+
+
+# --- the end ----------------------------------------------------------------------------------------------------
+
+
+@declared
+class Stop(Message, frozen=True, eq=False):
+    """The label party ends the training; the reason is for people."""
+
+    free: ClassVar[bool] = True
+    reason: str

@@ -1,0 +1,136 @@
+"""Networks of any `nn.Module`, with gradients from torch's autograd: whatever dense.py cannot run.
+
+Nothing is retained beyond one backward. Random layers are seeded from the owner's generator before each
+training forward, so the global generator is neither read nor moved.
+"""
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from colonnade.errors import SettingsError
+from colonnade.models.network import Pass, check_state
+from colonnade.models.randomness import draw_seed, is_random, seeded
+from colonnade.privacy.noise import LayerNoise, clip_factors
+
+_PERTURBED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+class AutogradNetwork:
+    """A `Network` (see network.py) by `torch.autograd.grad`.
+
+    `parameters` are the module's parameters that ask for gradients; frozen ones only appear in `state`, as
+    buffers do.
+
+    Noise: the inner Z_l are added to the outputs of every Linear and convolution but the last one registered.
+    The clip and the Gaussian Z_L are applied to the module's output, that is, with σ_L the identity: what a
+    module does after its last parametric layer cannot be taken apart, and the released value is protected the
+    same.
+    """
+
+    def __init__(self, module: nn.Module, snapshots: bool = False) -> None:
+        self.generator: torch.Generator | None = None
+        self._module = deepcopy(module)
+        self._snapshots = snapshots
+        named = {name: tensor for name, tensor in self._module.named_parameters() if tensor.requires_grad}
+        self._names = list(named)
+        self.parameters: list[Tensor] = list(named.values())
+        self._random = is_random(module)
+        # A module that overwrites its inputs must get a copy: they are the caller's, and a leaf of the graph.
+        self._copies_inputs = self._random or any(getattr(part, "inplace", False) for part in module.modules())
+        self._inner = [part for part in self._module.modules() if isinstance(part, _PERTURBED)][:-1]
+
+    def forward(self, inputs: Tensor, noise: LayerNoise | None = None) -> tuple[Tensor, Pass]:
+        differentiable = inputs.is_floating_point()
+        leaf = inputs.detach().requires_grad_(differentiable)
+        parameters = self.parameters
+        if self._snapshots:
+            parameters = [tensor.detach().clone().requires_grad_() for tensor in parameters]
+        if not self._module.training:
+            self._module.train()
+        with torch.enable_grad(), self._randomness():
+            outputs = self._call(leaf, noise, parameters)
+        return outputs.detach().clone(), Pass((outputs, parameters, leaf))
+
+    def embed(self, inputs: Tensor, noise: LayerNoise | None = None) -> Tensor:
+        if self._module.training:
+            self._module.eval()
+        # A module that is random even in inference mode must still give one answer and move no generator.
+        with torch.no_grad(), seeded(0) if self._random else nullcontext():
+            return self._call(inputs.detach(), noise, self.parameters).clone()
+
+    def _randomness(self) -> Any:
+        if not self._random:
+            return nullcontext()
+        if self.generator is None:
+            raise SettingsError(
+                f"The model {type(self._module).__name__} has layers that may draw random numbers, and its "
+                "network has no generator. Set network.generator to the party's own torch.Generator."
+            )
+        return seeded(draw_seed(self.generator))
+
+    def _call(self, inputs: Tensor, noise: LayerNoise | None, parameters: list[Tensor]) -> Tensor:
+        if self._copies_inputs:
+            inputs = inputs.clone()
+        if noise is None:
+            return self._outputs(inputs, parameters)
+
+        def add_inner(_layer: nn.Module, _inputs: Any, outputs: Tensor) -> Tensor:
+            return noise.inner(outputs)
+
+        hooks = [layer.register_forward_hook(add_inner) for layer in self._inner]
+        try:
+            outputs = self._outputs(inputs, parameters)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        bound = noise.settings.clip
+        return noise.last(outputs if bound == 0 else outputs * clip_factors(outputs, bound))
+
+    def _outputs(self, inputs: Tensor, parameters: list[Tensor]) -> Tensor:
+        outputs: Tensor
+        if parameters is self.parameters:
+            outputs = self._module(inputs)
+        else:
+            outputs = functional_call(self._module, dict(zip(self._names, parameters, strict=True)), (inputs,))
+        return outputs
+
+    def backward(
+        self, kept: Pass, output_gradient: Tensor, input_gradient: bool | slice = False
+    ) -> tuple[list[Tensor], Tensor | None]:
+        if not kept:
+            raise ValueError("This pass was used by an earlier backward: run a forward for each backward.")
+        outputs: Tensor
+        parameters: list[Tensor]
+        leaf: Tensor
+        outputs, parameters, leaf = kept
+        kept.clear()
+        asked = input_gradient is not False
+        if asked and not leaf.requires_grad:
+            raise ValueError(f"Inputs of type {leaf.dtype} have no gradient: only floating-point inputs do.")
+        wanted = [*parameters, leaf] if asked else parameters
+        if not outputs.requires_grad or not wanted:
+            gradients = [torch.zeros_like(tensor) for tensor in wanted]
+        else:
+            gradients = list(
+                torch.autograd.grad(outputs, wanted, output_gradient, allow_unused=True, materialize_grads=True)
+            )
+        if not asked:
+            return gradients, None
+        gradient = gradients.pop()
+        return gradients, gradient[:, input_gradient] if isinstance(input_gradient, slice) else gradient
+
+    def state(self) -> dict[str, Tensor]:
+        return {name: tensor.detach().clone() for name, tensor in self._module.state_dict().items()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        check_state(self._module.state_dict(), state)
+        self._module.load_state_dict(state)
+
+    def module(self) -> nn.Module:
+        return deepcopy(self._module).eval()

@@ -1,0 +1,62 @@
+"""The few layers of our own that the named models need; each is a plain `torch.nn.Module`.
+
+They draw no randomness in their forward pass, and `reset_parameters` restores a fresh layer.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from colonnade.errors import SettingsError
+
+
+class SumEmbeddings(nn.Module):
+    """The sum of the parties' embeddings, which arrive side by side in one tensor.
+
+    >>> SumEmbeddings([2, 2])(torch.tensor([[1.0, 2.0, 10.0, 20.0]]))
+    tensor([[11., 22.]])
+    """
+
+    def __init__(self, widths: Sequence[int]) -> None:
+        super().__init__()
+        if len(set(widths)) != 1:
+            raise SettingsError(
+                f"A top that sums embeddings was given the widths {list(widths)}. The embeddings of all "
+                "parties must have one and the same width: set it for each bottom, or choose a top that "
+                "concatenates."
+            )
+        self.parties = len(widths)
+        self.width = widths[0]
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.reshape(inputs.shape[0], self.parties, self.width).sum(1)
+
+    def extra_repr(self) -> str:
+        return f"parties={self.parties}, width={self.width}"
+
+
+class Bias(nn.Module):
+    """Adds one learnt number to each feature; starts at zero."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.bias)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs + self.bias
+
+
+class LastHidden(nn.Module):
+    """The hidden state of an LSTM after the last time step of inputs shaped [rows, time, features]."""
+
+    def __init__(self, features: int, hidden: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(features, hidden, batch_first=True)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        _, (hidden, _) = self.lstm(inputs)
+        return torch.squeeze(hidden, 0)

@@ -1,0 +1,154 @@
+"""The one contract: a party is a pure state machine, event in, effects out.
+
+Inside `handle` there is no I/O, no clock, no thread and no global randomness; time comes with the event, randomness
+from a generator seeded per party. So the same algorithm runs unchanged under every runtime, is replayed from a trace
+to the same models, and resumes from a checkpoint to the same bits.
+
+Effects are performed in the order in which they are returned. A `Spend` that the ledger refuses cancels everything
+after it: what is not accounted for is not sent.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+import torch
+
+from colonnade.messages import Message
+from colonnade.privacy.events import PrivacyEvent
+
+# --- events: what happened --------------------------------------------------------------------------------------
+
+
+class Started(msgspec.Struct, frozen=True):
+    """The run begins. Given once; a party that resumes from a checkpoint is not started again."""
+
+    now: float
+
+
+class Received(msgspec.Struct, frozen=True):
+    """A message arrived, decoded and checked against its declaration. The sender is the link's, not the message's."""
+
+    now: float
+    sender: str
+    message: Message
+
+
+class TimerFired(msgspec.Struct, frozen=True):
+    """The timer of that name, set by the party itself, ran out."""
+
+    now: float
+    name: str
+
+
+class PeerLost(msgspec.Struct, frozen=True):
+    """A peer cannot be reached. Messages to it are kept and delivered if it returns."""
+
+    now: float
+    peer: str
+
+
+class PeerReturned(msgspec.Struct, frozen=True):
+    """A peer that was lost is back, with the state it had."""
+
+    now: float
+    peer: str
+
+
+Event = Started | Received | TimerFired | PeerLost | PeerReturned
+
+
+# --- effects: what to do ----------------------------------------------------------------------------------------
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Deliver a message to a peer, exactly once, though perhaps late."""
+
+    to: str
+    message: Message
+
+
+class Spend(msgspec.Struct, frozen=True):
+    """Account for a noised value before it leaves. Goes before the `Send` that carries the value."""
+
+    event: PrivacyEvent
+
+
+class Observe(msgspec.Struct, frozen=True):
+    """Something worth recording: goes to metrics.jsonl and to the progress display.
+
+    `loss` is the mean training loss since this party's last observation; `metric` holds test metrics when an
+    evaluation has just been made.
+    """
+
+    exchange: int
+    step: int
+    epoch: float
+    loss: float | None = None
+    metric: dict[str, float] | None = None
+    note: str = ""
+
+
+class SetTimer(msgspec.Struct, frozen=True):
+    """Fire a timer after so many seconds; setting a name again replaces the earlier timer."""
+
+    name: str
+    seconds: float
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """Now is a good moment to save the state."""
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """This party is done; it will not be given another event."""
+
+
+Effect = Send | Spend | Observe | SetTimer | Checkpoint | Finish
+
+
+# --- state ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class State:
+    """Everything a party must remember: tensors by name, and values that JSON can hold."""
+
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, name: str, part: "State") -> None:
+        """Put a part's state under a name of its own."""
+        self.tensors.update({f"{name}.{key}": tensor for key, tensor in part.tensors.items()})
+        self.values[name] = part.values
+
+    def part(self, name: str) -> "State":
+        """What `add` put under that name."""
+        start = f"{name}."
+        tensors = {key[len(start) :]: value for key, value in self.tensors.items() if key.startswith(start)}
+        return State(tensors, self.values.get(name, {}))
+
+
+class Party(Protocol):
+    """What an algorithm writes, twice: once for the label party, once for the feature parties."""
+
+    def handle(self, event: Event) -> Sequence[Effect]:
+        """React to one event; the runtime performs the returned effects in order."""
+        ...
+
+    def state(self) -> State:
+        """A copy of all that the party must remember; later events leave it unchanged."""
+        ...
+
+    def restore(self, state: State) -> None:
+        """Become the party that returned this state."""
+        ...
+
+    def model(self) -> dict[str, torch.nn.Module]:
+        """The trained models this party owns, by name: copies, for prediction and export."""
+        ...
+
+    def counts(self) -> dict[str, Any]:
+        """Counters for the run's summary, such as exchanges, steps, staleness."""
+        ...

@@ -1,0 +1,115 @@
+"""Perturbed embeddings (VAFL, section 4.1): u_l = σ_l(W_l u_{l−1} + b_l + Z_l) for the layers l = 1, …, L.
+
+Z_L is Gaussian with deviation c and is added after each row of the last pre-activation has been clipped to
+norm C. The inner Z_l are uniform on [−√3 c_l, √3 c_l], which has deviation c_l: they smooth the loss and are
+not counted as privacy. Networks call `inner` and `last`; whoever sends the result also takes its `event`. All
+randomness comes from the given generator.
+
+Reference: Chen, Jin, Sun, Yin, "VAFL: a method of vertical asynchronous federated learning",
+2020, eq. 19 and 20.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from colonnade.errors import SettingsError
+from colonnade.privacy.events import PrivacyEvent
+
+
+@dataclass(frozen=True)
+class PerturbationSettings:
+    """How a party perturbs its embeddings; all zero means not at all.
+
+    Without a clip the sensitivity of a noised row is infinite, and its event says so: no guarantee follows
+    from it.
+    """
+
+    noise: float = 0.0  # c: deviation of the Gaussian on the last layer
+    inner_noise: float = 0.0  # c_l: deviation of the uniform noise on each inner layer
+    clip: float = 0.0  # C: norm bound of each row's last pre-activation; 0 means no bound
+
+    def __post_init__(self) -> None:
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if not 0 <= value < math.inf:
+                raise SettingsError(
+                    f"The perturbation setting {setting.name!r} is {value}. It must be a finite number of at "
+                    "least 0; 0 switches it off."
+                )
+
+    @property
+    def sensitivity(self) -> float:
+        """L2 distance between any two clipped rows: 2C; infinite without a clip."""
+        return 2 * self.clip if self.clip > 0 else math.inf
+
+    @property
+    def active(self) -> bool:
+        return self.noise > 0 or self.inner_noise > 0 or self.clip > 0
+
+
+def clip_factors(rows: Tensor, bound: float) -> Tensor:
+    """min(1, C / ‖z‖) for each row z, shaped to multiply `rows`; differentiable."""
+    norms = torch.linalg.vector_norm(rows, dim=tuple(range(1, rows.ndim)), keepdim=True)
+    factors: Tensor = bound / norms.clamp_min(bound)
+    return factors
+
+
+def clip_backward(gradient: Tensor, clipped: Tensor, factors: Tensor, bound: float) -> Tensor:
+    """The gradient before the clip from the one after it, for rows of one dimension.
+
+    Of y = C z/‖z‖ it is (C/‖z‖)(g − ŷ ŷᵀg) with ŷ = y/C: the clip hides every change of length. Rows that
+    were short enough keep g.
+    """
+    along = (gradient * clipped).sum(1, keepdim=True)
+    along.div_(bound * bound).mul_(factors < 1)
+    return (gradient - along * clipped).mul_(factors)
+
+
+class LayerNoise:
+    """Draws the noise of one party's network. A network asks once per layer, in the order of the layers.
+
+    >>> noise = LayerNoise(PerturbationSettings(noise=3.0, clip=1.0), torch.Generator().manual_seed(1))
+    >>> noise.event(64, protects="row", viewers=("label",)).multiplier
+    1.5
+    """
+
+    def __init__(self, settings: PerturbationSettings, generator: torch.Generator) -> None:
+        self.settings = settings
+        self.generator = generator
+
+    def inner(self, pre_activation: Tensor) -> Tensor:
+        """pre_activation + Z_l of an inner layer; the very same tensor if there is no inner noise."""
+        c = self.settings.inner_noise
+        if c == 0:
+            return pre_activation
+        uniform = torch.rand(pre_activation.shape, generator=self.generator, dtype=pre_activation.dtype)
+        return pre_activation + uniform.sub_(0.5).mul_(2 * math.sqrt(3) * c)
+
+    def last(self, clipped: Tensor) -> Tensor:
+        """clipped + Z_L; the very same tensor if there is no noise."""
+        c = self.settings.noise
+        if c == 0:
+            return clipped
+        normal = torch.randn(clipped.shape, generator=self.generator, dtype=clipped.dtype)
+        return torch.add(clipped, normal, alpha=c)
+
+    def event(
+        self, rows: int, protects: str, viewers: Sequence[str], row_ids: np.ndarray | None = None
+    ) -> PrivacyEvent | None:
+        """What the release of so many noised rows is; None without Gaussian noise: it is non-private then."""
+        if self.settings.noise == 0:
+            return None
+        return PrivacyEvent(
+            mechanism="gaussian",
+            sensitivity=self.settings.sensitivity,
+            noise=self.settings.noise,
+            rows=rows,
+            row_ids=row_ids,
+            protects=protects,
+            viewers=tuple(viewers),
+        )

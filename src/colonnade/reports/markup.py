@@ -1,0 +1,149 @@
+"""The page's HTML parts and its style sheet. Every text that comes from a run is escaped here, and only here.
+
+No script, no external resource: the page reads the same in ten years, offline, on paper and on a phone.
+"""
+
+import base64
+from collections.abc import Iterable, Sequence
+from html import escape
+
+
+class Markup(str):
+    """Text that already is HTML. Everything else is escaped when it is put into a page."""
+
+    __slots__ = ()
+
+
+def text(value: object) -> Markup:
+    return value if isinstance(value, Markup) else Markup(escape(str(value), quote=True))
+
+
+def join(parts: Iterable[object]) -> Markup:
+    return Markup("\n".join(text(part) for part in parts))
+
+
+def element(tag: str, *content: object, css: str = "") -> Markup:
+    attribute = f' class="{escape(css)}"' if css else ""
+    return Markup(f"<{tag}{attribute}>{''.join(text(part) for part in content)}</{tag}>")
+
+
+def section(heading: str, *content: object) -> Markup:
+    """A section with a heading, or nothing at all if it has no content."""
+    kept = [part for part in content if part]
+    return element("section", element("h2", heading), *kept) if kept else Markup("")
+
+
+def card(label: str, value: str, note: str = "") -> Markup:
+    parts = [element("dt", label), element("dd", value)]
+    if note:
+        parts.append(element("dd", note, css="note"))
+    return element("div", *parts, css="card")
+
+
+def cards(items: Iterable[Markup]) -> Markup:
+    return element("dl", *items, css="cards")
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]], numeric_from: int = 1, css: str = "") -> Markup:
+    """A table that scrolls sideways on a narrow screen; columns from `numeric_from` on stand right."""
+
+    def line(tag: str, cells: Sequence[object]) -> Markup:
+        return element(
+            "tr",
+            *(element(tag, cell, css="n" if at >= numeric_from else "") for at, cell in enumerate(cells)),
+        )
+
+    body = [line("td", row) for row in rows]
+    if not body:
+        return Markup("")
+    head = element("thead", line("th", heads)) if heads else ""
+    return element("div", element("table", head, element("tbody", *body), css=css), css="scroll")
+
+
+def plot(png: bytes, title: str, caption: str, wide: bool) -> Markup:
+    encoded = base64.b64encode(png).decode("ascii")
+    image = Markup(f'<img alt="{escape(title)}" src="data:image/png;base64,{encoded}">')
+    words = element("figcaption", element("strong", title), " ", caption)
+    return element("figure", element("div", image, css="paper"), words, css="wide" if wide else "")
+
+
+def document(title: str, *content: object) -> str:
+    return join(
+        [
+            Markup("<!doctype html>"),
+            Markup('<html lang="en"><head><meta charset="utf-8">'),
+            Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+            Markup('<meta name="color-scheme" content="light dark">'),
+            element("title", title),
+            Markup(f"<style>{STYLE}</style></head><body><main>"),
+            *content,
+            Markup("</main></body></html>\n"),
+        ]
+    )
+
+
+STYLE = """
+:root { --ground: #f6f7f9; --card: #fff; --ink: #1f2933; --muted: #5d6975; --line: #dfe4e9;
+  --warm: #fff6e0; --warm-ink: #6b4a00; }
+@media (prefers-color-scheme: dark) {
+  :root { --ground: #14181d; --card: #1d232a; --ink: #e6eaee; --muted: #9aa7b3; --line: #313a44;
+    --warm: #33290f; --warm-ink: #f0d490; }
+}
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--ground); color: var(--ink); -webkit-text-size-adjust: 100%;
+  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", sans-serif; }
+main { max-width: 960px; margin: 0 auto; padding: 2rem 1rem 3rem; }
+h1 { font-size: 1.75rem; line-height: 1.2; margin: 0 0 .35rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.15rem; margin: 2.6rem 0 .8rem; padding-bottom: .3rem;
+  border-bottom: 1px solid var(--line); }
+p { margin: .5rem 0; max-width: 46rem; }
+.subtitle { color: var(--muted); margin: 0; overflow-wrap: anywhere; }
+.badge { display: inline-block; font-size: .8rem; padding: .05rem .6rem; border-radius: 1rem;
+  vertical-align: .2em; font-weight: 500; border: 1px solid var(--line); color: var(--muted);
+  background: var(--card); }
+.notice { background: var(--warm); color: var(--warm-ink); border-radius: .5rem; padding: .6rem .9rem;
+  margin: 1rem 0; max-width: none; }
+.small { color: var(--muted); font-size: .875rem; }
+.cards { display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: .75rem;
+  margin: 1.5rem 0 0; }
+.card { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; padding: .7rem .9rem; }
+.card dt { color: var(--muted); font-size: .82rem; }
+.card dd { margin: 0; font-size: 1.4rem; line-height: 1.3; font-weight: 600;
+  font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+.card dd.note { color: var(--muted); font-size: .8rem; font-weight: 400; line-height: 1.4; }
+.plots { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 1.25rem; }
+figure { margin: 0; min-width: 0; break-inside: avoid; }
+.plots > div { min-width: 0; }
+figure.wide { grid-column: 1 / -1; }
+.paper { background: #fff; border: 1px solid var(--line); border-radius: .6rem; padding: .6rem;
+  overflow-x: auto; }
+.paper img { display: block; width: 100%; height: auto; }
+figcaption { font-size: .875rem; color: var(--muted); margin-top: .45rem; }
+figcaption strong { color: var(--ink); }
+.scroll { overflow-x: auto; margin: .6rem 0; }
+table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: .38rem .8rem .38rem 0; border-bottom: 1px solid var(--line);
+  vertical-align: top; overflow-wrap: break-word; }
+th { color: var(--muted); font-weight: 500; font-size: .82rem; vertical-align: bottom; }
+th.n, td.n { text-align: right; white-space: nowrap; padding: .38rem 0 .38rem .8rem; }
+table.pairs { width: auto; min-width: min(100%, 26rem); }
+table.pairs td:last-child { overflow-wrap: anywhere; }
+footer { margin-top: 3rem; border-top: 1px solid var(--line); padding-top: .8rem; }
+@media (max-width: 700px) {
+  main { padding: 1.25rem .8rem 2rem; }
+  h1 { font-size: 1.4rem; }
+  .plots { grid-template-columns: minmax(0, 1fr); }
+  .cards { grid-template-columns: repeat(2, minmax(0, 1fr)); gap: .5rem; }
+  .card dd { font-size: 1.15rem; }
+  figure.wide .paper img { width: 44rem; max-width: none; }
+}
+@media print {
+  :root { --ground: #fff; --card: #fff; --ink: #000; --muted: #444; --line: #ccc;
+    --warm: #fff; --warm-ink: #000; }
+  body { font-size: 11pt; }
+  main { max-width: none; padding: 0; }
+  h2 { break-after: avoid; }
+  .card, tr { break-inside: avoid; }
+  .notice { border: 1px solid #999; }
+}
+"""

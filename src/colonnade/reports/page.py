@@ -1,0 +1,589 @@
+"""One self-contained HTML page for a run, or for a comparison of runs.
+
+The page shows what the run directory holds and nothing else: totals, curves and names, never a row of
+anyone's data. A page is written whole or not at all. What a run did not record is left out; privacy alone is
+always spoken of.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from colonnade.errors import RunError, SettingsError
+from colonnade.reports import figures
+from colonnade.reports.amounts import (
+    DASH,
+    byte_size,
+    count,
+    duration,
+    measure,
+    number,
+    ratio,
+    share,
+    significant,
+)
+from colonnade.reports.comparison import ComparisonRow, comparison_rows, shared_clock
+from colonnade.reports.markup import Markup, card, cards, document, element, join, plot, section, table
+from colonnade.reports.rundir import SMALLER_IS_BETTER, Clock, Run, distinct_names, read_run
+
+NOT_PRIVATE = "No value was noised. Nothing here is differentially private: ε = ∞."
+NOTHING = Markup("")
+CLOCK_WORDS: dict[Clock, str] = {"virtual": "virtual seconds", "wall": "wall seconds"}
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A drawn figure with its file name and the sentence that says how to read it."""
+
+    key: str
+    title: str
+    caption: str
+    png: bytes
+    wide: bool = False
+
+    def markup(self) -> Markup:
+        return plot(self.png, self.title, self.caption, self.wide)
+
+
+def write_report(run_dir: Path) -> Path:
+    """Writes `report.html` and `figures/*.png` into the run directory; returns the path of the page."""
+    run = read_run(run_dir)
+    plots = _run_plots(run)
+    for one in plots:
+        _write_whole(run.path / "figures" / f"{one.key}.png", one.png)
+    return _write_whole(run.path / "report.html", _run_page(run, plots).encode("utf-8"))
+
+
+def write_comparison(run_dirs: Sequence[Path], out: Path, target: float | None = None) -> Path:
+    """Writes one page about several runs to the file `out`, or into a directory as `comparison.html`."""
+    if len(run_dirs) < 2:
+        raise SettingsError(f"A comparison needs at least two run directories; {len(run_dirs)} given. Name another.")
+    runs = [read_run(path) for path in run_dirs]
+    rows = comparison_rows(runs, target)
+    page = Path(out) / "comparison.html" if Path(out).is_dir() else Path(out)
+    return _write_whole(page, _comparison_page(runs, rows).encode("utf-8"))
+
+
+def _write_whole(path: Path, content: bytes) -> Path:
+    """A reader sees the old file or the new one, never half of either."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(content)
+        partial.replace(path)
+    except OSError as reason:
+        partial.unlink(missing_ok=True)
+        raise RunError(
+            f"{path} could not be written ({reason.strerror}). Make the directory writable, free some space, "
+            "or choose another place."
+        ) from reason
+    return path
+
+
+# --- one run ----------------------------------------------------------------------------------------------
+
+
+def _run_page(run: Run, plots: Sequence[Plot]) -> str:
+    by_key = {one.key: one.markup() for one in plots}
+
+    def shown(*keys: str, beside: Markup = NOTHING) -> Markup:
+        """The figures of these names that could be drawn, two in a row, and a table in the next place."""
+        found = [by_key[key] for key in keys if key in by_key]
+        if beside:
+            found.append(element("div", beside))
+        return element("div", *found, css="plots") if found else NOTHING
+
+    learning = [one.key for one in plots if one.key.startswith("curves_")]
+    title = f"{run.algorithm} on {run.data_name}" if run.data_name else run.algorithm
+    subtitle = [f"run {run.name}", f"runtime {run.runtime}"]
+    if run.summary.get("seed") is not None:
+        subtitle.append(f"seed {_show(run.summary['seed'])}")
+    rows, test_rows = number(run.section("data").get("rows")), number(run.section("data").get("test_rows"))
+    if rows is not None:
+        subtitle.append(f"{count(rows)} training rows")
+    if test_rows is not None:
+        subtitle.append(f"{count(test_rows)} test rows")
+    return document(
+        f"{title} – Colonnade report",
+        element("h1", title, " ", element("span", run.status, css="badge")),
+        element("p", " · ".join(subtitle), css="subtitle"),
+        *_notices(run),
+        cards(_key_figures(run)),
+        section("Learning", shown(*learning, beside=_test_metrics(run))),
+        section("Who worked when", shown("timeline", "utilisation", "staleness"), _staleness(run)),
+        section("Parties", _parties(run)),
+        section("What was sent", shown("bytes", beside=_bytes(run)), _counts(run)),
+        section("Privacy", *_privacy(run)),
+        section("Settings", _pairs(_flat(run.section("settings")))),
+        section("Versions", _pairs(_flat(run.section("versions")))),
+        _footer(run.clock == "virtual"),
+    )
+
+
+def _run_plots(run: Run) -> list[Plot]:
+    metric = (run.headline or "").replace("_", " ")
+    direction = "lower" if run.headline in SMALLER_IS_BETTER else "higher"
+    read_metric = f", below the test {metric} ({direction} is better)" if run.headline else ""
+    seconds = CLOCK_WORDS[run.clock]
+    candidates: list[tuple[str, str, str, Figure | None, bool]] = [
+        (
+            "curves_exchanges",
+            "Against exchanges.",
+            f"Above the training loss{read_metric}; how much was learnt from each exchange between parties.",
+            figures.learning_curves(run, "exchanges"),
+            False,
+        ),
+        (
+            "curves_seconds",
+            f"Against {seconds}.",
+            "The same curves against time: what waiting costs shows here and not against exchanges.",
+            figures.learning_curves(run, "seconds"),
+            False,
+        ),
+        (
+            "curves_megabytes",
+            "Against megabytes.",
+            "The same curves against everything sent, both ways: what the network has to carry for a result.",
+            figures.learning_curves(run, "megabytes"),
+            False,
+        ),
+        (
+            "timeline",
+            "The first moments, party by party.",
+            f"Each coloured bar is one piece of work, grey is waiting, hatched red is away, in {seconds}: "
+            "parties that work on beside a slow or absent one are asynchrony made visible.",
+            figures.timeline(run),
+            True,
+        ),
+        (
+            "utilisation",
+            "The whole run.",
+            "How each party's time was divided; the number is the share spent at work, and a long grey bar "
+            "is a party that mostly waits.",
+            figures.utilisation(run),
+            False,
+        ),
+        (
+            "staleness",
+            "Staleness.",
+            "How old values were when they were used: 0 is fresh, and the further right a bar stands, the "
+            "older the values it counts.",
+            figures.staleness_histogram(run),
+            False,
+        ),
+        (
+            "bytes",
+            "Bytes by message.",
+            "The longest bar is the kind of message to make smaller first.",
+            figures.bytes_by_message(run),
+            False,
+        ),
+    ]
+    return _drawn(candidates)
+
+
+def _drawn(candidates: Sequence[tuple[str, str, str, Figure | None, bool]]) -> list[Plot]:
+    return [
+        Plot(key, title, caption, figures.png_bytes(figure), wide)
+        for key, title, caption, figure, wide in candidates
+        if figure is not None
+    ]
+
+
+def _notices(run: Run) -> list[Markup]:
+    told = []
+    if not run.has_summary:
+        told.append(
+            "This run was interrupted before it wrote its summary. The page shows what metrics.jsonl holds; "
+            "totals are those of its last line."
+        )
+    elif run.status == "stopped":
+        told.append("This run was stopped before its end. Everything here describes the part that was run.")
+    diverged = next((line for line in run.curve if line.diverged), None)
+    if diverged is not None:
+        told.append(
+            f"The training loss was not a finite number at exchange {count(diverged.exchange)}: the training "
+            "diverged. Try a smaller learning rate."
+        )
+    if not run.curve:
+        told.append("metrics.jsonl holds no complete line, so there are no curves to draw.")
+    return [element("p", one, css="notice") for one in told]
+
+
+def _key_figures(run: Run) -> list[Markup]:
+    exchanges, epochs, seconds = run.total("exchanges"), run.total("epochs"), run.seconds
+    wall = run.total("wall_seconds")
+    loss = run.total("train_loss")
+    made = []
+    if run.headline is not None:
+        made.append(
+            card(
+                f"Test {run.headline}".replace("_", " "),
+                measure(run.headline, run.final_metric),
+                f"training loss {significant(loss)}" if loss is not None else "",
+            )
+        )
+    elif loss is not None:
+        made.append(card("Training loss", significant(loss)))
+    made.append(card("Exchanges", count(exchanges), f"{significant(epochs)} epochs" if epochs is not None else ""))
+    if run.clock == "virtual":
+        note = f"computed in {duration(wall)} of wall time" if wall is not None else ""
+        made.append(card("Virtual time", duration(seconds), note))
+    else:
+        made.append(card("Wall time", duration(seconds)))
+    up, down = run.total("bytes_up"), run.total("bytes_down")
+    made.append(card("Sent up", byte_size(up), _per_exchange(up, exchanges) or "to the label party"))
+    made.append(card("Sent down", byte_size(down), _per_exchange(down, exchanges) or "to the feature parties"))
+    speed = exchanges / seconds if exchanges is not None and seconds else None
+    wall_speed = exchanges / wall if exchanges is not None and wall else None
+    if run.clock == "virtual":
+        note = "exchanges per virtual second"
+        if wall_speed is not None:
+            note += f"; {significant(wall_speed, 3)} per wall second"
+    else:
+        note = "exchanges per wall second"
+    made.append(card("Speed", f"{significant(speed, 3)}/s" if speed is not None else DASH, note))
+    return made
+
+
+def _per_exchange(size_bytes: float | None, exchanges: float | None) -> str:
+    return f"{byte_size(size_bytes / exchanges)} an exchange" if size_bytes is not None and exchanges else ""
+
+
+def _test_metrics(run: Run) -> Markup:
+    rows = [
+        [f"test {name}".replace("_", " "), measure(name, number(value))] for name, value in run.section("test").items()
+    ]
+    if not rows:
+        return NOTHING
+    return table(["at the end", ""], [*rows, ["training loss", significant(run.total("train_loss"))]])
+
+
+def _parties(run: Run) -> Markup:
+    seconds = CLOCK_WORDS[run.clock]
+    rows = []
+    for party in run.parties:
+        whole = sum(one or 0.0 for one in (party.busy_seconds, party.idle_seconds, party.away_seconds))
+        busy = party.busy_seconds / whole if party.busy_seconds is not None and whole > 0 else None
+        rows.append(
+            [
+                party.name,
+                party.role,
+                count(party.columns),
+                count(party.exchanges),
+                count(party.steps),
+                duration(party.busy_seconds),
+                duration(party.idle_seconds),
+                duration(party.away_seconds),
+                share(busy),
+            ]
+        )
+    heads = ["party", "role", "columns", "exchanges", "steps", "at work", "waiting", "away", "busy"]
+    shown = table(heads, rows, numeric_from=2)
+    return join([shown, element("p", f"Times in {seconds}.", css="small")]) if shown else NOTHING
+
+
+def _bytes(run: Run) -> Markup:
+    sizes = {kind: number(size) or 0.0 for kind, size in run.section("bytes_by_message").items()}
+    total = sum(sizes.values())
+    rows = [
+        [kind, byte_size(size), share(size / total if total else None)]
+        for kind, size in sorted(sizes.items(), key=lambda item: -item[1])
+    ]
+    evaluation = run.total("evaluation_bytes")
+    note = element("p", f"Evaluations on the test rows took {byte_size(evaluation)}.", css="small")
+    return join([table(["message", "bytes", "share"], rows), note if evaluation is not None else NOTHING])
+
+
+def _counts(run: Run) -> Markup:
+    return _pairs({name.replace("_", " "): value for name, value in _flat(run.section("counts")).items()})
+
+
+def _staleness(run: Run) -> Markup:
+    told = run.section("staleness")
+    known = [
+        f"{words} {significant(value)}"
+        for key, words in (("mean", "mean"), ("p95", "95th percentile"), ("max", "oldest"))
+        if (value := number(told.get(key))) is not None
+    ]
+    if not known:
+        return NOTHING
+    return element("p", "Staleness in exchanges: ", ", ".join(known), ".", css="small")
+
+
+def _privacy(run: Run) -> list[Markup]:
+    told = run.section("privacy")
+    events = told.get("events")
+    kept = [event for event in events if isinstance(event, Mapping)] if isinstance(events, list) else []
+    if not kept:
+        if not run.has_summary:
+            return [
+                element(
+                    "p",
+                    "The run wrote no summary, so it is not known whether any value was noised. "
+                    "Treat it as not private: ε = ∞.",
+                )
+            ]
+        return [element("p", NOT_PRIVATE)]
+    keys = [
+        "party",
+        "mechanism",
+        "sensitivity",
+        "noise",
+        "releases",
+        "rows",
+        "max_releases_per_row",
+        "viewers",
+        "protects",
+    ]
+    rows = [[_show(event.get(key)) for key in keys] for event in kept]
+    sound = told.get("sound")
+    if sound is None:
+        verdict = "Sound accounting is not computed in this version, so no ε may be promised from this page."
+    else:
+        verdict = "The sound ε below holds for exactly these events."
+    budgets = {
+        "ε claimed (the method's own accounting)": told.get("claimed"),
+        "ε sound": "not computed in this version" if sound is None else sound,
+        "ε observed (a lower bound from attacks)": told.get("observed"),
+        "δ": told.get("delta"),
+        "conditions": told.get("conditions"),
+    }
+    return [
+        element("p", f"Values were noised before they were released, in exactly these events. {verdict}"),
+        table([key.replace("_", " ") for key in keys], rows, numeric_from=len(keys)),
+        _pairs({name: value for name, value in budgets.items() if value is not None}),
+    ]
+
+
+# --- several runs -----------------------------------------------------------------------------------------
+
+
+def _comparison_page(runs: Sequence[Run], rows: Sequence[ComparisonRow]) -> str:
+    names = distinct_names(list(runs))
+    plots = [one.markup() for one in _comparison_plots(runs, rows)]
+    algorithms = " · ".join(dict.fromkeys(run.algorithm for run in runs))
+    data = " and ".join(dict.fromkeys(run.data_name for run in runs if run.data_name))
+    return document(
+        f"{len(runs)} runs compared – Colonnade",
+        element("h1", f"{len(runs)} runs compared"),
+        element("p", f"{algorithms} on {data}" if data else algorithms, css="subtitle"),
+        *_comparison_notices(runs, rows),
+        section("Until the target", _verdict(rows), _comparison_table(rows), _clock_footnote(runs)),
+        section("Curves and timelines", element("div", *plots, css="plots") if plots else NOTHING),
+        section("What differs", _differences(runs, names)),
+        section("Privacy", _privacy_of_each(runs, names)),
+        _footer(any(run.clock == "virtual" for run in runs)),
+    )
+
+
+def _comparison_plots(runs: Sequence[Run], rows: Sequence[ComparisonRow]) -> list[Plot]:
+    target = rows[0]["target"]
+    clock = shared_clock(runs)
+    pair = _slowest_and_fastest(runs, rows)
+    words = CLOCK_WORDS[clock] if clock else ""
+    return _drawn(
+        [
+            (
+                "curves_seconds",
+                f"Against {words}.",
+                "Training loss and test metric; the run whose curve reaches the dotted target further left "
+                "needed less time.",
+                figures.compared_curves(runs, "seconds", target),
+                False,
+            ),
+            (
+                "curves_exchanges",
+                "Against exchanges.",
+                "The same curves counted in exchanges: who learns more from each one, however long it takes.",
+                figures.compared_curves(runs, "exchanges", target),
+                False,
+            ),
+            (
+                "curves_megabytes",
+                "Against megabytes.",
+                "The same curves against everything sent, both ways: further left is lighter on the network.",
+                figures.compared_curves(runs, "megabytes", target),
+                False,
+            ),
+            (
+                "time_to_target",
+                "Time to the target.",
+                "Shorter is better; in brackets how many times sooner than the slowest run.",
+                figures.time_to_target(rows),
+                False,
+            ),
+            (
+                "timelines",
+                "The first moments of two runs, on the same time axis.",
+                "Coloured bars are work, grey is waiting, hatched red is away: the run with less grey wastes "
+                "less of its parties' time.",
+                figures.compared_timelines(*pair) if pair else None,
+                True,
+            ),
+        ]
+    )
+
+
+def _slowest_and_fastest(runs: Sequence[Run], rows: Sequence[ComparisonRow]) -> tuple[Run, Run] | None:
+    """Of the runs with a timeline, the slowest and the fastest to the target (never is slowest)."""
+    drawable = [
+        (row["seconds_to_target"] if row["seconds_to_target"] is not None else float("inf"), place)
+        for place, (run, row) in enumerate(zip(runs, rows, strict=True))
+        if figures.timeline_window(run.timeline) is not None
+    ]
+    if len(drawable) < 2:
+        return None
+    ordered = sorted(drawable)
+    return runs[ordered[-1][1]], runs[ordered[0][1]]
+
+
+def _verdict(rows: Sequence[ComparisonRow]) -> Markup:
+    metric, target = rows[0]["metric"], rows[0]["target"]
+    if metric is None or target is None:
+        return element("p", "No run evaluated anything, so there is no target to reach.")
+    told = f"Target: test {metric.replace('_', ' ')} of {measure(metric, target)} or better. "
+    timed = [row for row in rows if row["seconds_to_target"] is not None]
+    if len(timed) >= 2 and rows[0]["clock"] is not None:
+        fastest = min(timed, key=lambda row: row["seconds_to_target"] or 0.0)
+        slowest = max(timed, key=lambda row: row["seconds_to_target"] or 0.0)
+        if fastest["speed_up"] is not None and fastest["speed_up"] > 1.005:
+            told += (
+                f"{fastest['name']} reached it in {duration(fastest['seconds_to_target'])} "
+                f"({CLOCK_WORDS[rows[0]['clock']]}): {ratio(fastest['speed_up'])} as fast as "
+                f"{slowest['name']}."
+            )
+    return element("p", told)
+
+
+def _comparison_table(rows: Sequence[ComparisonRow]) -> Markup:
+    clock = rows[0]["clock"]
+    metric = rows[0]["metric"]
+
+    def cells(row: ComparisonRow) -> list[str]:
+        unreached = row["exchanges_to_target"] is None and row["target"] is not None
+        return [
+            row["name"],
+            row["algorithm"],
+            measure(metric, row["final_metric"]),
+            "not reached" if unreached and clock else duration(row["seconds_to_target"]),
+            "not reached" if unreached else count(row["exchanges_to_target"]),
+            byte_size(row["bytes_to_target"]),
+            ratio(row["speed_up"]),
+        ]
+
+    heads = [
+        "run",
+        "algorithm",
+        f"final {metric}".replace("_", " ") if metric else "final metric",
+        f"time to target ({clock})" if clock else "time to target*",
+        "exchanges to target",
+        "bytes to target",
+        "speed-up" if clock else "speed-up*",
+    ]
+    return table(heads, [cells(row) for row in rows], numeric_from=2)
+
+
+def _clock_footnote(runs: Sequence[Run]) -> Markup:
+    if shared_clock(runs) is not None:
+        return element(
+            "p",
+            "The first evaluation that met the target counts; speed-up is over the slowest run.",
+            css="small",
+        )
+    return element(
+        "p",
+        "* Some of these runs were simulated (virtual seconds) and some were not (wall seconds). The two are "
+        "never compared, so no time is given.",
+        css="small",
+    )
+
+
+def _comparison_notices(runs: Sequence[Run], rows: Sequence[ComparisonRow]) -> list[Markup]:
+    told = []
+    if len({run.data_name for run in runs if run.data_name}) > 1:
+        told.append("These runs were trained on different data: their metrics and times do not compare.")
+    told += [
+        f"{row['name']} did not finish (status: {run.status})."
+        for run, row in zip(runs, rows, strict=True)
+        if run.status in ("stopped", "interrupted")
+    ]
+    return [element("p", one, css="notice") for one in told]
+
+
+def _differences(runs: Sequence[Run], names: Sequence[str]) -> Markup:
+    told = []
+    for run in runs:
+        top = {key: run.summary.get(key) for key in ("algorithm", "runtime", "seed")}
+        told.append({**top, "data": run.data_name, **_flat(run.section("settings"))})
+    keys = dict.fromkeys(key for one in told for key in one)
+    rows = [[key, *values] for key in keys if len(set(values := [_show(one.get(key)) for one in told])) > 1]
+    if not rows:
+        return element("p", "The recorded settings of these runs are the same.")
+    return table(["setting", *names], rows, numeric_from=len(names) + 1)
+
+
+def _privacy_of_each(runs: Sequence[Run], names: Sequence[str]) -> Markup:
+    rows = []
+    for run, name in zip(runs, names, strict=True):
+        events = run.section("privacy").get("events")
+        noised = isinstance(events, list) and len(events) > 0
+        if noised:
+            told = "Values were noised; which, and for whom, is told in the run's own report."
+            if run.section("privacy").get("sound") is None:
+                told += " Sound accounting is not computed in this version."
+        elif run.has_summary:
+            told = NOT_PRIVATE
+        else:
+            told = "Not recorded. Treat it as not private: ε = ∞."
+        rows.append([name, told])
+    return table(["run", "what was released"], rows, numeric_from=2)
+
+
+# --- both -------------------------------------------------------------------------------------------------
+
+
+def _footer(virtual: bool) -> Markup:
+    told = "Made by Colonnade from the files of the run directory; no raw column, label or weight is shown."
+    if virtual:
+        told += (
+            " Virtual seconds are simulated time, wall seconds are what the machine took; the two never share a figure."
+        )
+    return element("footer", element("p", told, css="small"))
+
+
+def _flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Nested settings as `optimiser.learning_rate`, the way they are written on the command line."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            flat |= _flat(value, f"{above}{key}.")
+        else:
+            flat[f"{above}{key}"] = value
+    return flat
+
+
+def _show(value: Any) -> str:
+    """A JSON value as a person would write it."""
+    if value is None:
+        return DASH
+    if isinstance(value, bool):
+        return "true" if value else "false"  # as in TOML
+    if isinstance(value, int):
+        # Years, seeds and sizes alike: no thousands separators, so that a value can be copied into a setting.
+        return str(value)
+    if isinstance(value, float):
+        return "∞" if value == float("inf") else f"{value:.6g}"
+    if isinstance(value, list):
+        return ", ".join(_show(one) for one in value) or DASH
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_show(one)}" for key, one in value.items()) or DASH
+    return str(value)
+
+
+def _pairs(values: Mapping[str, Any]) -> Markup:
+    return table([], [[name, _show(value)] for name, value in values.items()], numeric_from=2, css="pairs")

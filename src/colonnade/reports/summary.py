@@ -1,0 +1,95 @@
+"""summary.json: one object that says what a run was and what came out. Its keys are part of the interface."""
+
+import platform
+from importlib import metadata
+from typing import Any
+
+
+def summarise(
+    *,
+    algorithm: str,
+    runtime: str,
+    seed: int,
+    status: str,
+    label_party: str,
+    headline: str,
+    counts: dict[str, dict[str, Any]],
+    metrics: list[dict[str, Any]],
+    books: dict[str, dict[str, float]],
+    traffic: dict[str, dict[str, int]],
+    evaluation_bytes: int,
+    bytes_up: int,
+    bytes_down: int,
+    retransmitted_bytes: int,
+    wall_seconds: float,
+    virtual_seconds: float | None,
+    privacy_events: list[dict[str, Any]],
+    data: dict[str, Any],
+    settings: dict[str, Any],
+) -> dict[str, Any]:
+    """Everything that is known at the end of a run, under the names that the documentation gives."""
+    label = counts[label_party]
+    by_message: dict[str, int] = {}
+    for sent in traffic.values():
+        for kind, size in sent.items():
+            by_message[kind] = by_message.get(kind, 0) + size
+    scored = [line["metric"] for line in metrics if line["metric"]]
+    parties = {}
+    for name, own in counts.items():
+        role = "label" if name == label_party else "feature"
+        parties[name] = {
+            "role": role,
+            "exchanges": own["exchanges"],
+            "steps": own["steps"],
+            **books.get(name, {}),
+        }
+    return {
+        "algorithm": algorithm,
+        "runtime": runtime,
+        "seed": seed,
+        "status": status,
+        "exchanges": label["exchanges"],
+        "epochs": label["epochs"],
+        "wall_seconds": wall_seconds,
+        "virtual_seconds": virtual_seconds,
+        "bytes_up": bytes_up,
+        "bytes_down": bytes_down,
+        "bytes_by_message": dict(sorted(by_message.items())),
+        "evaluation_bytes": evaluation_bytes,
+        "retransmitted_bytes": retransmitted_bytes,
+        "train_loss": label["train_loss"],
+        "test": scored[-1] if scored else {},
+        "headline": headline,
+        "staleness": label.get("staleness", {"mean": 0.0, "p95": 0, "max": 0}),
+        "counts": {"late_rows": label.get("late_rows", 0)},
+        "parties": parties,
+        "privacy": _privacy(privacy_events),
+        "data": data,
+        "settings": settings,
+        "versions": versions(),
+    }
+
+
+def _privacy(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """Which noised values were released. No figure is claimed here that no accounting has computed."""
+    if not events:
+        conditions = "No value was noised: nothing in this run is differentially private (ε = ∞)."
+    else:
+        conditions = (
+            "These noised values were released. Their ε is not computed in this version: what they guarantee "
+            "together, against whom, is not claimed."
+        )
+    return {
+        "claimed": None,
+        "sound": None,
+        "observed": None,
+        "delta": None,
+        "conditions": conditions,
+        "events": events,
+    }
+
+
+def versions() -> dict[str, str]:
+    """What the numbers were made with."""
+    names = ("colonnade", "torch", "numpy")
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in names}}

@@ -1,0 +1,81 @@
+"""The loop that all runtimes share: give a party an event, perform its effects in order.
+
+A runtime supplies a `Port`: how frames travel, how timers are set. Everything else about effects is decided here, once:
+a value whose privacy event is refused is not sent, every frame is encoded by the one codec and counted, everything is
+traced if a trace is kept.
+"""
+
+from typing import Protocol
+
+from colonnade.messages import Message
+from colonnade.party import Checkpoint, Event, Finish, Observe, Party, Received, Send, SetTimer, Spend
+from colonnade.privacy.ledger import Ledger
+from colonnade.runtimes.recorder import Recorder
+from colonnade.trace import TraceWriter
+from colonnade.wire.codec import decode, encode
+
+
+class Port(Protocol):
+    """What a runtime does for one party."""
+
+    def transmit(self, to: str, frame: bytearray, message: type[Message]) -> None: ...
+
+    def set_timer(self, name: str, seconds: float) -> None: ...
+
+    def checkpoint(self) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+class Driver:
+    """One party, its port, and the books that are kept about it."""
+
+    def __init__(
+        self,
+        name: str,
+        party: Party,
+        port: Port,
+        ledger: Ledger,
+        recorder: Recorder,
+        trace: TraceWriter | None = None,
+    ) -> None:
+        self.name = name
+        self.party = party
+        self._port = port
+        self._ledger = ledger
+        self._recorder = recorder
+        self._trace = trace
+        self._traffic = recorder.traffic_of(name)
+
+    def receive(self, now: float, sender: str, frame: bytearray) -> None:
+        """Check a frame and deliver its message."""
+        self.deliver(Received(now, sender, decode(frame)), frame)
+
+    def deliver(self, event: Event, frame: bytearray | None = None) -> None:
+        """Give the party one event and perform what it returns."""
+        if self._trace is not None:
+            self._trace.write(event, frame)
+        for effect in self.party.handle(event):
+            kind = type(effect)
+            if kind is Send:
+                message = effect.message  # type: ignore[union-attr]
+                sent = encode(message)
+                if self._trace is not None:
+                    self._trace.write(effect, sent)
+                self._traffic.count(type(message), len(sent))
+                self._port.transmit(effect.to, sent, type(message))  # type: ignore[union-attr]
+                continue
+            if self._trace is not None:
+                self._trace.write(effect)
+            match effect:
+                case Spend(privacy_event):
+                    if not self._ledger.spend(self.name, privacy_event):
+                        return
+                case Observe():
+                    self._recorder.observe(self.name, effect, event.now)
+                case SetTimer(name, seconds):
+                    self._port.set_timer(name, seconds)
+                case Checkpoint():
+                    self._port.checkpoint()
+                case Finish():
+                    self._port.finish()

@@ -1,0 +1,146 @@
+"""The books of a run: metrics as they come, bytes by message, an excerpt of who was busy when.
+
+Written to metrics.jsonl and timeline.jsonl if there is a run directory, kept in memory in any case, and handed to a
+watcher (the progress display) if there is one.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from colonnade.messages import KINDS, Message
+from colonnade.party import Observe
+
+TIMELINE_INTERVALS_PER_PARTY = 400
+"""Enough to draw; a longer excerpt would show nothing more."""
+
+
+class Traffic:
+    """What one party has sent: frames and bytes, by kind of message."""
+
+    __slots__ = ("bytes", "frames")
+
+    def __init__(self) -> None:
+        self.frames: dict[type[Message], int] = {}
+        self.bytes: dict[type[Message], int] = {}
+
+    def count(self, message: type[Message], size_bytes: int) -> None:
+        self.frames[message] = self.frames.get(message, 0) + 1
+        self.bytes[message] = self.bytes.get(message, 0) + size_bytes
+
+    def total_bytes(self) -> int:
+        """Bytes of training; evaluation is counted apart."""
+        return sum(size for message, size in self.bytes.items() if not message.off_clock)
+
+    def evaluation_bytes(self) -> int:
+        return sum(size for message, size in self.bytes.items() if message.off_clock)
+
+
+class Recorder:
+    """Keeps a run's books. `label_party` decides what counts as up (towards it) and down (from it)."""
+
+    def __init__(
+        self,
+        label_party: str,
+        directory: Path | None = None,
+        watch: Callable[[dict[str, Any]], None] | None = None,
+        virtual: bool = True,
+    ) -> None:
+        self.metrics: list[dict[str, Any]] = []
+        self.timeline: list[dict[str, Any]] = []
+        self.traffic: dict[str, Traffic] = {}
+        self._label_party = label_party
+        self._watch = watch
+        self._virtual = virtual
+        self._intervals: dict[str, int] = {}
+        self._wall_before = 0.0
+        self._wall_start = time.perf_counter()
+        self._metrics_path = None if directory is None else directory / "metrics.jsonl"
+        self._timeline_path = None if directory is None else directory / "timeline.jsonl"
+        self._file: TextIO | None = None
+
+    def traffic_of(self, party: str) -> Traffic:
+        return self.traffic.setdefault(party, Traffic())
+
+    def wall_seconds(self) -> float:
+        """Wall time of the run, sessions before a resume included."""
+        return self._wall_before + time.perf_counter() - self._wall_start
+
+    def bytes_up_and_down(self) -> tuple[int, int]:
+        up = sum(traffic.total_bytes() for name, traffic in self.traffic.items() if name != self._label_party)
+        return up, self.traffic_of(self._label_party).total_bytes()
+
+    def observe(self, party: str, observed: Observe, now: float) -> None:
+        up, down = self.bytes_up_and_down()
+        line: dict[str, Any] = {
+            "party": party,
+            "exchange": observed.exchange,
+            "step": observed.step,
+            "epoch": round(observed.epoch, 6),
+            "wall_seconds": round(self.wall_seconds(), 6),
+            "virtual_seconds": now if self._virtual else None,
+            "loss": observed.loss,
+            "metric": observed.metric,
+            "bytes_up": up,
+            "bytes_down": down,
+        }
+        if observed.note:
+            line["note"] = observed.note
+        self.metrics.append(line)
+        if self._metrics_path is not None:
+            if self._file is None:
+                self._file = self._metrics_path.open("a", encoding="utf-8")
+            self._file.write(json.dumps(line) + "\n")
+            self._file.flush()
+        if self._watch is not None:
+            self._watch(line)
+
+    def interval(self, party: str, start: float, end: float, what: str = "busy") -> None:
+        """A stretch of a party's time, kept while the excerpt has room."""
+        count = self._intervals.get(party, 0)
+        if count < TIMELINE_INTERVALS_PER_PARTY:
+            self._intervals[party] = count + 1
+            self.timeline.append({"party": party, "start": start, "end": end, "what": what})
+
+    def close(self) -> None:
+        """Write what is written once, at the end."""
+        if self._timeline_path is not None:
+            text = "".join(json.dumps(line) + "\n" for line in self.timeline)
+            self._timeline_path.write_text(text, encoding="utf-8")
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        traffic = {
+            name: {
+                "frames": {kind.__name__: n for kind, n in sent.frames.items()},
+                "bytes": {kind.__name__: n for kind, n in sent.bytes.items()},
+            }
+            for name, sent in self.traffic.items()
+        }
+        return {
+            "metrics": self.metrics,
+            "timeline": self.timeline,
+            "intervals": self._intervals,
+            "traffic": traffic,
+            "wall_seconds": self.wall_seconds(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Become the recorder of a checkpoint; lines written after it are dropped from the file."""
+        self.metrics = list(state["metrics"])
+        self.timeline = list(state["timeline"])
+        self._intervals = dict(state["intervals"])
+        self._wall_before = state["wall_seconds"]
+        self._wall_start = time.perf_counter()
+        for name, saved in state["traffic"].items():
+            sent = self.traffic_of(name)
+            sent.frames = {KINDS[kind].message: n for kind, n in saved["frames"].items()}
+            sent.bytes = {KINDS[kind].message: n for kind, n in saved["bytes"].items()}
+        if self._metrics_path is not None:
+            text = "".join(json.dumps(line) + "\n" for line in self.metrics)
+            self._metrics_path.write_text(text, encoding="utf-8")

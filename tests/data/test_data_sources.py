@@ -1,0 +1,125 @@
+"""Files of every kind give the same table; a wrong file gives one clear sentence that shows no value."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from colonnade.data.sources import choose_columns, read_table
+from colonnade.errors import DataError
+
+FRAME = pd.DataFrame({"id": [7, 3], "age": [40.0, 50.0], "income": [1.5, 2.5], "churn": [0, 1]})
+
+
+def write(kind: str, folder: Path) -> Path:
+    path = folder / f"shop{kind}"
+    if kind == ".parquet":
+        FRAME.to_parquet(path)
+    elif kind == ".npz":
+        np.savez(
+            path,
+            ids=FRAME["id"].to_numpy(),
+            columns=FRAME[["age", "income"]].to_numpy(),
+            names=np.array(["age", "income"]),
+            labels=FRAME["churn"].to_numpy(),
+        )
+    else:
+        FRAME.to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.parametrize("kind", [".csv", ".csv.gz", ".csv.xz", ".parquet", ".npz"])
+def test_every_kind_of_file_gives_the_same_table(kind: str, tmp_path: Path) -> None:
+    table = read_table(write(kind, tmp_path), party="shop", id="id", label="churn")
+    assert table.ids.tolist() == ["7", "3"]
+    assert table.frame.to_dict("list") == {"age": [40.0, 50.0], "income": [1.5, 2.5], "churn": [0, 1]}
+    assert "40" not in repr(table)
+
+
+def test_a_matrix_has_its_ids_in_the_first_column(tmp_path: Path) -> None:
+    np.save(tmp_path / "shop.npy", np.array([[7.0, 40.0, 1.5], [3.0, 50.0, 2.5]]))
+    table = read_table(tmp_path / "shop.npy", party="shop", id="id")
+    assert table.ids.tolist() == ["7", "3"]
+    assert table.frame.to_dict("list") == {"shop_1": [40.0, 50.0], "shop_2": [1.5, 2.5]}
+
+
+def test_a_frame_may_carry_its_ids_as_index() -> None:
+    table = read_table(FRAME.set_index("id"), party="shop", id="id")
+    assert table.ids.tolist() == ["7", "3"]
+    assert list(table.frame.columns) == ["age", "income", "churn"]
+
+
+def test_leading_zeros_of_an_id_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "shop.csv").write_text("id,age\n007,40\n7,50\n")
+    assert read_table(tmp_path / "shop.csv", party="shop", id="id").ids.tolist() == ["007", "7"]
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        (FRAME.rename(columns={"id": "ident"}), "'shop': its frame has no id column 'id'"),
+        (FRAME.rename(columns={"id": "idd"}), "Did you mean 'idd'"),
+        (FRAME.assign(id=[7, 7]), "repeats ids \\(1 of its 2 rows"),
+        (FRAME.assign(id=["7", None]), "1 rows without an id"),
+        (FRAME.assign(id=[7.5, 3.0]), "ids that are not whole numbers"),
+        (FRAME.set_axis(["id", "age", "age", "churn"], axis=1), "more than one column 'age'"),
+    ],
+)
+def test_bad_ids_are_refused(frame: pd.DataFrame, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        read_table(frame, party="shop", id="id")
+
+
+def test_a_missing_file_is_named_with_its_party(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"'shop' has no file '.*shop.csv'"):
+        read_table(tmp_path / "shop.csv", party="shop", id="id")
+
+
+def test_an_unknown_kind_of_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"not known by its ending: use one of .csv"):
+        read_table(tmp_path / "shop.xlsx", party="shop", id="id")
+
+
+@pytest.mark.parametrize("kind", [".csv", ".csv.gz", ".parquet", ".npz", ".npy"])
+@pytest.mark.parametrize("content", [b"", b'id,age\n1,"secret', b"\x00\xff\xfesecret"])
+def test_a_damaged_file_is_refused_without_showing_it(kind: str, content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / f"shop{kind}"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="'shop'") as caught:
+        read_table(path, party="shop", id="id")
+    assert "secret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_an_npz_file_without_ids_is_told_what_it_lacks(tmp_path: Path) -> None:
+    np.savez(tmp_path / "shop.npz", values=np.zeros((2, 2)))
+    with pytest.raises(DataError, match="must hold the arrays `ids` and `columns`; it holds values"):
+        read_table(tmp_path / "shop.npz", party="shop", id="id")
+
+
+def test_pickled_arrays_are_never_loaded(tmp_path: Path) -> None:
+    np.save(tmp_path / "shop.npy", np.array([[1, "a"], [2, "b"]], dtype=object), allow_pickle=True)
+    with pytest.raises(DataError, match=r"could not be read as .npy"):
+        read_table(tmp_path / "shop.npy", party="shop", id="id")
+
+
+def test_columns_are_all_but_id_and_label_unless_named() -> None:
+    table = read_table(FRAME, party="shop", id="id")
+    assert choose_columns(table, (), party="shop", id="id", label="churn") == ("age", "income")
+    assert choose_columns(table, ("income",), party="shop", id="id", label="churn") == ("income",)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        (("agee",), "'shop' has no column 'agee'. Did you mean 'age'"),
+        (("churn",), "that is the label"),
+        (("id",), "that is the id"),
+        (("age", "age"), "lists a column twice"),
+    ],
+)
+def test_wrong_columns_are_refused(wanted: tuple[str, ...], words: str) -> None:
+    table = read_table(FRAME, party="shop", id="id")
+    with pytest.raises(DataError, match=words):
+        choose_columns(table, wanted, party="shop", id="id", label="churn")

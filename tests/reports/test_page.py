@@ -1,0 +1,278 @@
+"""The page is whole, self-contained and honest: nothing unescaped, no privacy that was not there."""
+
+import ast
+import base64
+import doctest
+import io
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import matplotlib.image
+import numpy as np
+import pytest
+from fake_runs import NOISED_PRIVACY, full_run, metric_line, small_run, write_lines
+
+import colonnade.reports
+from colonnade.errors import RunError, SettingsError
+from colonnade.reports import amounts, write_comparison, write_report
+
+FIGURES_OF_A_FULL_RUN = {
+    "bytes",
+    "curves_exchanges",
+    "curves_megabytes",
+    "curves_seconds",
+    "staleness",
+    "timeline",
+    "utilisation",
+}
+VOID = {"meta", "img"}
+
+
+class Outline(HTMLParser):
+    """What a browser would find in a page: balanced tags, text, images, whatever loads from elsewhere."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.images: list[bytes] = []
+        self.sources: list[str] = []
+        self.text = ""
+        self.feed(page)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+        for key, value in attrs:
+            if key == "src":
+                kind, encoded = str(value).split(",", 1)
+                assert kind == "data:image/png;base64"
+                self.images.append(base64.b64decode(encoded, validate=True))
+            elif key in ("href", "srcset", "action") or key.startswith("on"):
+                self.sources.append(str(value))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style":
+            self.text += data + "\n"
+
+
+def outline(page: Path) -> Outline:
+    return Outline(page.read_text(encoding="utf-8"))
+
+
+def change_summary(run: Path, **changes: Any) -> Path:
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(json.dumps(summary | changes))
+    return run
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = full_run(tmp_path_factory.mktemp("page") / "async", exchanges=200)
+    write_report(run)
+    return run
+
+
+def test_a_report_holds_every_figure_and_needs_nothing_else(finished: Path) -> None:
+    page = outline(finished / "report.html")
+    assert {path.stem for path in (finished / "figures").iterdir()} == FIGURES_OF_A_FULL_RUN
+    assert len(page.images) == page.tags.count("figcaption") == len(FIGURES_OF_A_FULL_RUN)
+    for image in page.images:
+        pixels = matplotlib.image.imread(io.BytesIO(image), format="png")
+        assert np.ptp(pixels[..., :3]) > 0.5
+    assert set(page.images) == {path.read_bytes() for path in (finished / "figures").iterdir()}
+    assert page.sources == []
+    assert not {"script", "link", "iframe"} & set(page.tags)
+    assert not re.search(r"url\(|@import|https?:", (finished / "report.html").read_text(encoding="utf-8"))
+
+
+def test_a_report_says_what_the_summary_says(finished: Path) -> None:
+    text = outline(finished / "report.html").text
+    for words in ("vafl on digits", "finished", "seed 1", "1,437 training rows", "optimiser.learning_rate"):
+        assert words in text
+    for words in ("EmbeddingUpload", "party4", "2.13.0", "late rows", "virtual seconds"):
+        assert words in text
+    assert "No value was noised. Nothing here is differentially private: ε = ∞." in text
+
+
+def test_names_are_escaped(tmp_path: Path) -> None:
+    evil = "<script>alert('1')</script>\" onload=\"x"
+    run = small_run(
+        tmp_path / "evil",
+        [(1, 1.0, 0.5), (2, 2.0, 0.6)],
+        algorithm=evil,
+        status=evil,
+        data={"name": evil, "parties": {evil: {"columns": 3}}},
+        parties={evil: {"busy_seconds": 1, "idle_seconds": 1, "role": evil}},
+        bytes_by_message={evil: 10},
+        settings={evil: {evil: [evil]}},
+        versions={evil: evil},
+        test={"accuracy": 0.6, evil: 1.0},
+        privacy={"events": [{"party": evil, "viewers": [evil]}], "conditions": [evil]},
+    )
+    other = small_run(tmp_path / "<b>", [(1, 1.0, 0.5)])
+    for page in (write_report(run), write_comparison([run, other], tmp_path / "both.html")):
+        found = outline(page)
+        assert not {"script", "b"} & set(found.tags)
+        assert found.sources == []
+        assert evil in found.text
+
+
+def test_noised_values_are_told_event_by_event_without_a_promise(tmp_path: Path) -> None:
+    run = change_summary(full_run(tmp_path / "noised", exchanges=40), privacy=NOISED_PRIVACY)
+    text = outline(write_report(run)).text
+    assert "No value was noised" not in text
+    for words in ("gaussian", "max releases per row", "19", "each row is released at most once"):
+        assert words in text
+    assert "Sound accounting is not computed in this version" in text
+
+
+def test_a_run_that_recorded_almost_nothing_still_has_a_page(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text("")
+    (tmp_path / "summary.json").write_text("{}")
+    page = outline(write_report(tmp_path))
+    assert page.images == []
+    assert "ε = ∞" in page.text
+    assert "no complete line" in page.text
+
+
+KEYS_OF_A_SUMMARY = [
+    *("algorithm", "runtime", "seed", "exchanges", "epochs", "wall_seconds", "virtual_seconds", "bytes_up"),
+    *("bytes_down", "bytes_by_message", "evaluation_bytes", "train_loss", "test", "headline", "staleness"),
+    *("parties", "privacy", "counts", "versions", "data", "settings", "status"),
+]
+
+
+def test_any_key_may_be_missing_null_or_of_another_kind(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Drawing is tested elsewhere and takes most of the time.
+    monkeypatch.setattr("colonnade.reports.figures.png_bytes", lambda figure: b"png")
+    monkeypatch.setattr("colonnade.reports.figures.learning_curves", lambda run, against: None)
+    summary = json.loads((finished / "summary.json").read_text())
+    assert set(KEYS_OF_A_SUMMARY) == set(summary)
+    lines = [metric_line(1, 0.5), metric_line(2, 1.0, metric={"accuracy": 0.5})]
+    write_lines(tmp_path / "metrics.jsonl", lines)
+    for key in KEYS_OF_A_SUMMARY:
+        without = {other: value for other, value in summary.items() if other != key}
+        for changed in (
+            without,
+            summary | {key: None},
+            summary | {key: ["odd"]},
+            summary | {key: {"odd": None}},
+        ):
+            (tmp_path / "summary.json").write_text(json.dumps(changed))
+            assert "ε = ∞" in outline(write_report(tmp_path)).text
+
+
+def test_an_interrupted_run_says_so_and_promises_no_privacy(tmp_path: Path) -> None:
+    run = full_run(tmp_path / "crashed", exchanges=80)
+    (run / "summary.json").unlink()
+    with (run / "metrics.jsonl").open("a") as out:
+        out.write('{"party": "label", "exch')
+    text = outline(write_report(run)).text
+    assert "interrupted before it wrote its summary" in text
+    assert "No value was noised" not in text
+    assert "Treat it as not private: ε = ∞" in text
+
+
+def test_a_diverged_run_says_where(tmp_path: Path) -> None:
+    write_lines(tmp_path / "metrics.jsonl", [metric_line(1), metric_line(1200, loss=float("inf"))])
+    assert "not a finite number at exchange 1,200" in outline(write_report(tmp_path)).text
+
+
+def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = small_run(tmp_path / "run", [(1, 1.0, 0.5), (2, 2.0, 0.6)])
+    (run / "report.html").write_text("the old page")
+
+    replace = Path.replace
+
+    def full_disk(self: Path, target: Path) -> Path:
+        if target.name == "report.html":
+            raise OSError(28, "No space left on device")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", full_disk)
+    with pytest.raises(RunError, match=r"could not be written \(No space left on device\)"):
+        write_report(run)
+    monkeypatch.undo()
+    assert (run / "report.html").read_text() == "the old page"
+    assert not list(run.rglob("*.partial"))
+    write_report(run)
+    assert "<!doctype html>" in (run / "report.html").read_text()
+    assert not list(run.rglob("*.partial"))
+
+
+def test_a_comparison_names_the_faster_run(tmp_path: Path) -> None:
+    fast = small_run(tmp_path / "fast", [(10, 1.0, 0.5), (20, 2.0, 0.8), (30, 3.0, 0.9)])
+    slow = small_run(tmp_path / "slow", [(5, 4.0, 0.6), (10, 8.0, 0.8)], algorithm="split")
+    page = outline(write_comparison([fast, slow], tmp_path / "made" / "both.html"))
+    assert "fast reached it in 2.0 s (virtual seconds): 4.0× as fast as slow." in page.text
+    assert "speed-up*" not in page.text
+    assert len(page.images) == 4  # three pairs of curves and the bars; these runs have no timeline
+
+
+def test_a_comparison_of_full_runs_shows_two_timelines(tmp_path: Path) -> None:
+    runs = [full_run(tmp_path / "a", exchanges=60), full_run(tmp_path / "s", synchronous=True, exchanges=60)]
+    page = outline(write_comparison(runs, tmp_path))
+    assert (tmp_path / "comparison.html").is_file()
+    assert len(page.images) == 5
+    assert "wait_for_all" in page.text
+    assert "batch_rows" not in page.text  # the same in both
+
+
+def test_mixed_clocks_are_dashes_with_a_footnote(tmp_path: Path) -> None:
+    simulated = small_run(tmp_path / "simulated", [(10, 1.0, 0.5), (20, 2.0, 0.8)])
+    real = small_run(tmp_path / "real", [(10, None, 0.8)])
+    page = outline(write_comparison([simulated, real], tmp_path / "both.html"))
+    assert "time to target*" in page.text
+    assert "never compared" in page.text
+    assert "virtual seconds (simulated)" not in page.text
+    assert len(page.images) == 2  # against exchanges, against megabytes
+
+
+def test_a_comparison_needs_two_runs(tmp_path: Path) -> None:
+    run = small_run(tmp_path / "only", [(1, 1.0, 0.5)])
+    with pytest.raises(SettingsError, match="at least two run directories; 1 given"):
+        write_comparison([run], tmp_path / "out.html")
+
+
+def test_the_examples_of_amounts_hold() -> None:
+    tried = doctest.testmod(amounts)
+    assert tried.attempted > 5
+    assert tried.failed == 0
+
+
+def test_reports_see_only_files_and_errors() -> None:
+    allowed = {"numpy", "matplotlib", *sys.stdlib_module_names}
+    for path in Path(colonnade.reports.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            for name in names:
+                if name.split(".")[0] == "colonnade":
+                    assert name == "colonnade.errors" or name.startswith("colonnade.reports"), (
+                        path.name,
+                        name,
+                    )
+                else:
+                    assert name.split(".")[0] in allowed, (path.name, name)
+                assert "pyplot" not in name
+
+
+def test_matplotlib_is_loaded_for_the_first_page_only() -> None:
+    asked = "import sys, colonnade.reports; print('matplotlib' in sys.modules); colonnade.reports.write_report; "
+    asked += "print('matplotlib' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["False", "True"]
