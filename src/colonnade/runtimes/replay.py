@@ -24,7 +24,9 @@ def replay(party: Party, trace: Path) -> int:
                 )
             continue
         if expected:
-            raise RunError(f"{trace.name}, event {seen}: the party returned a {expected[0].type} that was not recorded.")
+            raise RunError(
+                f"{trace.name}, event {seen}: the party returned a {expected[0].type} that was not recorded."
+            )
         seen += 1
         for effect in party.handle(event_of(record)):
             frame = encode(effect.message) if isinstance(effect, Send) else None

@@ -4,6 +4,7 @@ Staleness τ(i, m) is the number of exchanges since party m's embedding of row i
 never sent are zeros written at exchange 0. Reading and writing cost what the batch costs, not what the table holds.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -126,7 +127,7 @@ class StalenessCount:
         edges = [0, 1]
         while edges[-1] < counts.size:
             edges.append(edges[-1] * 2)
-        binned = [int(counts[a:b].sum()) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        binned = [int(counts[a:b].sum()) for a, b in itertools.pairwise(edges)]
         return {
             "mean": float(counts @ values / total),
             "p95": int(np.searchsorted(np.cumsum(counts), 0.95 * total)),
