@@ -5,6 +5,7 @@ Everything that can be wrong with settings or data is found before the run direc
 
 import json
 import shutil
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
@@ -24,7 +25,7 @@ from colonnade.algorithms.parts.training import Training
 from colonnade.algorithms.vafl import Vafl
 from colonnade.data.batches import check_batch_size
 from colonnade.data.federated import FederatedData
-from colonnade.errors import RunError, SettingsError, unknown_name
+from colonnade.errors import DataError, RunError, SettingsError, unknown_name
 from colonnade.federation import check_party_name, write_toml
 from colonnade.models.bottom import BottomSettings, build_bottom
 from colonnade.models.network import initialise, output_width
@@ -288,17 +289,22 @@ def _open_directory(
     if resume:
         if not kept.exists():
             raise SettingsError(f"{directory} is not a run to resume: it has no federation.toml.")
-        described = {**settings, "row_digest": data.row_digest}
-        before = json.loads((directory / "run.json").read_text(encoding="utf-8"))
+        before = tomllib.loads(kept.read_text(encoding="utf-8"))
         different = sorted(
-            f"{section}.{name}" if isinstance(before.get(section), dict) else section
-            for section in {**before, **described}
-            for name in _differences(before.get(section), described.get(section))
+            f"{section}.{name}"
+            for section in {**before, **settings}
+            for name in _differences(before.get(section, {}), settings.get(section, {}))
         )
         if different:
             raise SettingsError(
                 f"The run in {directory} was started with other settings: {', '.join(different[:5])} differ. "
                 f"Resume with {kept}, or start a new run in another directory."
+            )
+        rows = json.loads((directory / "rows.json").read_text(encoding="utf-8"))
+        if rows["digest"] != data.row_digest:
+            raise DataError(
+                f"The run in {directory} was started with other rows or another order of them: the data have changed "
+                "since. Resume with the data it was started with, or start a new run."
             )
         _, saved = read_latest(directory / "checkpoints", [*parties, "simulate"])
         return saved
@@ -310,19 +316,16 @@ def _open_directory(
     try:
         directory.mkdir(parents=True)
         write_atomically(kept, write_toml(settings).encode())
-        described = {**settings, "row_digest": data.row_digest}
-        write_atomically(directory / "run.json", json.dumps(described).encode())
+        write_atomically(directory / "rows.json", json.dumps({"digest": data.row_digest}).encode())
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
         raise RunError(f"The run directory {directory} could not be made: {error.strerror}.") from error
     return None
 
 
-def _differences(before: Any, now: Any) -> list[str]:
-    """Names under which two sections differ; [""] for plain values that differ."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        return [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    return [] if before == now else [""]
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Names under which two sections differ."""
+    return [name for name in {**before, **now} if before.get(name) != now.get(name)]
 
 
 @contextmanager

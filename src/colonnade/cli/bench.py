@@ -1,0 +1,30 @@
+"""`colonnade bench`: the claims of speed, measured here and now."""
+
+import json
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from colonnade.benchmarks import benchmarks, measure, meets
+from colonnade.cli.output import console, errors
+
+
+def bench(
+    name: Annotated[str, typer.Argument(help="Which benchmark; all without a name.", show_default=False)] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a benchmark.")] = False,
+) -> None:
+    """Measure ratios side by side in one run, against their targets."""
+    for chosen in [name] if name else benchmarks():
+        result = measure(chosen, lambda line: errors.print(line, markup=False))
+        if as_json:
+            print(json.dumps(result))
+            continue
+        table = Table(title=f"{chosen} ({result['machine']}, {result['seconds']} s)")
+        for heading in ("key", "measured", "target", ""):
+            table.add_column(heading, justify="right" if heading == "measured" else "left")
+        for key, value in result["ratios"].items():
+            target = result["targets"].get(key, "")
+            verdict = "" if not target else "met" if meets(value, target) else "MISSED"
+            table.add_row(key, f"{value:,.3f}", target, verdict)
+        console.print(table)

@@ -1,0 +1,53 @@
+"""`colonnade compare`: several runs side by side."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from colonnade.cli.output import console, megabytes, shown
+from colonnade.reports import ComparisonRow, comparison_rows, read_run
+from colonnade.reports.page import write_comparison
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Two or more runs' directories.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("comparison.html"),
+    target: Annotated[
+        float | None,
+        typer.Option(help="The metric to reach. Default: the worst of the runs' final ones.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
+) -> None:
+    """Compare runs: time, exchanges and bytes to the same metric."""
+    page = write_comparison(runs, out, target)
+    rows = comparison_rows([read_run(run) for run in runs], target)
+    if as_json:
+        print(json.dumps({"report": str(page), "rows": rows}))
+        return
+    console.print(comparison_table(rows))
+    console.print(f"Report: {page}", markup=False, soft_wrap=True)
+
+
+def comparison_table(rows: Sequence[ComparisonRow]) -> Table:
+    """Rows of a comparison for the terminal."""
+    first = rows[0]
+    target = first["target"]
+    table = Table(title=None if target is None else f"to reach {first['metric']} {target:.4g}")
+    for heading in ("run", "algorithm", f"{first['clock'] or ''} seconds".strip(), "speed-up", "exchanges", "bytes"):
+        table.add_column(heading, justify="left" if heading in ("run", "algorithm") else "right")
+    table.add_column(f"final {first['metric']}", justify="right")
+    for row in rows:
+        table.add_row(
+            row["name"],
+            row["algorithm"],
+            shown(row["seconds_to_target"], "{:.2f}"),
+            shown(row["speed_up"], "{:.2f}×"),
+            shown(row["exchanges_to_target"], "{:,}"),
+            shown(row["bytes_to_target"], "{}", megabytes),
+            shown(row["final_metric"], "{:.4f}"),
+        )
+    return table

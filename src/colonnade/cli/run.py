@@ -1,0 +1,116 @@
+"""`colonnade run`: train the federation of a file."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from colonnade import algorithms
+from colonnade.cli.output import TrainingProgress, console, megabytes, stop_on_interrupt
+from colonnade.data import load
+from colonnade.errors import SettingsError, unknown_name
+from colonnade.experiment import Outcome, train
+from colonnade.federation import Federation, federation_values, read_federation
+from colonnade.reports.page import write_report
+
+RUNTIMES = ("simulate",)
+
+
+def run(
+    federation: Annotated[
+        Path, typer.Argument(help="A federation.toml, or with --resume a run's directory.", show_default=False)
+    ],
+    runtime: Annotated[str, typer.Option(help=f"What carries the messages: {', '.join(RUNTIMES)}.")] = "simulate",
+    out: Annotated[
+        Path | None, typer.Option(help="The run's directory. Default: runs/NAME-ALGORITHM-SEED.", show_default=False)
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change a setting: section.name=value. May be repeated.", show_default=False),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a stopped run from its checkpoint.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Record every event and effect, for replay.")] = False,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Do not write report.html at the end.")] = False,
+    threads: Annotated[int, typer.Option(help="PyTorch threads.", min=1)] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, and nothing else.")] = False,
+) -> None:
+    """Train a federation and write its run directory."""
+    if runtime not in RUNTIMES:
+        raise unknown_name("runtime", runtime, RUNTIMES)
+    path = federation
+    if path.is_dir():
+        if not resume:
+            raise SettingsError(
+                f"{path} is a directory. Give a federation.toml, or --resume to continue the run in it."
+            )
+        out = out or path
+        path = path / "federation.toml"
+    settings = read_federation(path, changes or [])
+    base = path.parent
+    directory = out or default_directory(settings, path)
+    data = load(settings.data, settings.party_data(), settings.label_party, base)
+    settings = settings.with_absolute_files(base)
+    name = algorithms.name_of(settings.algorithm)
+    alone = algorithms.find(name).alone is not None
+    total = settings.training.steps(data.rows) * (1 if alone else len(data.feature_parties))
+    unit = "steps" if alone else "exchanges"
+    with stop_on_interrupt() as stop, TrainingProgress(name, total, unit, quiet=as_json) as progress:
+        outcome = train(
+            data,
+            settings.algorithm,
+            training=settings.training,
+            bottom={party: settings.bottoms().get(party, settings.bottom) for party in data.columns},
+            top=settings.top,
+            privacy=settings.privacy,
+            simulate=settings.simulate,
+            seed=settings.seed,
+            out=directory,
+            resume=resume,
+            trace=trace,
+            watch=progress.watch,
+            stop_requested=stop,
+            threads=threads,
+            settings=federation_values(settings),
+        )
+    page = None if no_report else write_report(directory)
+    if as_json:
+        print(json.dumps(outcome.summary))
+    else:
+        show(outcome, directory, page)
+    if not outcome.finished:
+        console.print(f"Stopped. Continue with: colonnade run {directory} --resume", markup=False, soft_wrap=True)
+        raise typer.Exit(1)
+
+
+def default_directory(settings: Federation, path: Path) -> Path:
+    """runs/NAME-ALGORITHM-SEED, beside where the command is given."""
+    name = settings.name or (settings.data.set if settings.data.set else path.stem)
+    return Path("runs") / f"{name}-{algorithms.name_of(settings.algorithm)}-{settings.seed}"
+
+
+def show(outcome: Outcome, directory: Path, page: Path | None) -> None:
+    """What a person wants to know at the end of a run."""
+    summary = outcome.summary
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, value in summary["test"].items():
+        table.add_row(f"test {name.replace('_', ' ')}", f"{value:.4f}")
+    if summary["train_loss"] is not None:
+        table.add_row("training loss", f"{summary['train_loss']:.4f}")
+    if summary["exchanges"]:
+        table.add_row("exchanges", f"{summary['exchanges']:,}")
+        table.add_row("bytes up / down", f"{megabytes(summary['bytes_up'])} / {megabytes(summary['bytes_down'])}")
+        table.add_row("evaluation bytes", megabytes(summary["evaluation_bytes"]))
+        stale = summary["staleness"]
+        table.add_row("staleness", f"mean {stale['mean']:.1f}, p95 {stale['p95']}, max {stale['max']} exchanges")
+    if summary["counts"]["late_rows"]:
+        table.add_row("later than max_delay", f"{summary['counts']['late_rows']:,} embeddings, used stale")
+    table.add_row("time", f"{summary['virtual_seconds']:.3f} virtual s, {summary['wall_seconds']:.1f} wall s")
+    events = summary["privacy"]["events"]
+    noised = sum(event["releases"] for event in events)
+    table.add_row("privacy", f"{noised:,} noised releases; ε not computed" if events else "no value noised: ε = ∞")
+    console.print(table)
+    console.print(f"Run directory: {directory}", markup=False, soft_wrap=True)
+    if page is not None:
+        console.print(f"Report:        {page}", markup=False, soft_wrap=True)
