@@ -3,13 +3,14 @@
 Everything that can be wrong with settings or data is found before the run directory is made.
 """
 
+import hashlib
 import json
 import shutil
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,15 @@ from colonnade.algorithms.parts.training import Training
 from colonnade.algorithms.vafl import Vafl
 from colonnade.data.batches import check_batch_size
 from colonnade.data.federated import FederatedData
-from colonnade.errors import DataError, RunError, SettingsError, unknown_name
+from colonnade.errors import DataError, ProtocolError, RunError, SettingsError, unknown_name
 from colonnade.federation import check_party_name, write_toml
 from colonnade.models.bottom import BottomSettings, build_bottom
-from colonnade.models.network import initialise, output_width
+from colonnade.models.network import initialise, network_for, output_width
+from colonnade.models.randomness import seeded
 from colonnade.models.top import TopSettings, build_top
 from colonnade.party import Party, State
 from colonnade.privacy.ledger import Ledger
-from colonnade.privacy.noise import PerturbationSettings
+from colonnade.privacy.noise import LayerNoise, PerturbationSettings
 from colonnade.reports.summary import summarise
 from colonnade.runtimes.checkpoint import read_latest, write_atomically
 from colonnade.runtimes.recorder import Recorder
@@ -53,18 +55,19 @@ class Outcome:
     label_party: str
     directory: Path | None
     finished: bool
+    clip: float = 0.0  # of what feature parties sent: a part of the function that was trained, unlike the noise
 
     def outputs(self, columns: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """The joint model's raw outputs (logits or values) for prepared rows of every party."""
-        top = self.models[self.label_party]["top"]
-        with torch.no_grad():
-            embeddings = [self._bottom(name)(columns[name]) for name in self.order]
-            outputs: torch.Tensor = top(torch.cat(embeddings, 1))
-        return outputs
+        """The joint model's raw outputs (logits or values) for prepared rows of every party, without noise."""
+        embeddings = [self._embed(name, columns[name]) for name in self.order]
+        return network_for(self.models[self.label_party]["top"]).embed(torch.cat(embeddings, 1))
 
-    def _bottom(self, name: str) -> nn.Module:
+    def _embed(self, name: str, rows: torch.Tensor) -> torch.Tensor:
         alone = self.models[self.label_party].get(f"bottom of {name}")
-        return self.models[name]["bottom"] if alone is None else alone
+        network = network_for(self.models[name]["bottom"] if alone is None else alone)
+        sent = alone is None and name != self.label_party
+        clipped = LayerNoise(PerturbationSettings(clip=self.clip), torch.Generator()) if sent and self.clip else None
+        return network.embed(rows, clipped)
 
 
 def build_parties(
@@ -135,7 +138,8 @@ def _bottom_for(name: str, data: FederatedData, bottom: Bottoms, outputs: int | 
         bottom = bottom.get(name, BottomSettings())
     if isinstance(bottom, nn.Module):
         return deepcopy(bottom)
-    module = build_bottom(bottom, data.columns[name].shape, outputs)
+    with seeded(0):  # building a torch layer draws from the global generator, which is the user's
+        module = build_bottom(bottom, data.columns[name].shape, outputs)
     initialise(module, seed_for(seed, name, "bottom"))
     return module
 
@@ -146,7 +150,8 @@ def _top_for(top: TopSettings | nn.Module, widths: list[int], outputs: int, seed
         if given != outputs:
             raise SettingsError(f"The top model gives {given} outputs; this task needs {outputs}.")
         return deepcopy(top)
-    module = build_top(top, widths, outputs)
+    with seeded(0):
+        module = build_top(top, widths, outputs)
     initialise(module, seed_for(seed, "top"))
     return module
 
@@ -201,6 +206,8 @@ def train(
     top = TopSettings() if top is None else top
     privacy = privacy or PerturbationSettings()
     simulate = simulate or Simulate()
+    if seed < 0:
+        raise SettingsError(f"The seed is {seed}; it must be 0 or more.")
     if trace and out is None:
         raise SettingsError("A trace is written into the run directory: give out=… as well.")
     if resume and out is None:
@@ -211,14 +218,16 @@ def train(
     directory = None if out is None else Path(out)
     with _threads(threads):
         parties = build_parties(data, algorithm, training, privacy, bottom, top, seed)
+        world = _world(simulate, {data.label_party, *data.columns}, parties)
         saved = _open_directory(directory, settings, list(parties), resume, data)
-        with _disk_errors(directory):
-            recorder = Recorder(data.label_party, directory, watch)
-            ledger = _ledger(directory, privacy, saved)
+        if saved is not None:
+            trace = _continues_trace(trace, saved)
+        recorder = Recorder(data.label_party, directory, watch)
+        with _disk_errors(directory), closing(_ledger(directory, saved)) as ledger:
             simulation = Simulation(
                 parties,
                 data.label_party,
-                simulate,
+                world,
                 seed,
                 recorder,
                 ledger,
@@ -232,10 +241,14 @@ def train(
                 finished = simulation.run()
                 if finished:
                     simulation.save()
+            except ProtocolError as error:
+                raise RunError(
+                    f"{error} All parties of a simulation are honest, so the training has most likely diverged: lower "
+                    "training.learning_rate."
+                ) from error
             finally:
                 simulation.close()
                 recorder.close()
-                ledger.close()
             up, down = recorder.bytes_up_and_down()
             summary = summarise(
                 algorithm=name,
@@ -261,14 +274,29 @@ def train(
             if directory is not None:
                 write_atomically(directory / "summary.json", json.dumps(summary, indent=1).encode())
         models = {party: own.model() for party, own in parties.items()}
-    return Outcome(summary, recorder.metrics, models, _order(data), data.label_party, directory, finished)
+    return Outcome(summary, recorder.metrics, models, _order(data), data.label_party, directory, finished, privacy.clip)
 
 
 def _by_kind(sizes: Mapping[type, int]) -> dict[str, int]:
     return {kind.__name__: size for kind, size in sizes.items()}
 
 
-def _ledger(directory: Path | None, privacy: PerturbationSettings, saved: Mapping[str, State] | None) -> Ledger:
+def _world(simulate: Simulate, everybody: set[str], parties: Mapping[str, Party]) -> Simulate:
+    """The settings of those who take part: one who trains alone has no peers, slow or fast."""
+    simulate.check_parties(everybody)
+    present = {name: own for name, own in simulate.parties.items() if name in parties}
+    return replace(simulate, parties=present, links=simulate.links if len(parties) > 1 else {})
+
+
+def _continues_trace(trace: bool, saved: Mapping[str, State]) -> bool:
+    """Whether a resumed run is traced: exactly if it was before, since half a trace cannot be replayed."""
+    traced = bool(saved["simulate"].values["traces"])
+    if trace and not traced:
+        raise SettingsError("This run was started without --trace, and a trace must begin with the run: leave it out.")
+    return traced
+
+
+def _ledger(directory: Path | None, saved: Mapping[str, State] | None) -> Ledger:
     if directory is None:
         return Ledger()
     resume_at = saved["simulate"].values["ledger"]["position"] if saved else None
@@ -289,7 +317,14 @@ def _open_directory(
     if resume:
         if not kept.exists():
             raise SettingsError(f"{directory} is not a run to resume: it has no federation.toml.")
-        before = tomllib.loads(kept.read_text(encoding="utf-8"))
+        try:
+            before = tomllib.loads(kept.read_text(encoding="utf-8"))
+            digests = json.loads((directory / _DIGESTS).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise RunError(
+                f"The run in {directory} cannot be resumed: its federation.toml or {_DIGESTS} is missing or torn. "
+                "Start a new run in another directory."
+            ) from None
         different = sorted(
             f"{section}.{name}"
             for section in {**before, **settings}
@@ -300,27 +335,53 @@ def _open_directory(
                 f"The run in {directory} was started with other settings: {', '.join(different[:5])} differ. "
                 f"Resume with {kept}, or start a new run in another directory."
             )
-        rows = json.loads((directory / "rows.json").read_text(encoding="utf-8"))
-        if rows["digest"] != data.row_digest:
+        changed = _differences(digests, _digests(data))
+        if changed:
             raise DataError(
-                f"The run in {directory} was started with other rows or another order of them: the data have changed "
-                "since. Resume with the data it was started with, or start a new run."
+                f"The data have changed since the run in {directory} was started: {', '.join(sorted(changed))}. "
+                "Resume with the data it was started with, or start a new run."
             )
         _, saved = read_latest(directory / "checkpoints", [*parties, "simulate"])
         return saved
-    if directory.exists():
+    try:
+        directory.mkdir(parents=True)
+    except FileExistsError:
         raise SettingsError(
             f"The directory {directory} exists already. Choose another one with --out, continue that run with "
             "--resume, or remove it."
-        )
+        ) from None
+    except OSError as error:
+        raise SettingsError(
+            f"The run directory {directory} could not be made: {error.strerror}. Choose another one with --out."
+        ) from None
     try:
-        directory.mkdir(parents=True)
         write_atomically(kept, write_toml(settings).encode())
-        write_atomically(directory / "rows.json", json.dumps({"digest": data.row_digest}).encode())
+        (directory / _DIGESTS).parent.mkdir()
+        write_atomically(directory / _DIGESTS, json.dumps(_digests(data)).encode())
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
-        raise RunError(f"The run directory {directory} could not be made: {error.strerror}.") from error
+        raise RunError(
+            f"The run directory {directory} could not be written: {error.strerror}. Free some space, or choose "
+            "another one with --out."
+        ) from None
     return None
+
+
+# Among the checkpoints, which are their owners' own: a digest of a few labels could be guessed.
+_DIGESTS = "checkpoints/data.json"
+
+
+def _digests(data: FederatedData) -> dict[str, str]:
+    """What tells whether a resumed run sees the same data, and if not, whose have changed."""
+
+    def digest(*parts: torch.Tensor) -> str:
+        total = hashlib.sha256()
+        for part in parts:
+            total.update(part.numpy().data)
+        return total.hexdigest()
+
+    columns = {f"columns of {name}": digest(own.train, own.test) for name, own in data.columns.items()}
+    return {"rows or their order": data.row_digest, "labels": digest(data.labels.train, data.labels.test), **columns}
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -334,7 +395,7 @@ def _disk_errors(directory: Path | None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if directory is None:
+        if directory is None or isinstance(error, BrokenPipeError):  # nobody reads what the watcher prints
             raise
         raise RunError(
             f"The run directory {directory} could not be written: {error.strerror}. Free some space, then continue "

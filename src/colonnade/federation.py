@@ -23,7 +23,7 @@ from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.simulate import Simulate
-from colonnade.settings import as_values, build
+from colonnade.settings import as_values, build, check_table
 
 _SECTIONS = ("federation", "data", "parties", "algorithm", "training", "privacy", "bottom", "top", "simulate")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -79,6 +79,15 @@ class _Head:
     label_party: str = "label"
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise SettingsError(f"federation.seed is {self.seed}; it must be 0 or more.")
+        if self.name.startswith(".") or not self.name.isprintable() or set(self.name) & set("/\\"):
+            raise SettingsError(
+                f"federation.name is {self.name!r}, but a run's directory is named after it: leave out slashes and "
+                "control characters, and begin with something other than a dot."
+            )
+
 
 def read_federation(path: Path, changes: Sequence[str] = ()) -> Federation:
     """The federation of a file, after `section.name=value` changes from the command line."""
@@ -86,8 +95,10 @@ def read_federation(path: Path, changes: Sequence[str] = ()) -> Federation:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SettingsError(f"There is no file {path}. Give the path of a federation.toml.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} cannot be read: {error}.") from None
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}. Give the path of a federation.toml.") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{path} is not valid TOML: it is not UTF-8 text. Save it as UTF-8.") from None
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path} is not valid TOML: {error}.") from None
     for change in changes:
@@ -100,6 +111,8 @@ def parse_federation(values: Mapping[str, Any]) -> Federation:
     for section in values:
         if section not in _SECTIONS:
             raise unknown_name("section", section, _SECTIONS)
+    for section in ("algorithm", "parties"):
+        check_table(values.get(section, {}), section)
     head = build(_Head, values.get("federation", {}), "federation")
     chosen = dict(values.get("algorithm", {}))
     algorithm = algorithms.find(str(chosen.pop("name", "vafl")))

@@ -1,8 +1,9 @@
 """Settings from plain values: every name must exist, every value must have its type, nothing falls back silently."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -18,23 +19,61 @@ def build(cls: type[T], values: Any, where: str) -> T:
     >>> build(Vafl, {"wait_for": 2}, "algorithm").wait_for
     2
     """
-    if not isinstance(values, Mapping):
-        raise SettingsError(f"[{where}] must be a table of settings, not {type(values).__name__}.")
+    check_table(values, where)
     check_names(cls, values, where)
     try:
         return msgspec.convert(values, cls)
     except msgspec.ValidationError as error:
         what, _, place = str(error).partition(" - at `$")
         setting = where + place.rstrip("`") if place else where
-        raise SettingsError(f"The setting {setting} is wrong: {what}.") from None
+        what = re.sub("`([^`]*)`", lambda found: " or ".join(_WORDS.get(t, t) for t in found[1].split(" | ")), what)
+        what = what.replace("got a number", "got a number with decimals")  # so that it differs from a whole one
+        raise SettingsError(f"The setting {setting} is wrong: {what[0].lower()}{what[1:]}.") from None
+
+
+# What msgspec calls the types, in the words of a TOML file.
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+    "array": "a list",
+    "object": "a table",
+    "null": "nothing",
+}
+
+
+def check_table(values: Any, where: str) -> None:
+    if not isinstance(values, Mapping):
+        raise SettingsError(f"[{where}] must be a table of settings, such as [{where}] on a line of its own.")
 
 
 def check_names(cls: type[Any], values: Mapping[str, Any], where: str) -> None:
-    """Refuse a name that the settings do not have, offering the nearest."""
+    """Refuse a name that the settings, or tables inside them, do not have, offering the nearest."""
     known = [field.name for field in fields(cls)]
-    for name in values:
+    kinds = get_type_hints(cls)
+    for name, value in values.items():
         if name not in known:
             raise unknown_name(f"setting in [{where}] named", name, known)
+        kind, is_mapping = _inner_settings(kinds[name])
+        if kind is None or not isinstance(value, Mapping):
+            continue
+        if not is_mapping:
+            check_names(kind, value, f"{where}.{name}")
+            continue
+        for key, inner in value.items():
+            build(kind, inner, f"{where}.{name}.{key}")  # an error says which key
+
+
+def _inner_settings(kind: Any) -> tuple[type[Any] | None, bool]:
+    """The settings that a field of this type holds, and whether it holds several of them by name."""
+    if is_dataclass(kind) and isinstance(kind, type):
+        return kind, False
+    is_mapping = get_origin(kind) is Mapping
+    for part in get_args(kind):
+        if is_dataclass(part) and isinstance(part, type):
+            return part, is_mapping
+    return None, False
 
 
 def as_values(settings: Any) -> Any:

@@ -6,6 +6,7 @@ T. Chen et al., "VAFL", 2020. The label party names the batch; its reply carries
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -54,16 +55,22 @@ class Split:
     party_timeout_seconds: float = 0.0  # go on without a party that is away for longer; 0: wait for it
 
     def __post_init__(self) -> None:
-        if self.party_timeout_seconds < 0:
-            raise SettingsError("algorithm.party_timeout_seconds must not be negative; 0 waits for ever.")
+        if not 0 <= self.party_timeout_seconds < inf:
+            raise SettingsError(
+                f"algorithm.party_timeout_seconds is {self.party_timeout_seconds}; it must be finite and not negative, "
+                "and 0 waits for ever."
+            )
 
 
 class FeatureParty:
     """Embeds the batch it is told, applies the gradient, embeds the next."""
 
     def __init__(self, seat: FeatureSeat) -> None:
+        settings: Split = seat.settings
         self._seat = seat
-        self._bottom = Bottom(seat)
+        # A party that was given up may have a reply under way and be asked for the next batch: two uploads wait then.
+        self._bottom = Bottom(seat, several_in_flight=settings.party_timeout_seconds > 0)
+        self._step = 0  # the latest one that it uploaded for
         self._evaluation = AnswersToEvaluation(self._bottom.embed_test)
 
     def handle(self, event: Event) -> Sequence[Effect]:
@@ -86,19 +93,20 @@ class FeatureParty:
                 raise ProtocolError(f"{sender} sent {type(message).__name__} to a feature party of split.")
 
     def _upload(self, step: int, rows: NDArray[np.uint32]) -> list[Effect]:
-        self._bottom.forget_uploads()  # a step that went on without this party
-        if rows.size == 0:
-            return []
+        if step <= self._step or rows.size == 0:
+            return []  # asked twice, or of a step that went on without this party, or after the last one
+        self._step = step
         spent, embedding = self._bottom.upload(step, rows)
         return [*spent, Send(self._seat.label_party, EmbeddingUpload(step, rows, embedding))]
 
     def state(self) -> State:
-        state = State()
+        state = State(values={"step": self._step})
         state.add("bottom", self._bottom.state())
         state.add("evaluation", self._evaluation.state())
         return state
 
     def restore(self, state: State) -> None:
+        self._step = state.values["step"]
         self._bottom.restore(state.part("bottom"))
         self._evaluation.restore(state.part("evaluation"))
 
@@ -193,7 +201,7 @@ class LabelParty:
             self._replies[party] += 1
             effects.append(Send(party, GradientAndBatch(step, gradient, self._step, self._rows)))
         effects += self._progress.observe(self._exchange, self._top.steps)
-        if self._ending or (self._progress.evaluation_is_due(self._exchange) and not self._evaluation.under_way):
+        if self._ending or (not self._evaluation.under_way and self._progress.evaluation_is_due(self._exchange)):
             effects += self._evaluate()
         return effects
 

@@ -8,6 +8,7 @@ stochastic (`activation_seconds`), t-synchronous. Equation numbers below are the
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.parts.table import EmbeddingTable
 from colonnade.algorithms.parts.top import Top
 from colonnade.data.batches import Batches, batches_per_epoch
-from colonnade.errors import ProtocolError, SettingsError
+from colonnade.errors import ProtocolError, SettingsError, unknown_name
 from colonnade.messages import (
     EmbeddingUpload,
     EvaluationEmbedding,
@@ -67,9 +68,10 @@ class Vafl:
             value = getattr(self, name)
             if value < least:
                 raise SettingsError(f"algorithm.{name} is {value}; it must be at least {least}.")
-        if self.refresh_timeout_seconds <= 0:
+        if not 0 < self.refresh_timeout_seconds < inf:
             raise SettingsError(
-                "algorithm.refresh_timeout_seconds must be above 0, or a party that is down would hang the run."
+                f"algorithm.refresh_timeout_seconds is {self.refresh_timeout_seconds}; it must be above 0 and finite, "
+                "or a party that is down would hang the run."
             )
         if 0 < self.max_delay < self.wait_for:
             raise SettingsError(
@@ -81,8 +83,8 @@ class Vafl:
             if isinstance(self.activation_seconds, Mapping)
             else [self.activation_seconds]
         )
-        if any(gap < 0 for gap in gaps):
-            raise SettingsError("algorithm.activation_seconds must not be negative.")
+        if not all(0 <= gap < inf for gap in gaps):
+            raise SettingsError("algorithm.activation_seconds must be finite and not negative.")
 
     def activation_gap(self, party: str) -> float:
         if isinstance(self.activation_seconds, Mapping):
@@ -211,6 +213,10 @@ class LabelParty:
             raise SettingsError(
                 f"algorithm.wait_for is {self._settings.wait_for}; there are {len(parties)} feature parties."
             )
+        gaps = self._settings.activation_seconds
+        for name in gaps if isinstance(gaps, Mapping) else ():
+            if name not in parties:
+                raise unknown_name("feature party for algorithm.activation_seconds", name, parties)
         rows = len(seat.labels.train)
         self._top = Top(seat)
         self._table = EmbeddingTable(rows, parties, seat.widths)
@@ -346,7 +352,7 @@ class LabelParty:
             self._ending = True
             self._waiting.clear()
             effects += self._evaluate()
-        elif self._progress.evaluation_is_due(self._exchange) and not self._evaluation.under_way:
+        elif not self._evaluation.under_way and self._progress.evaluation_is_due(self._exchange):
             effects += self._evaluate()
         return effects
 

@@ -1,38 +1,33 @@
 """The command line: one file a verb. A user's mistake is one sentence and exit code 2, a failed run exit code 1."""
 
+import io
 import sys
 
-import typer
-
-from colonnade.cli import algorithms, bench, compare, data, demo, report, run
 from colonnade.errors import ColonnadeError
 
-app = typer.Typer(
-    name="colonnade",
-    help="Asynchronous vertical federated learning: different columns of the same rows, one model.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,  # its tracebacks would print local variables, which may hold data
-)
-app.command("demo")(demo.demo)
-app.command("run")(run.run)
-app.command("report")(report.report)
-app.command("compare")(compare.compare)
-app.command("bench")(bench.bench)
-app.command("algorithms")(algorithms.list_algorithms)
-app.add_typer(data.app, name="data")
+_INTERRUPTED = 130  # what Typer makes of Ctrl-C that nothing else has caught
 
 
 def main() -> None:
     """The `colonnade` command."""
     try:
-        app()
+        from colonnade.cli.application import app  # in here, so that Ctrl-C while it loads is answered as well
+
+        app(prog_name="colonnade")
     except ColonnadeError as error:
         print(f"colonnade: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        print("colonnade: interrupted before anything was started; nothing was written.", file=sys.stderr)
+        print("colonnade: Interrupted before anything was done.", file=sys.stderr)
         sys.exit(1)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has gone: not worth a word
+    except SystemExit as ending:
+        if ending.code != _INTERRUPTED:
+            raise
+        print("colonnade: Interrupted.", file=sys.stderr)
+        sys.exit(1)
+    except OSError as error:
+        if error.filename is not None:
+            raise  # a file's failure has a sentence of its own, where it is written or read
+        sys.stdout = io.StringIO()  # or the interpreter would try to write the rest when it ends
+        print(f"colonnade: The output could not be written: {error.strerror}.", file=sys.stderr)
         sys.exit(1)

@@ -11,7 +11,9 @@ from colonnade.cli.output import console, errors
 
 
 def bench(
-    name: Annotated[str, typer.Argument(help="Which benchmark; all without a name.", show_default=False)] = "",
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Which benchmark; all without a name.", show_default=False)
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a benchmark.")] = False,
 ) -> None:
     """Measure ratios side by side in one run, against their targets."""

@@ -14,7 +14,9 @@ from colonnade.reports.page import write_comparison
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Two or more runs' directories.", show_default=False)],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="Two or more runs' directories.", show_default=False)
+    ],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("comparison.html"),
     target: Annotated[
         float | None,

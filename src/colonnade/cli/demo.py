@@ -13,7 +13,7 @@ from colonnade.algorithms.centralised import Centralised
 from colonnade.algorithms.parts.training import Training
 from colonnade.algorithms.split import Split
 from colonnade.algorithms.vafl import Vafl
-from colonnade.cli.output import TrainingProgress, console, megabytes, shown, stop_on_interrupt
+from colonnade.cli.output import TrainingProgress, console, errors, megabytes, shown, stop_on_interrupt
 from colonnade.data import load
 from colonnade.data.settings import DataSettings
 from colonnade.experiment import train
@@ -50,8 +50,6 @@ def demo(
     directories = []
     for algorithm, name in ((Split(), "split"), (Vafl(), "vafl"), (Centralised(), "centralised")):
         federation = replace(FEDERATION, algorithm=algorithm)
-        if not isinstance(algorithm, Vafl | Split):
-            federation = replace(federation, simulate=Simulate())
         parties = 1 if name == "centralised" else len(data.feature_parties)
         total = federation.training.steps(data.rows) * parties
         unit = "steps" if name == "centralised" else "exchanges"
@@ -68,7 +66,7 @@ def demo(
                 settings=federation_values(federation),
             )
         if not outcome.finished:
-            console.print("Stopped; run the demo again to see it whole.")
+            errors.print("Stopped. Run the demo again to see it whole.")
             raise typer.Exit(1)
         directories.append(out / name)
     federated = directories[:2]

@@ -1,7 +1,7 @@
 """What the command line prints with: tables and progress for people on a terminal, plain lines elsewhere."""
 
+import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +10,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from colonnade.errors import RunError
 
 console = Console()
 errors = Console(stderr=True)
@@ -93,7 +95,8 @@ class StopOnInterrupt:
     def _request(self, number: int, frame: FrameType | None) -> None:
         self.requested = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        print("\nStopping: the checkpoint is being written …", file=sys.stderr)
+        # Not print: the signal may have come in the middle of one, which may not be entered twice.
+        os.write(2, "\nStopping: the checkpoint is being written …\n".encode())
 
 
 @contextmanager
@@ -106,6 +109,15 @@ def stop_on_interrupt() -> Iterator[StopOnInterrupt]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def interrupted(meaning: str) -> Iterator[None]:
+    """While this holds, a Ctrl-C that is not caught inside ends the command with what it meant."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise RunError(f"Interrupted. {meaning}") from None
 
 
 def megabytes(count: float) -> str:

@@ -11,7 +11,7 @@ from colonnade.reports.page import write_report
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="A run's directory.", show_default=False)],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's directory.", show_default=False)],
     as_json: Annotated[bool, typer.Option("--json", help="Print {report: path}.")] = False,
 ) -> None:
     """Write report.html and its figures into a run's directory."""

@@ -1,6 +1,7 @@
 """`colonnade run`: train the federation of a file."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +9,7 @@ import typer
 from rich.table import Table
 
 from colonnade import algorithms
-from colonnade.cli.output import TrainingProgress, console, megabytes, stop_on_interrupt
+from colonnade.cli.output import TrainingProgress, console, errors, interrupted, megabytes, stop_on_interrupt
 from colonnade.data import load
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.experiment import Outcome, train
@@ -20,7 +21,10 @@ RUNTIMES = ("simulate",)
 
 def run(
     federation: Annotated[
-        Path, typer.Argument(help="A federation.toml, or with --resume a run's directory.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="FEDERATION.toml", help="The file, or with --resume a run's directory.", show_default=False
+        ),
     ],
     runtime: Annotated[str, typer.Option(help=f"What carries the messages: {', '.join(RUNTIMES)}.")] = "simulate",
     out: Annotated[
@@ -28,12 +32,20 @@ def run(
     ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Change a setting: section.name=value. May be repeated.", show_default=False),
+        typer.Option(
+            "--set",
+            metavar="SECTION.NAME=VALUE",
+            help="Change a setting of the file, such as training.epochs=20. May be repeated.",
+            show_default=False,
+        ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a stopped run from its checkpoint.")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="Record every event and effect, for replay.")] = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Do not write report.html at the end.")] = False,
     threads: Annotated[int, typer.Option(help="PyTorch threads.", min=1)] = 1,
+    checkpoint_seconds: Annotated[
+        float, typer.Option(help="Wall time between checkpoints; one is always written at the end.", min=0)
+    ] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, and nothing else.")] = False,
 ) -> None:
     """Train a federation and write its run directory."""
@@ -47,16 +59,26 @@ def run(
             )
         out = out or path
         path = path / "federation.toml"
+        if not path.exists():
+            raise SettingsError(f"{path.parent} is not a run to resume: it has no federation.toml.")
     settings = read_federation(path, changes or [])
     base = path.parent
     directory = out or default_directory(settings, path)
-    data = load(settings.data, settings.party_data(), settings.label_party, base)
+    with interrupted("The training had not begun; nothing was written."):
+        data = load(settings.data, settings.party_data(), settings.label_party, base)
     settings = settings.with_absolute_files(base)
     name = algorithms.name_of(settings.algorithm)
     alone = algorithms.find(name).alone is not None
     total = settings.training.steps(data.rows) * (1 if alone else len(data.feature_parties))
     unit = "steps" if alone else "exchanges"
-    with stop_on_interrupt() as stop, TrainingProgress(name, total, unit, quiet=as_json) as progress:
+    again = f"colonnade run {shlex.quote(str(directory))} --resume"
+    if threads > 1:
+        again += f" --threads {threads}"  # the order of additions is part of the result
+    with (
+        interrupted(f"If it had written a checkpoint, continue with: {again}"),
+        stop_on_interrupt() as stop,
+        TrainingProgress(name, total, unit, quiet=as_json) as progress,
+    ):
         outcome = train(
             data,
             settings.algorithm,
@@ -71,16 +93,20 @@ def run(
             trace=trace,
             watch=progress.watch,
             stop_requested=stop,
+            checkpoint_seconds=checkpoint_seconds,
             threads=threads,
             settings=federation_values(settings),
         )
-    page = None if no_report else write_report(directory)
+    page = None
+    if outcome.finished and not no_report:
+        with interrupted(f"The run is whole; write its report with: colonnade report {shlex.quote(str(directory))}"):
+            page = write_report(directory)
     if as_json:
         print(json.dumps(outcome.summary))
     else:
         show(outcome, directory, page)
     if not outcome.finished:
-        console.print(f"Stopped. Continue with: colonnade run {directory} --resume", markup=False, soft_wrap=True)
+        errors.print(f"Stopped. Continue with: {again}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(1)
 
 

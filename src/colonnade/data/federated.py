@@ -34,6 +34,8 @@ class Labels:
     test: torch.Tensor
     task: str  # "binary" | "multiclass" | "regression"
     classes: tuple[str | int | float, ...]  # the original name of each class index; () for regression
+    mean: float = 0.0  # of a standardised regression label: the original one is mean + deviation × label
+    deviation: float = 1.0
 
     def __repr__(self) -> str:
         shapes = f"train={list(self.train.shape)}, test={list(self.test.shape)}"

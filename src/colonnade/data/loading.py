@@ -238,7 +238,13 @@ def _from_tables(
         )
     label = tables[label_party].frame[data.label]
     rows = at[label_party]
-    labels = prepare_labels(label.iloc[rows[train]], label.iloc[rows[test]], task=data.task, party=label_party)
+    labels = prepare_labels(
+        label.iloc[rows[train]],
+        label.iloc[rows[test]],
+        task=data.task,
+        party=label_party,
+        standardise=data.standardise,
+    )
     return FederatedData(name, label_party, labels, prepared, row_digest(common[train], common[test]))
 
 
@@ -273,7 +279,9 @@ def _from_joined(
         else:
             piece = _names_of(names, share[0]) if X.ndim == 2 else (_piece_name(share, X.shape[2:]),)
             prepared[party] = prepare_image(block, block_test, piece, party=party, standardise=data.standardise)
-    labels = prepare_labels(y[train], y_test[test], task=data.task or joined.task, party=label_party)
+    labels = prepare_labels(
+        y[train], y_test[test], task=data.task or joined.task, party=label_party, standardise=data.standardise
+    )
     return FederatedData(joined.name, label_party, labels, prepared, digest)
 
 

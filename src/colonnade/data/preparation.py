@@ -81,8 +81,13 @@ def prepare_image(train: Array, test: Array, names: Sequence[str], *, party: str
     return PartyColumns(_tensor(pixels[0]), _tensor(pixels[1]), tuple(names))
 
 
-def prepare_labels(train: Array | pd.Series, test: Array | pd.Series, *, task: str, party: str) -> Labels:
+def prepare_labels(
+    train: Array | pd.Series, test: Array | pd.Series, *, task: str, party: str, standardise: bool = False
+) -> Labels:
     """The labels as class indices or numbers; an empty `task` is inferred from them.
+
+    Numbers are standardised by the train rows if asked for: a squared loss in the label's own unit has no scale that
+    a learning rate could fit.
 
     Numbers that are not whole → regression; two classes → binary; up to 100 classes → multiclass.
     """
@@ -103,7 +108,7 @@ def prepare_labels(train: Array | pd.Series, test: Array | pd.Series, *, task: s
         values = np.array([str(value) for value in whole.tolist()], dtype=np.str_)
     fractional = values.dtype.kind == "f" and bool((values != np.floor(values)).any())
     if task == "regression" or (not task and fractional):
-        return _numbers(values, len(train), numeric, party)
+        return _numbers(values, len(train), numeric, party, standardise)
     if fractional:
         raise DataError(
             f"Party {party!r}: the task is {task}, but some labels are not whole numbers: "
@@ -112,15 +117,19 @@ def prepare_labels(train: Array | pd.Series, test: Array | pd.Series, *, task: s
     return _classes(values, len(train), task, party)
 
 
-def _numbers(values: Array, rows: int, numeric: bool, party: str) -> Labels:
+def _numbers(values: Array, rows: int, numeric: bool, party: str, standardise: bool) -> Labels:
     if not numeric:
         raise DataError(
             f"Party {party!r}: the task is regression, but the labels are text: give numbers, or leave data.task out."
         )
     if (np.abs(values) > np.finfo(np.float32).max).any():
         raise DataError(f"Party {party!r}: some labels do not fit a 32-bit float: rescale the label column.")
+    mean, deviation = 0.0, 1.0
+    if standardise:
+        mean, deviation = float(values[:rows].mean()), float(values[:rows].std()) or 1.0
+        values = (values - mean) / deviation
     values = values.astype(np.float32)  # a copy: pandas hands out arrays that may not be written to
-    return Labels(_tensor(values[:rows]), _tensor(values[rows:]), "regression", ())
+    return Labels(_tensor(values[:rows]), _tensor(values[rows:]), "regression", (), mean, deviation)
 
 
 def _classes(values: Array, rows: int, task: str, party: str) -> Labels:

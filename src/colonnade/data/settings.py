@@ -30,7 +30,9 @@ class DataSettings:
     label: str = ""  # the label party's column to predict
     task: str = ""  # one of TASKS; "" = inferred from the labels
     test_fraction: float | None = None  # None = the data set's own test part, or a quarter of the rows
-    standardise: bool = True  # each party by its own train mean and deviation; images by their largest value
+    standardise: bool = (
+        True  # columns (and a regression's label) by their train mean and deviation; images by their largest value
+    )
     missing: str = ""  # "refuse" | "mean" (of the train rows); "" = the data set's own default, or refuse
     rows: str = "same"  # "same" = all parties must hold the same ids | "intersection" = use those all hold
     max_rows: int = 0  # 0 = all; else the first ones after the shuffle (of each part, if there is a test part)

@@ -4,6 +4,7 @@ A table has one id a row, as text, so that the id 7 of one party's Parquet file 
 CSV. No message repeats what a parser said about a file's contents: that could show a value.
 """
 
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable
@@ -23,7 +24,7 @@ CSV = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz")
 PARQUET = (".parquet", ".pq")
 NUMPY = (".npz", ".npy")
 # What pandas, pyarrow and NumPy raise for a file that is not what its name says.
-UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, pd.errors.ParserWarning)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,7 +59,10 @@ def read_table(source: pd.DataFrame | Path | str, *, party: str, id: str, label:
     try:
         if name.endswith(CSV):
             # As text: a number would lose the leading zeros of an id.
-            frame = pd.read_csv(path, dtype={id: str}, low_memory=False)
+            # index_col=False: rows longer than the header would otherwise be shifted silently.
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", pd.errors.ParserWarning)
+                frame = pd.read_csv(path, dtype={id: str}, low_memory=False, index_col=False)
         elif name.endswith(PARQUET):
             frame = pd.read_parquet(path)
         else:

@@ -120,10 +120,15 @@ def convolutions(channels: tuple[int, ...], input_shape: tuple[int, ...], width:
 
 
 def recurrence(hidden: int, input_shape: tuple[int, ...], width: int) -> list[nn.Module]:
-    """One LSTM layer, whose last hidden state goes through one Linear layer."""
-    if len(input_shape) != 2:
+    """One LSTM layer, whose last hidden state goes through one Linear layer.
+
+    A piece of a grey image, [1, height, width], is read as a series too: row of pixels by row of pixels.
+    """
+    is_strip = len(input_shape) == 3 and input_shape[0] == 1
+    if len(input_shape) != 2 and not is_strip:
         raise SettingsError(
-            f"The bottom model 'lstm' was given rows of shape {input_shape}; it takes series, [time, "
-            "features]. Choose 'mlp' or 'linear' for a table, 'cnn' for images."
+            f"The bottom model 'lstm' was given rows of shape {input_shape}; it takes series, [time, features], or "
+            "images of one channel, [1, time, features]. Choose 'mlp' or 'linear' for a table, 'cnn' for other images."
         )
-    return [LastHidden(input_shape[1], hidden), nn.Linear(hidden, width)]
+    front: list[nn.Module] = [nn.Flatten(1, 2)] if is_strip else []
+    return [*front, LastHidden(input_shape[-1], hidden), nn.Linear(hidden, width)]

@@ -42,7 +42,7 @@ class Ledger:
         kind = self._kinds.setdefault(key, _Kind(party, event))
         kind.releases += 1
         if event.row_ids is not None:
-            needed = int(event.row_ids.max(initial=-1)) + 1
+            needed = int(event.row_ids.max()) + 1 if event.row_ids.size else 0
             if needed > kind.per_row.size:
                 kind.per_row = np.concatenate([kind.per_row, np.zeros(needed - kind.per_row.size, np.int64)])
             np.add.at(kind.per_row, event.row_ids, 1)

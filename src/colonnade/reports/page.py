@@ -5,6 +5,7 @@ anyone's data. A page is written whole or not at all. What a run did not record 
 always spoken of.
 """
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -76,7 +77,8 @@ def _write_whole(path: Path, content: bytes) -> Path:
         partial.write_bytes(content)
         partial.replace(path)
     except OSError as reason:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink()
         raise RunError(
             f"{path} could not be written ({reason.strerror}). Make the directory writable, free some space, "
             "or choose another place."

@@ -68,15 +68,15 @@ def numbers_of(directory: Path, name: str) -> list[int]:
 
 def read_checkpoint(directory: Path, name: str, number: int) -> State | None:
     """A saved state, or None if its files are torn."""
-    stem = directory / f"{name}-{number:010d}"
+    stem = f"{name}-{number:010d}"  # a name may hold a dot, so no with_suffix
     try:
-        described: dict[str, Any] = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))
-        blob = stem.with_suffix(".safetensors").read_bytes()
+        described: dict[str, Any] = json.loads((directory / f"{stem}.json").read_text(encoding="utf-8"))
+        blob = (directory / f"{stem}.safetensors").read_bytes()
         if hashlib.sha256(blob).hexdigest() != described["sha256"]:
             return None
         tensors: dict[str, torch.Tensor] = load(blob)
         return State(tensors, described["values"])
-    except (OSError, ValueError, KeyError, SafetensorError):
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError):
         return None
 
 

@@ -7,6 +7,7 @@ traced if a trace is kept.
 
 from typing import Protocol
 
+from colonnade.errors import ProtocolError
 from colonnade.messages import Message
 from colonnade.party import Checkpoint, Event, Finish, Observe, Party, Received, Send, SetTimer, Spend
 from colonnade.privacy.ledger import Ledger
@@ -49,7 +50,11 @@ class Driver:
 
     def receive(self, now: float, sender: str, frame: bytearray) -> None:
         """Check a frame and deliver its message."""
-        self.deliver(Received(now, sender, decode(frame)), frame)
+        try:
+            message = decode(frame)
+        except ProtocolError as error:
+            raise ProtocolError(f"{self.name} refused a message of {sender}: {error}") from None
+        self.deliver(Received(now, sender, message), frame)
 
     def deliver(self, event: Event, frame: bytearray | None = None) -> None:
         """Give the party one event and perform what it returns."""

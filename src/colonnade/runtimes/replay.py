@@ -31,7 +31,7 @@ def replay(party: Party, trace: Path) -> int:
         for effect in party.handle(event_of(record)):
             frame = encode(effect.message) if isinstance(effect, Send) else None
             expected.append(_as_read(record_of(effect, frame)))
-    return seen
+    return seen  # what the last event's effects lack was cut off with the recording
 
 
 def event_of(record: Record) -> Event:

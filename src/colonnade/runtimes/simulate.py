@@ -84,6 +84,8 @@ class Simulate:
                 raise SettingsError(f"{where}.slowdown is {party.slowdown}; it must be above 0.")
             if not 0 <= party.straggle_probability <= 1:
                 raise SettingsError(f"{where}.straggle_probability is {party.straggle_probability}; 0 to 1.")
+            if not (isfinite(party.straggle_factor) and party.straggle_factor > 0):
+                raise SettingsError(f"{where}.straggle_factor is {party.straggle_factor}; it must be above 0.")
             last = 0.0
             for away, back in party.crashes:
                 if not last <= away < back:
@@ -91,6 +93,36 @@ class Simulate:
                         f"{where}.crashes has ({away}, {back}): each is [away from, back at], in order and apart."
                     )
                 last = back
+        for name, link in self.links.items():
+            bandwidth = link.bandwidth_bytes_per_second or 0.0
+            if not (isfinite(bandwidth) and bandwidth >= 0):
+                where = f'simulate.links."{name}".bandwidth_bytes_per_second'
+                raise SettingsError(f"{where} is {bandwidth}; it must be finite and not negative.")
+        self._check_delays()
+
+    def _check_delays(self) -> None:
+        """Refuse a wrong delay here, not when the first frame is sent."""
+        computes = {f"parties.{name}.compute_seconds": own.compute_seconds for name, own in self.parties.items()}
+        computes |= {"compute_seconds": self.compute_seconds, "label_compute_seconds": self.label_compute_seconds}
+        latencies = {f'links."{name}".latency_seconds': own.latency_seconds for name, own in self.links.items()}
+        latencies["latency_seconds"] = self.latency_seconds
+        for name, delay in {**latencies, **{at: delay for at, delay in computes.items() if delay != MEASURED}}.items():
+            if delay is not None:
+                parse_delay(delay, f"simulate.{name}")
+
+    def check_parties(self, parties: Iterable[str]) -> None:
+        """Refuse settings for a party that is not in the federation."""
+        names = sorted(parties)
+        for name in self.parties:
+            if name not in names:
+                raise unknown_name("party for simulate.parties", name, names)
+        for link in self.links:
+            sender, arrow, receiver = (part.strip() for part in link.partition("->"))
+            for name in (sender, receiver):
+                if not arrow or name not in names:
+                    raise SettingsError(
+                        f'simulate.links has "{link}"; write it as "from -> to" with two of: {", ".join(names)}.'
+                    )
 
 
 # --- the simulation ---------------------------------------------------------------------------------------------
@@ -204,6 +236,7 @@ class _Seat:
 
     def finish(self) -> None:
         self.finished = True
+        self.current = None  # it may finish by a question answered while it works; that work is not given to it
         self.inbox.clear()
         self.simulation.presence_changed = True
 
@@ -247,7 +280,7 @@ class Simulation:
         self._heap: list[tuple[float, int, int, int, tuple[Any, ...]]] = []
         self._off_clock: deque[tuple[int, _Item]] = deque()
         self._links: dict[tuple[str, str], _Link] = {}
-        self._check_names(parties)
+        settings.check_parties(parties)
         self._numbered = settings.loss > 0 or any(party.crashes for party in settings.parties.values())
         self._seats: list[_Seat] = []
         self._seat_of: dict[str, _Seat] = {}
@@ -269,19 +302,6 @@ class Simulation:
             self._restore(resume)
         else:
             self._begin()
-
-    def _check_names(self, parties: Iterable[str]) -> None:
-        names = set(parties)
-        for name in self._settings.parties:
-            if name not in names:
-                raise unknown_name("party for simulate.parties", name, names)
-        for link in self._settings.links:
-            sender, arrow, receiver = (part.strip() for part in link.partition("->"))
-            for name in (sender, receiver):
-                if not arrow or name not in names:
-                    raise SettingsError(
-                        f'simulate.links has "{link}"; write it as "from -> to" with two of: {", ".join(names)}.'
-                    )
 
     def _equip(self, seat: _Seat, is_label: bool) -> None:
         settings = self._settings
@@ -309,14 +329,14 @@ class Simulation:
     # --- the loop ---
 
     def run(self) -> bool:
-        """Go on until every party that is there has finished. False if it was asked to stop before."""
+        """Go on until every party has finished that is there or will return. False if it was asked to stop before."""
         heap, seats = self._heap, self._seats
         while True:
             if self._off_clock:
                 self._settle_off_clock()
             if self.presence_changed:
                 self.presence_changed = False
-                if all(seat.finished or seat.away for seat in seats):
+                if all(seat.finished or seat.away for seat in seats) and not self._a_return_is_due():
                     break
             if self.checkpoint_due:
                 self._save_if_due()
@@ -346,6 +366,8 @@ class Simulation:
             elif kind == _RETURN:
                 self._return(seat)
         unfinished = [seat.name for seat in seats if not (seat.finished or seat.away)]
+        if not unfinished and not any(seat.finished for seat in seats):
+            unfinished = [seat.name for seat in seats]
         if unfinished:
             away = [seat.name for seat in seats if seat.away]
             waits = f" They wait for {', '.join(away)}, which is away for good." if away else ""
@@ -355,6 +377,9 @@ class Simulation:
                 "algorithm.party_timeout_seconds."
             )
         return True
+
+    def _a_return_is_due(self) -> bool:
+        return any(kind == _RETURN and self._seats[index].away for _, _, kind, index, _ in self._heap)
 
     def _push(self, when: float, kind: int, seat: int, payload: tuple[Any, ...]) -> None:
         self._counter += 1
@@ -467,7 +492,8 @@ class Simulation:
             if self._seat_of[to].finished:
                 del link.unacknowledged[number]
                 return
-            self.retransmitted_bytes += len(link.unacknowledged[number][0])
+            if not self._seat_of[to].away:
+                self.retransmitted_bytes += len(link.unacknowledged[number][0])
             self._attempt(sender, self._seat_of[to], link, number)
 
     def _arrive(self, seat: _Seat, item: _Item) -> None:
@@ -538,7 +564,7 @@ class Simulation:
         if seat.current is not None:
             self._recorder.interval(seat.name, seat.work_started, self.now)
             seat.busy_seconds += self.now - seat.work_started
-        # Messages are lost with the memory: their senders still hold them. Timers, start and notices are remembered.
+        # Messages are lost with the memory: their senders still hold them. Timers and the start are remembered.
         lost = [item for item in self._held(seat) if item[0] in ("timer", "started")]
         seat.current = None
         seat.inbox = deque(lost)
@@ -685,6 +711,7 @@ class Simulation:
             link.unacknowledged = {number: unpacked(frame) for number, frame in unacknowledged}
             link.handled = set(handled)
             link.generator.bit_generator.state = generator
+        self.presence_changed = True  # perhaps everybody had finished
         self._recorder.restore(values["recorder"])
         self._ledger.restore(values["ledger"])
 

@@ -9,6 +9,7 @@ code. Decoded arrays are views of the frame.
 from dataclasses import dataclass
 from math import isfinite, prod
 from operator import attrgetter
+from struct import Struct
 from typing import Any
 
 import msgspec
@@ -37,7 +38,9 @@ DEFAULT_LIMITS = Limits()
 _encode_header = msgspec.msgpack.Encoder().encode
 _decode_header = msgspec.msgpack.Decoder(tuple[str, list[int | float | str], list[tuple[str, list[int]]]]).decode
 _PREFIX_BYTES = 8
-_ITEM_BYTES = {field.dtype: np.dtype(field.dtype).itemsize for kind in KINDS.values() for _, field in kind.arrays}
+_unpack_prefix = Struct("<4sI").unpack_from
+_DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(name) for name in ("<u4", "<f4", "<f8", "<u8")}
+_ITEM_BYTES = {name: dtype.itemsize for name, dtype in _DTYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,9 @@ def _writer(kind: MessageKind) -> _Writer:
 
 
 _writers: dict[type[Message], _Writer] = {}
+
+
+_DIVERGED = "Perhaps the training has diverged: lower training.learning_rate."
 
 
 def encode(message: Message) -> bytearray:
@@ -99,9 +105,9 @@ def decode(frame: bytes | bytearray | memoryview, limits: Limits = DEFAULT_LIMIT
     size = len(frame)
     if size > limits.frame_bytes:
         raise ProtocolError(f"A frame of {size} bytes exceeds the limit of {limits.frame_bytes}.")
-    if size < _PREFIX_BYTES or frame[:4] != MAGIC:
+    magic, header_bytes = _unpack_prefix(frame) if size >= _PREFIX_BYTES else (b"", 0)
+    if magic != MAGIC:
         raise ProtocolError("These bytes are not a Colonnade frame, or of another protocol version.")
-    header_bytes = int.from_bytes(frame[4:8], "little")
     if header_bytes > _MAX_HEADER_BYTES or _PREFIX_BYTES + header_bytes > size:
         raise ProtocolError(f"The frame's header claims {header_bytes} bytes: truncated or corrupt.")
     try:
@@ -119,15 +125,13 @@ def decode(frame: bytes | bytearray | memoryview, limits: Limits = DEFAULT_LIMIT
     place = _PREFIX_BYTES + header_bytes + (-header_bytes % 8)
     dimensions: dict[str, int] = {}
     for (field_name, field), (dtype, shape) in zip(kind.arrays, described, strict=True):
-        where = f"{name}.{field_name}"
-        _check_shape(where, field, dtype, shape, dimensions, limits)
-        count = prod(shape)
-        nbytes = count * _ITEM_BYTES[dtype]
+        _check_shape(name, field_name, field, dtype, shape, dimensions, limits)
+        nbytes = prod(shape) * _ITEM_BYTES[dtype]
         if place + nbytes > size:
-            raise ProtocolError(f"{where} of shape {tuple(shape)} does not fit into the frame: truncated.")
-        array = np.frombuffer(frame, field.dtype, count, place if count else 0).reshape(shape)
+            raise ProtocolError(f"{name}.{field_name} of shape {tuple(shape)} does not fit into the frame: truncated.")
+        array = np.ndarray(shape, _DTYPES[dtype], frame, place if nbytes else 0)
         if field.finite and not np.isfinite(array).all():
-            raise ProtocolError(f"{where} holds NaN or infinity, which it may not.")
+            raise ProtocolError(f"{name}.{field_name} holds NaN or infinity, which it may not. {_DIVERGED}")
         fields[field_name] = array
         place += nbytes + (-nbytes % 8)
     if place != size:
@@ -150,16 +154,24 @@ def _checked_scalar(name: str, field_name: str, wanted: type, value: int | float
 
 
 def _check_shape(
-    where: str, field: ArrayField, dtype: str, shape: list[int], dimensions: dict[str, int], limits: Limits
+    name: str,
+    field_name: str,
+    field: ArrayField,
+    dtype: str,
+    shape: list[int],
+    dimensions: dict[str, int],
+    limits: Limits,
 ) -> None:
     """Dtype, number of dimensions, sizes and their agreement with the fields before; nothing is allocated yet."""
     if dtype != field.dtype:
-        raise ProtocolError(f"{where} must be {field.dtype}, not {dtype[:10]!r}.")
+        raise ProtocolError(f"{name}.{field_name} must be {field.dtype}, not {dtype[:10]!r}.")
     if len(shape) != len(field.dimensions):
-        raise ProtocolError(f"{where} must have dimensions {field.dimensions}, not {len(shape)} of them.")
+        raise ProtocolError(f"{name}.{field_name} must have dimensions {field.dimensions}, not {len(shape)} of them.")
     for dimension, length in zip(field.dimensions, shape, strict=True):
         limit = limits.width if dimension == "width" else limits.rows
         if not 0 <= length <= limit:
-            raise ProtocolError(f"{where} claims {length} {dimension}; the limit is {limit}.")
+            raise ProtocolError(f"{name}.{field_name} claims {length} {dimension}; the limit is {limit}.")
         if dimensions.setdefault(dimension, length) != length:
-            raise ProtocolError(f"{where} has {length} {dimension} where the fields before it have another number.")
+            raise ProtocolError(
+                f"{name}.{field_name} has {length} {dimension}; the fields before it have another number."
+            )

@@ -14,7 +14,8 @@ from colonnade.algorithms.parts.optimiser import Optimiser
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.parts.seats import FeatureSeat
 from colonnade.errors import ProtocolError
-from colonnade.models.network import Pass, network_for
+from colonnade.models.network import Network, Pass, network_for
+from colonnade.models.randomness import is_random
 from colonnade.party import Effect, Spend, State
 from colonnade.privacy.noise import LayerNoise
 
@@ -30,6 +31,7 @@ class Bottom:
         self.network.generator = self._generator
         self._noise = LayerNoise(seat.privacy, self._generator) if seat.privacy.active else None
         self._optimiser = Optimiser(self.network.parameters, seat.training.bottom_optimiser())
+        self._random = seat.privacy.active or is_random(seat.bottom)
         self._pending: dict[int, _Pending] = {}
         self.uploads = 0
         self.steps = 0
@@ -42,7 +44,7 @@ class Bottom:
         """h = h_m(θ_m; x_I), kept until its gradient comes; with what must be spent before it is sent."""
         before = self._remembered()
         outputs, kept = self.network.forward(self._batch(rows), self._noise)
-        self._pending[exchange] = _Pending(rows, kept, before)
+        self._pending[exchange] = _Pending(rows, kept, before, self.network)
         self.uploads += 1
         return self._spent(rows, "training rows"), outputs.numpy()
 
@@ -60,7 +62,7 @@ class Bottom:
                 f"The gradient for exchange {exchange} has shape {gradient.shape}; "
                 f"uploaded was {(pending.rows.size, self._seat.width)}."
             )
-        gradients, _ = self.network.backward(pending.kept, torch.from_numpy(gradient))
+        gradients, _ = pending.network.backward(pending.kept, torch.from_numpy(gradient))
         self._optimiser.step(gradients)
         self.steps += 1
         return True
@@ -102,9 +104,8 @@ class Bottom:
 
     def _remembered(self) -> "_Before":
         """What is needed to repeat a forward pass, as cheap as the settings allow."""
-        random = self._noise is not None or getattr(self.network, "random", False)
         weights = self.network.state() if self._several else None
-        return _Before(self._generator.get_state() if random else None, weights)
+        return _Before(self._generator.get_state() if self._random else None, weights)
 
     def state(self) -> State:
         tensors = {f"model.{name}": tensor for name, tensor in self.network.state().items()}
@@ -130,11 +131,14 @@ class Bottom:
             saved = state.part(f"pending.{exchange}").tensors
             rows = saved["rows"].numpy().view(np.uint32)
             before = State(saved).part("model").tensors or None
-            self.network.load(before or weights)
+            # A network of its own: what a forward pass kept must not be touched by loading weights afterwards.
+            again = network_for(self._seat.bottom, snapshots=self._several)
+            again.generator = self._generator
+            again.load(before or weights)
             if "generator" in saved:
                 self._generator.set_state(saved["generator"])
-            _, kept = self.network.forward(self._batch(rows), self._noise)
-            self._pending[exchange] = _Pending(rows, kept, _Before(saved.get("generator"), before))
+            _, kept = again.forward(self._batch(rows), self._noise)
+            self._pending[exchange] = _Pending(rows, kept, _Before(saved.get("generator"), before), again)
         self.network.load(weights)
         self._optimiser.load(state.part("optimiser").tensors)
         self._generator.set_state(state.tensors["generator"])
@@ -153,9 +157,10 @@ class _Before:
 class _Pending:
     """An upload that awaits its reply."""
 
-    __slots__ = ("before", "kept", "rows")
+    __slots__ = ("before", "kept", "network", "rows")
 
-    def __init__(self, rows: NDArray[np.uint32], kept: Pass, before: _Before) -> None:
+    def __init__(self, rows: NDArray[np.uint32], kept: Pass, before: _Before, network: Network) -> None:
         self.rows = rows
         self.kept = kept
         self.before = before
+        self.network = network

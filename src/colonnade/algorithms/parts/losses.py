@@ -8,7 +8,6 @@ index of int64 for multiclass, a number for the others.
 from dataclasses import dataclass
 
 import torch
-from sklearn.metrics import roc_auc_score
 from torch import Tensor
 from torch.nn import functional
 
@@ -128,6 +127,8 @@ def metrics(task: str, outputs: Tensor, targets: Tensor) -> dict[str, float]:
 
 
 def _auc(outputs: Tensor, labels: Tensor, classes: int) -> float:
+    from sklearn.metrics import roc_auc_score  # takes a second to import, and only evaluations need it
+
     if classes > 2:
         return float(roc_auc_score(labels.numpy(), torch.softmax(outputs, 1).numpy(), multi_class="ovr"))
     scores = outputs[:, 1] - outputs[:, 0] if outputs.shape[1] == 2 else outputs[:, 0]

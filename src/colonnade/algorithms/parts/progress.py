@@ -1,8 +1,10 @@
 """When the label party records its loss, evaluates and offers a checkpoint: counted in exchanges, not in time."""
 
 from collections.abc import Sequence
+from math import isfinite
 
 from colonnade.algorithms.parts.training import Training
+from colonnade.errors import RunError
 from colonnade.party import Checkpoint, Effect, Observe, State
 
 
@@ -23,6 +25,11 @@ class Progress:
         self._epoch_losses: list[float] = []  # means of the observations of the last epoch, for the summary
 
     def add_loss(self, loss: float) -> None:
+        if not isfinite(loss):
+            raise RunError(
+                "The training has diverged: the loss of a batch is not finite any more. Lower "
+                "training.learning_rate or, for a regression, scale the label down."
+            )
         self._loss_sum += loss
         self._loss_count += 1
 

@@ -28,6 +28,8 @@ class Training:
             value = getattr(self, name)
             if not (isfinite(value) and value > 0):
                 raise SettingsError(f"training.{name} is {value}; it must be above 0.")
+        if self.batch_size < 1:
+            raise SettingsError(f"training.batch_size is {self.batch_size}; it must be at least 1.")
         for name in ("evaluate_every_epochs", "observe_every_epochs"):
             value = getattr(self, name)
             if not (isfinite(value) and value >= 0):

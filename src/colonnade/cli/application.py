@@ -1,0 +1,20 @@
+"""The verbs, put together. Importing this brings in PyTorch and all the rest, which takes a second or two."""
+
+import typer
+
+from colonnade.cli import algorithms, bench, compare, data, demo, report, run
+
+app = typer.Typer(
+    name="colonnade",
+    help="Asynchronous vertical federated learning: different columns of the same rows, one model.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # its tracebacks would print local variables, which may hold data
+)
+app.command("demo")(demo.demo)
+app.command("run")(run.run)
+app.command("report")(report.report)
+app.command("compare")(compare.compare)
+app.command("bench")(bench.bench)
+app.command("algorithms")(algorithms.list_algorithms)
+app.add_typer(data.app, name="data")

@@ -1,0 +1,129 @@
+"""The import rules of ARCHITECTURE.md, and what no module may import at all."""
+
+import ast
+import sys
+
+import pytest
+from tree import MODULES, imports_of, is_in, parsed, reached_from
+
+ALGORITHMS = [name for name in MODULES if is_in(name, ("colonnade.algorithms",))]
+RUNTIMES = [name for name in MODULES if is_in(name, ("colonnade.runtimes",))]
+REPORTS = [name for name in MODULES if is_in(name, ("colonnade.reports",))]
+WIRE = [name for name in MODULES if is_in(name, ("colonnade.wire",))]
+
+
+def outside(module: str) -> set[str]:
+    """Packages from elsewhere that a module imports, the standard library's left out."""
+    tops = {name.split(".")[0] for name in imports_of(module)}
+    return tops - set(sys.stdlib_module_names) - {"colonnade"}
+
+
+def ours(module: str) -> set[str]:
+    return {name for name in imports_of(module) if is_in(name, ("colonnade",))}
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert {"colonnade.algorithms.vafl", "colonnade.algorithms.parts.bottom"} <= set(ALGORITHMS)
+    assert "colonnade.runtimes.simulate" in RUNTIMES
+    assert "colonnade.wire.codec" in ours("colonnade.runtimes.driver")
+    assert "heapq" in imports_of("colonnade.runtimes.simulate")
+    assert "colonnade.privacy.events" in reached_from("colonnade.algorithms.vafl")
+
+
+# --- algorithms: no carrier, no clock, no thread, no I/O, no global randomness ----------------------------------
+
+IMPURE = (
+    *("time", "datetime", "sched", "asyncio", "threading", "concurrent", "multiprocessing", "queue", "signal"),
+    *("socket", "select", "selectors", "ssl", "http", "urllib", "subprocess", "os", "io", "pathlib", "tempfile"),
+    *("random", "secrets", "uuid"),
+)
+
+
+@pytest.mark.parametrize("module", ALGORITHMS)
+def test_an_algorithm_cannot_know_what_carries_it(module: str) -> None:
+    forbidden = ("colonnade.wire", "colonnade.runtimes", "colonnade.cli", "colonnade.reports", "colonnade.experiment")
+    assert not [name for name in {*ours(module), *reached_from(module)} if is_in(name, forbidden)]
+
+
+@pytest.mark.parametrize("module", ALGORITHMS)
+def test_an_algorithm_has_no_clock_no_thread_and_no_files(module: str) -> None:
+    assert not [name for name in imports_of(module) if is_in(name, IMPURE)]
+    for node in ast.walk(parsed(MODULES[module])):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            used = f"{node.value.id}.{node.attr}"
+            assert used not in ("np.random", "numpy.random", "torch.manual_seed", "torch.seed", "torch.save"), used
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in ("open", "print", "input"), f"line {node.lineno}"
+
+
+# --- the other side ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", RUNTIMES)
+def test_a_runtime_cannot_know_what_it_carries(module: str) -> None:
+    forbidden = (
+        "colonnade.algorithms",
+        "colonnade.models",
+        "colonnade.data",
+        "colonnade.reports",
+        "colonnade.experiment",
+        "colonnade.federation",
+        "colonnade.cli",
+    )
+    assert not [name for name in {*ours(module), *reached_from(module)} if is_in(name, forbidden)]
+
+
+@pytest.mark.parametrize("module", REPORTS)
+def test_reports_see_only_files(module: str) -> None:
+    allowed = ("colonnade.errors", "colonnade.messages", "colonnade.trace", "colonnade.reports")
+    assert not [name for name in ours(module) if not is_in(name, allowed)]
+    assert outside(module) <= {"numpy", "matplotlib", "mpl_toolkits"}
+
+
+def test_attacks_see_only_traces_and_messages() -> None:
+    forbidden = ("colonnade.algorithms", "colonnade.runtimes", "colonnade.experiment", "colonnade.federation")
+    for module in MODULES:
+        if is_in(module, ("colonnade.attacks",)):
+            assert not [name for name in ours(module) if is_in(name, forbidden)], module
+
+
+@pytest.mark.parametrize("module", WIRE)
+def test_the_wire_knows_messages_and_nothing_else(module: str) -> None:
+    assert ours(module) <= {"colonnade.errors", "colonnade.messages"}
+    assert outside(module) <= {"numpy", "msgspec"}
+
+
+def test_the_bottom_of_everything_imports_nothing_above_it() -> None:
+    assert ours("colonnade.errors") == set()
+    assert ours("colonnade.messages") <= {"colonnade.errors"}
+    assert ours("colonnade.party") <= {"colonnade.errors", "colonnade.messages", "colonnade.privacy.events"}
+
+
+# --- bytes are hostile ------------------------------------------------------------------------------------------
+
+UNSAFE = ("pickle", "_pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "jsonpickle")
+UNSAFE_CALLS = ("torch.load", "torch.save", "torch.jit.load", "pd.read_pickle", "pandas.read_pickle", "yaml.load")
+
+
+def dotted(node: ast.expr) -> str:
+    """`torch.load` of such an expression; "" of any other."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_that_is_read_can_run(module: str) -> None:
+    assert not [name for name in imports_of(module) if is_in(name, UNSAFE)]
+    for node in ast.walk(parsed(MODULES[module])):
+        if isinstance(node, ast.ImportFrom) and node.module == "torch":
+            assert not {"load", "save"} & {alias.name for alias in node.names}
+        if not isinstance(node, ast.Call):
+            continue
+        called = dotted(node.func)
+        assert called not in UNSAFE_CALLS, f"line {node.lineno}"
+        assert called not in ("eval", "exec", "compile", "__import__"), f"line {node.lineno}"
+        if called in ("np.load", "numpy.load"):  # its default is safe; say so all the same
+            said = {keyword.arg: keyword.value for keyword in node.keywords}
+            value = said.get("allow_pickle")
+            assert isinstance(value, ast.Constant) and value.value is False, f"line {node.lineno}"

@@ -1,0 +1,123 @@
+"""What the package says of itself is true: names, docstrings, examples in docstrings, versions, words."""
+
+import ast
+import doctest
+import importlib
+import re
+import tomllib
+from importlib import metadata
+
+import pytest
+from tree import MODULES, PACKAGE, ROOT, parsed, repository_files
+
+import colonnade
+from colonnade import algorithms
+
+IMPORTABLE = [name for name in MODULES if not name.endswith("__main__")]  # that one is the command itself
+
+
+def test_every_public_name_exists_and_is_documented() -> None:
+    assert sorted(set(colonnade.__all__)) == colonnade.__all__
+    for name in colonnade.__all__:
+        assert (getattr(colonnade, name).__doc__ or "").strip(), name
+
+
+def test_everything_imported_for_the_public_is_public_and_comes_from_where_types_say() -> None:
+    imported = {
+        alias.name: node.module
+        for node in ast.walk(parsed(PACKAGE / "__init__.py"))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("colonnade")
+        for alias in node.names
+    }
+    assert imported == colonnade._HOMES
+    assert sorted(imported) == colonnade.__all__
+
+
+def test_the_version_is_written_once_and_the_same() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert colonnade.__version__ == metadata.version("colonnade") == project["version"]
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## \[?{re.escape(project['version'])}\b", changes, re.MULTILINE)
+
+
+def test_torch_is_pinned_to_one_version() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if re.fullmatch(r"torch==\d+\.\d+\.\d+", line)]
+    assert len([line for line in lines if re.match(r"torch\b", line)]) == 1
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_file_opens_with_its_promise(module: str) -> None:
+    tree = parsed(MODULES[module])
+    if not tree.body:
+        return  # an empty __init__.py promises nothing
+    promise = ast.get_docstring(tree)
+    assert promise, f"{module} has no docstring"
+    assert len(promise.splitlines()) <= 20
+
+
+@pytest.mark.parametrize("module", IMPORTABLE)
+def test_the_examples_in_docstrings_run(module: str) -> None:
+    failed, _ = doctest.testmod(importlib.import_module(module))
+    assert failed == 0
+
+
+def test_there_are_examples_in_docstrings() -> None:
+    modules = [importlib.import_module(name) for name in ("colonnade.experiment", "colonnade.errors")]
+    assert all(any(test.examples for test in doctest.DocTestFinder().find(module)) for module in modules)
+
+
+# --- algorithms -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", algorithms.ALGORITHMS)
+def test_an_algorithm_is_written_where_its_name_says(name: str) -> None:
+    row = algorithms.ALGORITHMS[name]
+    assert (row.name, algorithms.name_of(row.settings())) == (name, name)
+    assert row.settings.__module__ == f"colonnade.algorithms.{name.replace('-', '_')}"
+    assert row.summary and not row.summary.endswith(".")
+
+
+def test_every_algorithm_file_is_in_the_table() -> None:
+    files = {path.stem for path in (PACKAGE / "algorithms").glob("*.py")} - {"__init__"}
+    assert files == {name.replace("-", "_") for name in algorithms.ALGORITHMS}
+
+
+# --- words ------------------------------------------------------------------------------------------------------
+
+VAGUE_FILES = {"old", "new", "util", "utils", "helper", "helpers", "misc", "common", "stuff", "manager", "impl"}
+VAGUE_CLASSES = re.compile(r"(Manager|Helper|Utils?|Base|Impl|Wrapper|Factory)$|^(Base|Abstract)[A-Z]")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_names_say_what_a_thing_is(module: str) -> None:
+    assert not VAGUE_FILES & set(re.split(r"[._]", module))
+    for node in ast.walk(parsed(MODULES[module])):
+        if isinstance(node, ast.ClassDef):
+            assert not VAGUE_CLASSES.search(node.name), node.name
+
+
+def test_no_test_is_vague_either() -> None:
+    for path in (ROOT / "tests").rglob("*.py"):
+        assert not VAGUE_FILES & set(path.stem.split("_")), path.name
+
+
+def test_test_modules_have_names_of_their_own() -> None:
+    # There are no packages in tests/, so two files of one name would be one module.
+    names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
+    assert sorted(names) == sorted(set(names))
+
+
+# Absolute paths of somebody's machine, and places where it keeps things.
+PRIVATE_PLACES = re.compile(r"(?<![\w.-])/(root|work|home|Users)/\w|shared/(seeds)\b|\bopt/(pypi)\b")
+
+
+def test_no_file_names_a_place_on_somebodys_machine() -> None:
+    files = repository_files()
+    if not files:
+        pytest.skip("not a git checkout")
+    for path in files:
+        if b"\0" in (content := path.read_bytes()):
+            continue  # an image
+        found = PRIVATE_PLACES.search(content.decode("utf-8"))
+        assert found is None, f"{path.relative_to(ROOT)}: {found and found[0]}"

@@ -1,0 +1,63 @@
+"""The tree as the agreement tests see it: modules of the package, who imports whom, pages of documentation."""
+
+import ast
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "colonnade"
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def module_name(path: Path) -> str:
+    """`colonnade.data.sources` for its file; a package for its __init__.py."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def imports_of(module: str) -> set[str]:
+    """Everything a module imports, at its top or inside a function; submodules by their own name."""
+    found: set[str] = set()
+    for node in ast.walk(parsed(MODULES[module])):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} imports relatively; write the whole name"
+            assert node.module is not None
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                found.add(whole if whole in MODULES else node.module)
+    return found
+
+
+def reached_from(module: str) -> set[str]:
+    """All modules of ours that importing this one needs, itself not counted."""
+    reached: set[str] = set()
+    left = [module]
+    while left:
+        for name in imports_of(left.pop()):
+            if name in MODULES and name not in reached:
+                reached.add(name)
+                left.append(name)
+    return reached - {module}
+
+
+def is_in(module: str, packages: tuple[str, ...]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def repository_files() -> list[Path]:
+    """Every file that is, or would be, in the repository; nothing if this is no checkout."""
+    command = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    try:
+        listed = subprocess.run(command, capture_output=True, check=True).stdout.decode()
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]

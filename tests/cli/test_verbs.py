@@ -1,0 +1,178 @@
+"""The verbs besides `run`, what every verb says about itself, and what a terminal shows."""
+
+import fcntl
+import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from command_line import IRIS, Answer, colonnade, refused, toml
+
+from colonnade.algorithms import ALGORITHMS
+from colonnade.cli.application import app
+from colonnade.data import names
+
+VERBS = [("demo",), ("run",), ("report",), ("compare",), ("bench",), ("algorithms",), ("data",), ("data", "list")]
+
+
+def runs(*seeds: int) -> list[str]:
+    flowers = toml("flowers.toml", IRIS)
+    for seed in seeds:
+        made = colonnade("run", flowers, "--no-report", "--set", f"federation.seed={seed}")
+        assert made.code == 0, made.err
+    return [f"runs/iris-vafl-{seed}" for seed in seeds]
+
+
+def test_every_verb_is_here() -> None:
+    commands = {command.name for command in app.registered_commands}
+    assert commands | {group.name for group in app.registered_groups} == {verb for verb, *_ in VERBS}
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_help_says_what_the_verb_does_and_explains_every_option(verb: tuple[str, ...]) -> None:
+    answer = colonnade(*verb, "--help")
+    assert (answer.code, answer.err) == (0, "")
+    assert f"Usage: colonnade {' '.join(verb)}" in answer.out
+    inside = [line.strip("│ ") for line in answer.out.splitlines() if line.startswith("│ ")]
+    for line in inside:
+        if line.startswith("--"):
+            assert len(line.split()) > 3, f"{line!r} is not explained"
+
+
+def test_the_demo() -> None:
+    Path("colonnade-demo").mkdir()
+    answer = colonnade("demo", "--json")
+    told = answer.object
+    assert (answer.code, answer.err) == (0, "")
+    assert told["report"] == "colonnade-demo-2/report.html" and Path(told["report"]).exists()
+    assert [row["algorithm"] for row in told["rows"]] == ["split", "vafl"]
+    split, vafl = (row["seconds_to_target"] for row in told["rows"])
+    # party4 takes three times as long: whoever waits for it is some three times slower.
+    assert 2 < split / vafl < 5
+    assert all(abs(row["final_metric"] - told["centralised_accuracy"]) < 0.02 for row in told["rows"])
+    assert not [*Path("colonnade-demo").iterdir()]
+
+
+def test_the_demo_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules["colonnade.cli.demo"]
+    short = replace(module.FEDERATION, training=replace(module.FEDERATION.training, epochs=2.0))
+    monkeypatch.setattr(module, "FEDERATION", short)
+    answer = colonnade("demo", "--out", "mine")
+    assert answer.code == 0, answer.err
+    for words in ("party4 is three times slower", "centralised", "speed-up", "Report: mine/report.html"):
+        assert words in answer.out
+    assert "Not every run reached 95%." in answer.out  # two epochs do not, and nothing else is claimed
+
+
+def test_a_demo_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("colonnade.cli.output.StopOnInterrupt.__call__", lambda stop: True)
+    assert colonnade("demo", "--json") == Answer(1, "", "Stopped. Run the demo again to see it whole.\n")
+
+
+def test_report() -> None:
+    (run,) = runs(0)
+    assert colonnade("report", run) == Answer(0, f"Report: {run}/report.html\n", "")
+    page = Path(run, "report.html").read_text()
+    assert "<html" in page and "http://" not in page.replace("http://www.w3.org", "")
+    assert colonnade("report", run, "--json").object == {"report": f"{run}/report.html"}
+
+
+def test_report_of_what_is_no_run() -> None:
+    Path("empty").mkdir()
+    assert "'empty' is not a run directory: metrics.jsonl is missing" in refused("report", "empty")
+    assert "There is no run directory 'absent'" in refused("report", "absent")
+    assert not [*Path("empty").iterdir()]
+
+
+def test_compare() -> None:
+    two = runs(0, 1)
+    answer = colonnade("compare", *two, "--json", "--out", "both.html")
+    assert [row["name"] for row in answer.object["rows"]] == ["iris-vafl-0", "iris-vafl-1"]
+    assert answer.object["report"] == "both.html" and Path("both.html").exists()
+    shown = colonnade("compare", *two)
+    assert (shown.code, shown.err) == (0, "")
+    assert "vafl" in shown.out and "Report: comparison.html" in shown.out
+
+
+def test_compare_needs_two_runs_and_a_target_that_is_a_number() -> None:
+    (run,) = runs(0)
+    assert "needs at least two run directories; 1 given" in refused("compare", run)
+    assert "There is no run directory 'absent'" in refused("compare", run, "absent")
+    assert "must be a finite number" in refused("compare", run, run, "--target", "nan")
+    assert not Path("comparison.html").exists()
+
+
+def test_algorithms() -> None:
+    listed = json.loads(colonnade("algorithms", "--json").out)
+    assert [one["name"] for one in listed] == list(ALGORITHMS)
+    assert next(one for one in listed if one["name"] == "vafl")["settings"]["wait_for"] == 1
+    assert all(name in colonnade("algorithms").out for name in ALGORITHMS)
+
+
+def test_data_list() -> None:
+    listed = json.loads(colonnade("data", "list", "--json").out)
+    assert [one["name"] for one in listed] == [facts.name for facts in names()]
+    assert {"name": "iris", "rows": 150, "columns": 4, "task": "multiclass", "source": "scikit-learn"} in listed
+    assert all(facts.name in colonnade("data", "list").out for facts in names())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full to write to")
+def test_output_that_cannot_be_written() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "colonnade", "data", "list"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "colonnade: The output could not be written: No space left on device.\n",
+    )
+
+
+def test_bench_knows_its_benchmarks() -> None:
+    assert "There is no benchmark 'splt'. Did you mean 'split'? Known: " in refused("bench", "splt")
+
+
+def test_a_terminal_shows_progress() -> None:
+    """A bar with exchanges of all exchanges, their rate, loss, metric and time left, in eighty columns."""
+    flowers = toml("flowers.toml", IRIS)
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    command = [sys.executable, "-m", "colonnade", "run", str(flowers), "--set", "training.epochs=20", "--no-report"]
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
+    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=environment) as process:
+        os.close(its)
+        shown = b""
+        while True:
+            try:
+                more = os.read(ours, 65536)
+            except OSError:  # Linux ends a terminal whose other side is closed with an error
+                break
+            if not more:
+                break
+            shown += more
+    os.close(ours)
+    text = shown.decode()
+    assert process.returncode == 0, text
+    bar = next(line for line in reversed(text.split("\r")) if "━" in line)
+    assert "280/280" in bar and "exchanges/s" in bar and "loss 0." in bar and "accuracy 0." in bar and "0:00:0" in bar
+    assert "test accuracy" in text
+
+
+def test_elsewhere_progress_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("colonnade.cli.output.SECONDS_BETWEEN_LINES", 0.0)
+    answer = colonnade("run", toml("flowers.toml", IRIS), "--no-report")
+    last = answer.err.splitlines()[-1]
+    assert last.startswith("vafl: 28/28 exchanges, ") and "exchanges/s  loss " in last
+    assert "━" not in answer.out
+
+
+def test_compare_into_a_place_that_is_no_directory() -> None:
+    two = runs(0, 1)
+    assert "flowers.toml/both.html could not be written" in refused(
+        "compare", *two, "--out", "flowers.toml/both.html", code=1
+    )
