@@ -107,6 +107,50 @@ class GradientReply(Message, frozen=True, eq=False):
 
 
 @declared
+class PerturbedUpload(Message, frozen=True, eq=False):
+    """A batch's embedding, and others near it: of perturbed parameters, or perturbed itself. How is not said."""
+
+    exchange: int
+    rows: Rows
+    embedding: Vectors
+    perturbed: Annotated[NDArray[np.float32], ArrayField("<f4", ("points", "rows", "width"), finite=True)]
+
+
+@declared
+class LossReply(Message, frozen=True, eq=False):
+    """The batch's mean loss with the embedding, then with each perturbed one."""
+
+    exchange: int
+    losses: Annotated[NDArray[np.float64], ArrayField("<f8", ("values",), finite=True)]
+
+
+@declared
+class RowLossReply(Message, frozen=True, eq=False):
+    """Every row's loss with the embedding, then with each perturbed one."""
+
+    exchange: int
+    losses: Annotated[NDArray[np.float32], ArrayField("<f4", ("values", "rows"), finite=True)]
+
+
+@declared
+class PairUpload(Message, frozen=True, eq=False):
+    """A batch's embeddings on both sides of the party's parameters."""
+
+    exchange: int
+    rows: Rows
+    plus: Vectors
+    minus: Vectors
+
+
+@declared
+class SlopeReply(Message, frozen=True, eq=False):
+    """One number: how the loss changes from minus to plus, clipped row by row and noised."""
+
+    exchange: int
+    slope: float
+
+
+@declared
 class WarmUpUpload(Message, frozen=True, eq=False):
     """Embeddings of rows outside any batch, sent once at the start to fill the table."""
 
@@ -152,6 +196,16 @@ class GradientAndBatch(Message, frozen=True, eq=False):
 
     exchange: int
     gradient: Vectors
+    step: int
+    next_rows: Annotated[NDArray[np.uint32], ArrayField("<u4", ("next_rows",))]
+
+
+@declared
+class LossAndBatch(Message, frozen=True, eq=False):
+    """As LossReply, with the next batch."""
+
+    exchange: int
+    losses: Annotated[NDArray[np.float64], ArrayField("<f8", ("values",), finite=True)]
     step: int
     next_rows: Annotated[NDArray[np.uint32], ArrayField("<u4", ("next_rows",))]
 

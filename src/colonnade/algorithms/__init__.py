@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from colonnade.algorithms import centralised, split, vafl
+from colonnade.algorithms import cascaded, centralised, split, vafl, zoo, zoo_sync
 from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
 from colonnade.errors import unknown_name
 from colonnade.party import Party
@@ -54,8 +54,8 @@ register(
         "vafl",
         "asynchronous split learning, first order on both sides",
         vafl.Vafl,
-        vafl.LabelParty,
-        vafl.FeatureParty,
+        vafl.label_party,
+        vafl.feature_party,
     )
 )
 register(
@@ -63,8 +63,27 @@ register(
         "split",
         "synchronous split learning: one shared batch, everybody waits for everybody",
         split.Split,
-        split.LabelParty,
-        split.FeatureParty,
+        split.label_party,
+        split.feature_party,
+    )
+)
+register(
+    Algorithm(
+        "cascaded",
+        "asynchronous; zeroth order at the feature parties, first order at the label party",
+        cascaded.Cascaded,
+        cascaded.label_party,
+        cascaded.feature_party,
+    )
+)
+register(Algorithm("zoo", "asynchronous, zeroth order on both sides", zoo.Zoo, zoo.label_party, zoo.feature_party))
+register(
+    Algorithm(
+        "zoo-sync",
+        "synchronous, zeroth order on both sides",
+        zoo_sync.ZooSync,
+        zoo_sync.label_party,
+        zoo_sync.feature_party,
     )
 )
 register(

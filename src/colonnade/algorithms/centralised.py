@@ -86,7 +86,7 @@ class OnlyParty:
         return {"top": self._top, "progress": self._progress, "batches": self._batches, **bottoms}
 
     def model(self) -> dict[str, torch.nn.Module]:
-        bottoms = {f"bottom of {name}": bottom.network.module() for name, bottom in self._bottoms.items()}
+        bottoms = {f"bottom of {name}": bottom.module() for name, bottom in self._bottoms.items()}
         return {**self._top.models(), **bottoms}
 
     def counts(self) -> dict[str, Any]:

@@ -1,273 +1,57 @@
 """Split learning, synchronous: one batch for all, every party waits for every other.
 
 The baseline of the VAFL and cascaded papers: block-wise stochastic gradient descent, equations (2) and (3) of
-T. Chen et al., "VAFL", 2020. The label party names the batch; its reply carries the next batch along.
+T. Chen et al., "VAFL", 2020. The schedule is in parts/synchrony.py.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
-from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from colonnade.algorithms.parts.bottom import Bottom
-from colonnade.algorithms.parts.evaluation import AnswersToEvaluation, Evaluation
-from colonnade.algorithms.parts.progress import Progress
-from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
+from colonnade.algorithms.parts.synchrony import Step, Synchronous, SynchronousFeatureParty, SynchronousLabelParty
 from colonnade.algorithms.parts.table import EmbeddingTable
 from colonnade.algorithms.parts.top import Top
-from colonnade.data.batches import Batches, batches_per_epoch
-from colonnade.errors import ProtocolError, SettingsError
-from colonnade.messages import (
-    BatchRequest,
-    EmbeddingUpload,
-    EvaluationEmbedding,
-    EvaluationRequest,
-    GradientAndBatch,
-    Stop,
-)
-from colonnade.party import (
-    Effect,
-    Event,
-    Finish,
-    Observe,
-    PeerLost,
-    PeerReturned,
-    Received,
-    Send,
-    SetTimer,
-    Started,
-    State,
-    TimerFired,
-)
-
-_NO_ROWS: NDArray[np.uint32] = np.zeros(0, np.uint32)
+from colonnade.messages import EmbeddingUpload, GradientAndBatch
+from colonnade.party import Effect, Party, Send
 
 
 @dataclass(frozen=True)
-class Split:
+class Split(Synchronous):
     """`[algorithm]` with name = "split"."""
 
-    party_timeout_seconds: float = 0.0  # go on without a party that is away for longer; 0: wait for it
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.party_timeout_seconds < inf:
-            raise SettingsError(
-                f"algorithm.party_timeout_seconds is {self.party_timeout_seconds}; it must be finite and not negative, "
-                "and 0 waits for ever."
-            )
-
-
-class FeatureParty:
+def feature_party(seat: FeatureSeat) -> Party:
     """Embeds the batch it is told, applies the gradient, embeds the next."""
+    # A party that was given up may have a reply under way and be asked for the next batch: two uploads wait then.
+    bottom = Bottom(seat, several_in_flight=seat.settings.party_timeout_seconds > 0)
 
-    def __init__(self, seat: FeatureSeat) -> None:
-        settings: Split = seat.settings
-        self._seat = seat
-        # A party that was given up may have a reply under way and be asked for the next batch: two uploads wait then.
-        self._bottom = Bottom(seat, several_in_flight=settings.party_timeout_seconds > 0)
-        self._step = 0  # the latest one that it uploaded for
-        self._evaluation = AnswersToEvaluation(self._bottom.embed_test)
+    def upload(step: int, rows: NDArray[np.uint32]) -> Sequence[Effect]:
+        spent, embedding = bottom.upload(step, rows)
+        return [*spent, Send(seat.label_party, EmbeddingUpload(step, rows, embedding))]
 
-    def handle(self, event: Event) -> Sequence[Effect]:
-        match event:
-            case Received(message=GradientAndBatch() as reply):
-                # θ_m ← θ_m − η (∂h/∂θ_m)ᵀ ∂ℓ/∂h − η ∇r(θ_m) (3)
-                self._bottom.apply(reply.exchange, reply.gradient)
-                effects = self._evaluation.due(self._bottom.steps)
-                return [*effects, *self._upload(reply.step, reply.next_rows)]
-            case Received(message=BatchRequest() as request):
-                return self._upload(request.step, request.rows)
-            case Received(sender=sender, message=EvaluationRequest() as request):
-                self._evaluation.ask(sender, request)
-                return self._evaluation.due(self._bottom.steps)
-            case Received(message=Stop()):
-                return [Finish()]
-            case Started() | TimerFired() | PeerLost() | PeerReturned():
-                return []
-            case Received(sender=sender, message=message):
-                raise ProtocolError(f"{sender} sent {type(message).__name__} to a feature party of split.")
+    def apply(reply: GradientAndBatch) -> bool:
+        """θ_m ← θ_m − η (∂h/∂θ_m)ᵀ ∂ℓ/∂h − η ∇r(θ_m) (3)"""
+        return bottom.apply(reply.exchange, reply.gradient)
 
-    def _upload(self, step: int, rows: NDArray[np.uint32]) -> list[Effect]:
-        if step <= self._step or rows.size == 0:
-            return []  # asked twice, or of a step that went on without this party, or after the last one
-        self._step = step
-        spent, embedding = self._bottom.upload(step, rows)
-        return [*spent, Send(self._seat.label_party, EmbeddingUpload(step, rows, embedding))]
-
-    def state(self) -> State:
-        state = State(values={"step": self._step})
-        state.add("bottom", self._bottom.state())
-        state.add("evaluation", self._evaluation.state())
-        return state
-
-    def restore(self, state: State) -> None:
-        self._step = state.values["step"]
-        self._bottom.restore(state.part("bottom"))
-        self._evaluation.restore(state.part("evaluation"))
-
-    def model(self) -> dict[str, torch.nn.Module]:
-        return {"bottom": self._bottom.network.module()}
-
-    def counts(self) -> dict[str, Any]:
-        return {"exchanges": self._bottom.steps, "steps": self._bottom.steps}
+    return SynchronousFeatureParty(seat, bottom, upload, GradientAndBatch, apply)
 
 
-class LabelParty:
-    """Names a batch, waits for everybody's embedding of it, answers everybody, and names the next."""
+def label_party(seat: LabelSeat) -> Party:
+    """Waits for everybody's embedding of a batch, answers everybody, and names the next."""
+    top = Top(seat)
 
-    def __init__(self, seat: LabelSeat) -> None:
-        self._seat = seat
-        self._settings: Split = seat.settings
-        parties = seat.feature_parties
-        rows = len(seat.labels.train)
-        self._top = Top(seat)
-        self._table = EmbeddingTable(rows, parties, seat.widths)  # serves for a party that is away
-        self._evaluation = Evaluation(len(seat.labels.test), self._table.slices)
-        self._progress = Progress(seat.training, batches_per_epoch(rows, seat.training.batch_size) * len(parties))
-        self._batches = Batches(rows, seat.training.batch_size, generator_for(seat.seed, "everybody", "rows"))
-        self._last_step = seat.training.steps(rows)
-        self._step = 0
-        self._exchange = 0
-        self._rows = _NO_ROWS
-        self._uploaded: dict[str, NDArray[np.float32]] = {}  # embeddings of the current batch, by party
-        self._replies = dict.fromkeys(parties, 0)
-        self._lost: set[str] = set()
-        self._given_up: set[str] = set()  # lost for longer than the time-out: steps go on without them
-        self._ending = False
+    def answer(step: Step, table: EmbeddingTable) -> tuple[float, list[Effect]]:
+        # All gradients at the same θ0: (2) for the top model, ∂ℓ/∂h_m for every party's (3).
+        loss, gradients, by_embeddings = top.gradients(step.rows, table.read(step.rows))
+        top.update(gradients)
+        replies: list[Effect] = []
+        for party in step.uploads:
+            gradient = np.ascontiguousarray(by_embeddings[:, table.slices[party]].numpy())
+            replies.append(Send(party, GradientAndBatch(step.number, gradient, step.next_number, step.next_rows)))
+        return loss, replies
 
-    def handle(self, event: Event) -> Sequence[Effect]:
-        match event:
-            case Received(sender=sender, message=EmbeddingUpload() as upload):
-                self._table.check(sender, upload.rows, upload.embedding)
-                if self._ending or upload.exchange != self._step or sender in self._uploaded:
-                    return []  # of a step that went on without it
-                if not np.array_equal(upload.rows, self._rows):
-                    raise ProtocolError(f"{sender} answered step {self._step} with other rows than were asked for.")
-                self._uploaded[sender] = upload.embedding
-                return self._step_if_complete()
-            case Received(sender=sender, message=EvaluationEmbedding() as answer):
-                return self._scored() if self._evaluation.receive(sender, answer) else []
-            case Started():
-                self._step, self._rows = 1, self._batches.next()
-                request = BatchRequest(self._step, self._rows)
-                return [Send(party, request) for party in self._seat.feature_parties]
-            case PeerLost(peer=peer):
-                self._lost.add(peer)
-                effects: list[Effect] = self._scored() if self._evaluation.give_up(peer) else []
-                if not self._ending:
-                    note = f"waiting for {peer}, which cannot be reached"
-                    effects.append(Observe(self._exchange, self._step, self._progress.epoch(self._exchange), note=note))
-                    if self._settings.party_timeout_seconds:
-                        effects.append(SetTimer("party", self._settings.party_timeout_seconds))
-                return effects
-            case TimerFired():
-                self._given_up |= self._lost
-                return self._step_if_complete()
-            case PeerReturned(peer=peer):
-                self._lost.discard(peer)
-                if peer in self._given_up:
-                    self._given_up.discard(peer)
-                    if not self._ending and peer not in self._uploaded:
-                        return [Send(peer, BatchRequest(self._step, self._rows))]
-                return []
-            case Received(sender=sender, message=message):
-                raise ProtocolError(f"{sender} sent {type(message).__name__} to the label party of split.")
-
-    def _step_if_complete(self) -> list[Effect]:
-        present = {*self._seat.feature_parties} - self._given_up
-        if self._ending or not self._uploaded or not present <= self._uploaded.keys():
-            return []
-        # Both gradients at the same θ0: (2) for the top model, ∂ℓ/∂h_m for every party's (3).
-        rows, step, answered = self._rows, self._step, self._uploaded
-        self._exchange += len(answered)
-        for party, embedding in answered.items():
-            self._table.write(party, rows, embedding, self._exchange)
-        loss, gradients, by_embeddings = self._top.gradients(rows, self._table.read(rows))
-        self._top.update(gradients)
-        self._progress.add_loss(loss)
-        self._table.count_staleness(rows, self._exchange)
-        self._ending = step >= self._last_step
-        self._step += 1
-        self._rows = _NO_ROWS if self._ending else self._batches.next()
-        self._uploaded = {}
-        effects: list[Effect] = []
-        for party in answered:
-            gradient = np.ascontiguousarray(by_embeddings[:, self._table.slices[party]].numpy())
-            self._replies[party] += 1
-            effects.append(Send(party, GradientAndBatch(step, gradient, self._step, self._rows)))
-        effects += self._progress.observe(self._exchange, self._top.steps)
-        if self._ending or (not self._evaluation.under_way and self._progress.evaluation_is_due(self._exchange)):
-            effects += self._evaluate()
-        return effects
-
-    def _evaluate(self) -> Sequence[Effect]:
-        reachable = [party for party in self._seat.feature_parties if party not in self._lost]
-        effects = self._evaluation.begin(reachable, self._replies)
-        return effects if effects else self._scored()
-
-    def _scored(self) -> list[Effect]:
-        metric = self._top.score(self._evaluation.embeddings())
-        effects = self._progress.observe(self._exchange, self._top.steps, metric)
-        if self._ending:
-            stop = Stop("the planned epochs are done")
-            effects += [*(Send(party, stop) for party in self._seat.feature_parties), Finish()]
-        return effects
-
-    def state(self) -> State:
-        state = State(
-            {"rows": torch.from_numpy(self._rows.view(np.int32).copy())},
-            {
-                "step": self._step,
-                "exchange": self._exchange,
-                "uploaded": list(self._uploaded),
-                "replies": dict(self._replies),
-                "lost": sorted(self._lost),
-                "given_up": sorted(self._given_up),
-                "ending": self._ending,
-            },
-        )
-        for party, embedding in self._uploaded.items():
-            state.tensors[f"uploaded.{party}"] = torch.from_numpy(embedding.copy())
-        for name, part in self._parts().items():
-            state.add(name, part.state())
-        return state
-
-    def restore(self, state: State) -> None:
-        values = state.values
-        self._rows = state.tensors["rows"].numpy().view(np.uint32)
-        self._step = values["step"]
-        self._exchange = values["exchange"]
-        self._uploaded = {party: state.tensors[f"uploaded.{party}"].numpy() for party in values["uploaded"]}
-        self._replies = dict(values["replies"])
-        self._lost = set(values["lost"])
-        self._given_up = set(values["given_up"])
-        self._ending = values["ending"]
-        for name, part in self._parts().items():
-            part.restore(state.part(name))
-
-    def _parts(self) -> dict[str, Any]:
-        return {
-            "top": self._top,
-            "table": self._table,
-            "evaluation": self._evaluation,
-            "progress": self._progress,
-            "batches": self._batches,
-        }
-
-    def model(self) -> dict[str, torch.nn.Module]:
-        return self._top.models()
-
-    def counts(self) -> dict[str, Any]:
-        return {
-            "exchanges": self._exchange,
-            "steps": self._top.steps,
-            "epochs": self._progress.epoch(self._exchange),
-            "train_loss": self._progress.train_loss(),
-            "staleness": self._table.staleness.summary(),
-            "late_rows": 0,
-        }
+    return SynchronousLabelParty(seat, top, EmbeddingUpload, answer)

@@ -2,441 +2,69 @@
 the gradient, from everybody's last known embeddings.
 
 T. Chen, X. Jin, Y. Sun, W. Yin. "VAFL: a Method of Vertical Asynchronous Federated Learning", 2020. Algorithm 1
-(asynchronous), Algorithm 2 (`wait_for` = t), and the delay rules of §2.3: uniformly bounded (`max_delay` = D),
-stochastic (`activation_seconds`), t-synchronous. Equation numbers below are the paper's.
+(asynchronous) and Algorithm 2 (`wait_for` = t); the schedule is in parts/asynchrony.py. Equation numbers below are
+the paper's.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from math import inf
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from colonnade.algorithms.parts.asynchrony import (
+    Asynchronous,
+    AsynchronousFeatureParty,
+    AsynchronousLabelParty,
+    Upload,
+)
 from colonnade.algorithms.parts.bottom import Bottom
-from colonnade.algorithms.parts.evaluation import AnswersToEvaluation, Evaluation
-from colonnade.algorithms.parts.progress import Progress
-from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.parts.table import EmbeddingTable
-from colonnade.algorithms.parts.top import Top
-from colonnade.data.batches import Batches, batches_per_epoch
-from colonnade.errors import ProtocolError, SettingsError, unknown_name
-from colonnade.messages import (
-    EmbeddingUpload,
-    EvaluationEmbedding,
-    EvaluationRequest,
-    GradientReply,
-    RefreshedEmbedding,
-    RefreshRequest,
-    Stop,
-    WarmUpUpload,
-)
-from colonnade.party import (
-    Effect,
-    Event,
-    Finish,
-    PeerLost,
-    PeerReturned,
-    Received,
-    Send,
-    SetTimer,
-    Started,
-    State,
-    TimerFired,
-)
-
-WARM_UP_ROWS_A_MESSAGE = 4096
+from colonnade.algorithms.parts.top import Top, mean_gradients
+from colonnade.messages import EmbeddingUpload, GradientReply
+from colonnade.party import Effect, Party, Send
 
 
 @dataclass(frozen=True)
-class Vafl:
+class Vafl(Asynchronous):
     """`[algorithm]` with name = "vafl"."""
 
-    wait_for: int = 1  # t: the label party updates once it has uploads of t distinct parties; 1 is asynchronous
-    max_delay: int = 0  # D, in exchanges: older embeddings are asked for afresh; 0: unbounded
-    refresh_timeout_seconds: float = 1.0  # then the label party goes on with what it has, and counts it
-    activation_seconds: float | Mapping[str, float] = 0.0  # mean gap of a Poisson process, per party; 0: at once
-    in_flight: int = 1  # uploads a feature party may have without a reply
-    warm_up: bool = False  # every party first uploads all its rows (footnote † of Algorithm 1)
-    shared_rows: bool = False  # every party draws the same batches in the same order
 
-    def __post_init__(self) -> None:
-        for name, least in (("wait_for", 1), ("in_flight", 1), ("max_delay", 0)):
-            value = getattr(self, name)
-            if value < least:
-                raise SettingsError(f"algorithm.{name} is {value}; it must be at least {least}.")
-        if not 0 < self.refresh_timeout_seconds < inf:
-            raise SettingsError(
-                f"algorithm.refresh_timeout_seconds is {self.refresh_timeout_seconds}; it must be above 0 and finite, "
-                "or a party that is down would hang the run."
-            )
-        if 0 < self.max_delay < self.wait_for:
-            raise SettingsError(
-                f"algorithm.max_delay is {self.max_delay}, but one update of wait_for = {self.wait_for} parties "
-                f"already makes embeddings {self.wait_for} exchanges old; give at least {self.wait_for}."
-            )
-        gaps = (
-            self.activation_seconds.values()
-            if isinstance(self.activation_seconds, Mapping)
-            else [self.activation_seconds]
-        )
-        if not all(0 <= gap < inf for gap in gaps):
-            raise SettingsError("algorithm.activation_seconds must be finite and not negative.")
-
-    def activation_gap(self, party: str) -> float:
-        if isinstance(self.activation_seconds, Mapping):
-            return self.activation_seconds.get(party, 0.0)
-        return self.activation_seconds
-
-
-class FeatureParty:
+def feature_party(seat: FeatureSeat) -> Party:
     """Algorithm 1, lines 3–7."""
+    bottom = Bottom(seat, several_in_flight=seat.settings.in_flight > 1)
 
-    def __init__(self, seat: FeatureSeat) -> None:
-        settings: Vafl = seat.settings
-        self._seat = seat
-        self._settings = settings
-        self._gap = settings.activation_gap(seat.name)
-        self._bottom = Bottom(seat, several_in_flight=settings.in_flight > 1)
-        self._evaluation = AnswersToEvaluation(self._bottom.embed_test)
-        owner = "everybody" if settings.shared_rows else seat.name
-        rows = len(seat.columns.train)
-        self._batches = Batches(rows, seat.training.batch_size, generator_for(seat.seed, owner, "rows"))
-        self._activations = generator_for(seat.seed, seat.name, "activations")
+    def upload(exchange: int, rows: NDArray[np.uint32]) -> Sequence[Effect]:
+        """Lines 4–6: upload h_m(θ_m; x_I); the upload is the query for its gradient."""
+        spent, embedding = bottom.upload(exchange, rows)
+        return [*spent, Send(seat.label_party, EmbeddingUpload(exchange, rows, embedding))]
 
-    def handle(self, event: Event) -> Sequence[Effect]:
-        match event:
-            case Received(message=GradientReply() as reply):
-                # Line 7: θ_m ← θ_m − η ĝ_m − η ∇r(θ_m) (7a), with ĝ_m taken at the θ_m that was uploaded from (4b).
-                if not self._bottom.apply(reply.exchange, reply.gradient):
-                    return []
-                effects = self._evaluation.due(self._bottom.steps)
-                return effects if self._gap else [*effects, *self._upload()]
-            case Started():
-                return [*self._warm_up(), *(self._next_activation() if self._gap else self._fill())]
-            case TimerFired():
-                # An activation while all uploads are out is void, as in a Poisson process with a busy server.
-                return [*(self._upload() if self._room() else []), *self._next_activation()]
-            case Received(sender=sender, message=RefreshRequest() as request):
-                spent, embedding = self._bottom.embed(request.rows)
-                return [*spent, Send(sender, RefreshedEmbedding(request.request, request.rows, embedding))]
-            case Received(sender=sender, message=EvaluationRequest() as request):
-                self._evaluation.ask(sender, request)
-                return self._evaluation.due(self._bottom.steps)
-            case Received(message=Stop()):
-                self._bottom.forget_uploads()
-                return [Finish()]
-            case PeerLost() | PeerReturned():
-                return []  # the reply comes when the label party is back
-            case Received(sender=sender, message=message):
-                raise ProtocolError(f"{sender} sent {type(message).__name__} to a feature party of vafl.")
+    def apply(reply: GradientReply) -> bool:
+        """Line 7: θ_m ← θ_m − η ĝ_m − η ∇r(θ_m) (7a), with ĝ_m taken at the θ_m that was uploaded from (4b)."""
+        return bottom.apply(reply.exchange, reply.gradient)
 
-    def _upload(self) -> list[Effect]:
-        """Lines 4–6: choose rows, upload their embedding; the upload is the query for its gradient."""
-        rows = self._batches.next()
-        exchange = self._bottom.uploads
-        spent, embedding = self._bottom.upload(exchange, rows)
-        return [*spent, Send(self._seat.label_party, EmbeddingUpload(exchange, rows, embedding))]
-
-    def _room(self) -> bool:
-        return self._bottom.in_flight < self._settings.in_flight
-
-    def _fill(self) -> list[Effect]:
-        effects: list[Effect] = []
-        while self._room():
-            effects += self._upload()
-        return effects
-
-    def _next_activation(self) -> list[Effect]:
-        gap = torch.empty((), dtype=torch.float64).exponential_(1 / self._gap, generator=self._activations)
-        return [SetTimer("activate", gap.item())]
-
-    def _warm_up(self) -> list[Effect]:
-        effects: list[Effect] = []
-        if self._settings.warm_up:
-            everything = np.arange(len(self._seat.columns.train), dtype=np.uint32)
-            for start in range(0, everything.size, WARM_UP_ROWS_A_MESSAGE):
-                rows = everything[start : start + WARM_UP_ROWS_A_MESSAGE]
-                spent, embedding = self._bottom.embed(rows)
-                effects += [*spent, Send(self._seat.label_party, WarmUpUpload(rows, embedding))]
-        return effects
-
-    def state(self) -> State:
-        state = State({"activations": self._activations.get_state()})
-        state.add("bottom", self._bottom.state())
-        state.add("batches", self._batches.state())
-        state.add("evaluation", self._evaluation.state())
-        return state
-
-    def restore(self, state: State) -> None:
-        self._activations.set_state(state.tensors["activations"])
-        self._bottom.restore(state.part("bottom"))
-        self._batches.restore(state.part("batches"))
-        self._evaluation.restore(state.part("evaluation"))
-
-    def model(self) -> dict[str, torch.nn.Module]:
-        return {"bottom": self._bottom.network.module()}
-
-    def counts(self) -> dict[str, Any]:
-        return {"exchanges": self._bottom.steps, "steps": self._bottom.steps}
+    return AsynchronousFeatureParty(seat, bottom, upload, GradientReply, apply)
 
 
-@dataclass
-class Upload:
-    """An upload that the label party has not answered yet."""
-
-    sender: str
-    exchange: int
-    rows: NDArray[np.uint32]
-    embedding: NDArray[np.float32]
-
-
-@dataclass
-class Update:
-    """Uploads of `wait_for` distinct parties, answered together; and the refreshes it waits for."""
-
-    uploads: list[Upload]
-    awaited: dict[int, str] = field(default_factory=dict)  # request number → party
-
-
-class LabelParty:
+def label_party(seat: LabelSeat) -> Party:
     """Algorithm 1, lines 8–13; Algorithm 2 with wait_for > 1."""
+    top = Top(seat)
 
-    def __init__(self, seat: LabelSeat) -> None:
-        self._seat = seat
-        self._settings: Vafl = seat.settings
-        parties = seat.feature_parties
-        if self._settings.wait_for > len(parties):
-            raise SettingsError(
-                f"algorithm.wait_for is {self._settings.wait_for}; there are {len(parties)} feature parties."
-            )
-        gaps = self._settings.activation_seconds
-        for name in gaps if isinstance(gaps, Mapping) else ():
-            if name not in parties:
-                raise unknown_name("feature party for algorithm.activation_seconds", name, parties)
-        rows = len(seat.labels.train)
-        self._top = Top(seat)
-        self._table = EmbeddingTable(rows, parties, seat.widths)
-        self._evaluation = Evaluation(len(seat.labels.test), self._table.slices)
-        self._progress = Progress(seat.training, batches_per_epoch(rows, seat.training.batch_size) * len(parties))
-        self._last_exchange = seat.training.steps(rows) * len(parties)
-        self._exchange = 0
-        self._replies = dict.fromkeys(parties, 0)
-        self._lost: set[str] = set()
-        self._waiting: list[Upload] = []
-        self._update: Update | None = None  # the one that waits for refreshes; the others wait behind it
-        self._requests = 0
-        self._late_rows = 0  # uses of an embedding older than max_delay
-        self._ending = False
-
-    def handle(self, event: Event) -> Sequence[Effect]:
-        match event:
-            case Received(sender=sender, message=EmbeddingUpload() as upload):
-                self._table.check(sender, upload.rows, upload.embedding)
-                if self._ending:
-                    return []
-                self._waiting.append(Upload(sender, upload.exchange, upload.rows, upload.embedding))
-                return self._go_on()
-            case Received(sender=sender, message=RefreshedEmbedding() as fresh):
-                self._table.check(sender, fresh.rows, fresh.embedding)
-                self._table.write(sender, fresh.rows, fresh.embedding, self._exchange)
-                if self._update is None or self._update.awaited.pop(fresh.request, None) is None:
-                    return []  # too late for its update; the next one has it
-                return self._go_on()
-            case Received(sender=sender, message=WarmUpUpload() as upload):
-                self._table.check(sender, upload.rows, upload.embedding)
-                self._table.write(sender, upload.rows, upload.embedding, self._exchange)
-                return []
-            case Received(sender=sender, message=EvaluationEmbedding() as answer):
-                return self._scored() if self._evaluation.receive(sender, answer) else []
-            case TimerFired():
-                if self._update is not None:
-                    self._update.awaited.clear()
-                return self._go_on()
-            case PeerLost(peer=peer):
-                self._lost.add(peer)
-                if self._update is not None:
-                    awaited = self._update.awaited
-                    self._update.awaited = {number: party for number, party in awaited.items() if party != peer}
-                effects = self._scored() if self._evaluation.give_up(peer) else []
-                return [*effects, *self._go_on()]
-            case PeerReturned(peer=peer):
-                self._lost.discard(peer)
-                return []
-            case Started():
-                return []
-            case Received(sender=sender, message=message):
-                raise ProtocolError(f"{sender} sent {type(message).__name__} to the label party of vafl.")
-
-    def _go_on(self) -> list[Effect]:
-        """Answer as many updates as are complete, each only after the refreshes it needs."""
-        effects: list[Effect] = []
-        while not self._ending:
-            if self._update is None:
-                uploads = self._next_uploads()
-                if not uploads:
-                    break
-                self._update = Update(uploads)
-                effects += self._ask_for_refreshes(self._update)
-            if self._update.awaited:
-                break
-            effects += self._answer(self._update.uploads)
-            self._update = None
-        return effects
-
-    def _next_uploads(self) -> list[Upload]:
-        """The first uploads of t distinct parties, t being at most the number of parties that can be reached."""
-        if not self._waiting:
-            return []
-        if self._settings.wait_for == 1:
-            return [self._waiting.pop(0)]
-        chosen: dict[str, Upload] = {}
-        for upload in self._waiting:
-            chosen.setdefault(upload.sender, upload)
-            if len(chosen) == self._settings.wait_for:
-                break
-        reachable = len({*self._seat.feature_parties} - self._lost | {*chosen})
-        if len(chosen) < min(self._settings.wait_for, reachable):
-            return []
-        uploads = list(chosen.values())
-        self._waiting = [upload for upload in self._waiting if not any(upload is one for one in uploads)]
-        return uploads
-
-    def _ask_for_refreshes(self, update: Update) -> list[Effect]:
-        """§2.3, rule 1: query fresh embeddings of what would be staler than D before going on."""
-        if self._settings.max_delay == 0:
-            return []
-        effects: list[Effect] = []
-        as_of = self._exchange + len(update.uploads)
-        fresh = {upload.sender: upload.rows for upload in update.uploads}
-        used = np.unique(np.concatenate([upload.rows for upload in update.uploads]))
-        for party in self._seat.feature_parties:
-            old = self._table.older_than(party, used, as_of, self._settings.max_delay)
-            if party in fresh:
-                old = np.setdiff1d(old, fresh[party])
-            if old.size and party not in self._lost:
-                self._requests += 1
-                update.awaited[self._requests] = party
-                effects.append(Send(party, RefreshRequest(self._requests, old)))
-        if effects:
-            effects.append(SetTimer("refresh", self._settings.refresh_timeout_seconds))
-        return effects
-
-    def _answer(self, uploads: list[Upload]) -> list[Effect]:
-        """Lines 8–13: write the table, take all gradients at the same θ0, update θ0 once, answer each party."""
-        self._exchange += len(uploads)
+    def answer(uploads: Sequence[Upload], table: EmbeddingTable) -> tuple[list[float], list[Effect]]:
+        losses: list[float] = []
+        replies: list[Effect] = []
+        by_top: list[list[torch.Tensor]] = []
         for upload in uploads:
-            self._table.write(upload.sender, upload.rows, upload.embedding, self._exchange)
-        effects: list[Effect] = []
-        summed: list[torch.Tensor] = []
-        for upload in uploads:
-            self._table.count_staleness(upload.rows, self._exchange)
-            self._count_late(upload)
-            part = self._table.slices[upload.sender]
-            loss, gradients, by_embedding = self._top.gradients(upload.rows, self._table.read(upload.rows), part)
-            self._progress.add_loss(loss)
-            self._replies[upload.sender] += 1
-            effects.append(Send(upload.sender, GradientReply(upload.exchange, by_embedding.numpy())))
-            if not summed:
-                summed = gradients
-            else:
-                summed = list(torch._foreach_add(summed, gradients))
-        if len(uploads) > 1:
-            summed = list(torch._foreach_div(summed, len(uploads)))
-        self._top.update(summed)
-        effects += self._progress.observe(self._exchange, self._top.steps)
-        if self._exchange >= self._last_exchange:
-            self._ending = True
-            self._waiting.clear()
-            effects += self._evaluate()
-        elif not self._evaluation.under_way and self._progress.evaluation_is_due(self._exchange):
-            effects += self._evaluate()
-        return effects
+            sent: EmbeddingUpload = upload.message
+            # Both gradients at the same θ0: (4a) for the top model, ∂ℓ/∂h_m of (4b) for the party.
+            part = table.slices[upload.sender]
+            loss, gradients, by_embedding = top.gradients(sent.rows, table.read(sent.rows), part)
+            losses.append(loss)
+            by_top.append(gradients)
+            replies.append(Send(upload.sender, GradientReply(sent.exchange, by_embedding.numpy())))
+        top.update(mean_gradients(by_top))  # θ0 ← θ0 − η0 ĝ_0 (6), once for all of them
+        return losses, replies
 
-    def _count_late(self, upload: Upload) -> None:
-        if self._settings.max_delay:
-            ages = self._table.ages(upload.rows, self._exchange)
-            self._late_rows += int((ages > self._settings.max_delay).sum())
-
-    def _evaluate(self) -> Sequence[Effect]:
-        reachable = [party for party in self._seat.feature_parties if party not in self._lost]
-        effects = self._evaluation.begin(reachable, self._replies)
-        return effects if effects else self._scored()
-
-    def _scored(self) -> list[Effect]:
-        """An evaluation is complete: record it; after the last one, everybody stops."""
-        metric = self._top.score(self._evaluation.embeddings())
-        effects = self._progress.observe(self._exchange, self._top.steps, metric)
-        if self._ending:
-            stop = Stop("the planned epochs are done")
-            effects += [*(Send(party, stop) for party in self._seat.feature_parties), Finish()]
-        return effects
-
-    def state(self) -> State:
-        uploads = [*(self._update.uploads if self._update else []), *self._waiting]
-        state = State(
-            values={
-                "exchange": self._exchange,
-                "replies": dict(self._replies),
-                "lost": sorted(self._lost),
-                "requests": self._requests,
-                "late_rows": self._late_rows,
-                "ending": self._ending,
-                "uploads": [[upload.sender, upload.exchange] for upload in uploads],
-                "in_update": len(self._update.uploads) if self._update else 0,
-                "awaited": [*self._update.awaited.items()] if self._update else [],
-            }
-        )
-        for place, upload in enumerate(uploads):
-            state.tensors[f"upload.{place}.rows"] = torch.from_numpy(upload.rows.view(np.int32).copy())
-            state.tensors[f"upload.{place}.embedding"] = torch.from_numpy(upload.embedding.copy())
-        for name, part in self._parts().items():
-            state.add(name, part.state())
-        return state
-
-    def restore(self, state: State) -> None:
-        values = state.values
-        self._exchange = values["exchange"]
-        self._replies = dict(values["replies"])
-        self._lost = set(values["lost"])
-        self._requests = values["requests"]
-        self._late_rows = values["late_rows"]
-        self._ending = values["ending"]
-        uploads = [
-            Upload(
-                sender,
-                exchange,
-                state.tensors[f"upload.{place}.rows"].numpy().view(np.uint32),
-                state.tensors[f"upload.{place}.embedding"].numpy(),
-            )
-            for place, (sender, exchange) in enumerate(values["uploads"])
-        ]
-        held = values["in_update"]
-        self._update = Update(uploads[:held], dict(map(tuple, values["awaited"]))) if held else None
-        self._waiting = uploads[held:]
-        for name, part in self._parts().items():
-            part.restore(state.part(name))
-
-    def _parts(self) -> dict[str, Any]:
-        return {
-            "top": self._top,
-            "table": self._table,
-            "evaluation": self._evaluation,
-            "progress": self._progress,
-        }
-
-    def model(self) -> dict[str, torch.nn.Module]:
-        return self._top.models()
-
-    def counts(self) -> dict[str, Any]:
-        return {
-            "exchanges": self._exchange,
-            "steps": self._top.steps,
-            "epochs": self._progress.epoch(self._exchange),
-            "train_loss": self._progress.train_loss(),
-            "staleness": self._table.staleness.summary(),
-            "late_rows": self._late_rows,
-        }
+    return AsynchronousLabelParty(seat, top, EmbeddingUpload, answer)

@@ -1,8 +1,4 @@
-"""A feature party's half of a split model: columns in, embeddings out, gradients back in.
-
-Whatever leaves here has passed the perturbation, and comes with its privacy event if it was noised: training, warm-up,
-refresh and evaluation alike.
-"""
+"""A feature party's model of first order: columns in, embeddings out, gradients back in."""
 
 from typing import Any
 
@@ -10,26 +6,30 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from colonnade.algorithms.parts.embedder import Embedder
 from colonnade.algorithms.parts.optimiser import Optimiser
-from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.parts.seats import FeatureSeat
-from colonnade.errors import ProtocolError
+from colonnade.errors import ProtocolError, SettingsError
+from colonnade.models.flat import FlatModel
 from colonnade.models.network import Network, Pass, network_for
 from colonnade.models.randomness import is_random
-from colonnade.party import Effect, Spend, State
-from colonnade.privacy.noise import LayerNoise
+from colonnade.party import Effect, State
 
 
 class Bottom:
     """The bottom model of one feature party, and its uploads that await a reply."""
 
     def __init__(self, seat: FeatureSeat, several_in_flight: bool = False) -> None:
+        if isinstance(seat.bottom, FlatModel):
+            raise SettingsError(
+                f"The bottom model of {seat.name} is a FlatModel, which has no gradients, but this algorithm needs "
+                "them. Choose cascaded, zoo, zoo-sync or dpzv, or give a torch module."
+            )
         self._seat = seat
         self._several = several_in_flight
         self.network = network_for(seat.bottom, snapshots=several_in_flight)
-        self._generator = generator_for(seat.seed, seat.name, "noise")
-        self.network.generator = self._generator
-        self._noise = LayerNoise(seat.privacy, self._generator) if seat.privacy.active else None
+        self._embedder = Embedder(seat, self.network)
+        self._generator = self._embedder.generator
         self._optimiser = Optimiser(self.network.parameters, seat.training.bottom_optimiser())
         self._random = seat.privacy.active or is_random(seat.bottom)
         self._pending: dict[int, _Pending] = {}
@@ -43,10 +43,10 @@ class Bottom:
     def upload(self, exchange: int, rows: NDArray[np.uint32]) -> tuple[list[Effect], NDArray[np.float32]]:
         """h = h_m(θ_m; x_I), kept until its gradient comes; with what must be spent before it is sent."""
         before = self._remembered()
-        outputs, kept = self.network.forward(self._batch(rows), self._noise)
+        outputs, kept = self.network.forward(self._embedder.batch(rows), self._embedder.noise)
         self._pending[exchange] = _Pending(rows, kept, before, self.network)
         self.uploads += 1
-        return self._spent(rows, "training rows"), outputs.numpy()
+        return self._embedder.spent(rows), outputs.numpy()
 
     def apply(self, exchange: int, gradient: NDArray[np.float32]) -> bool:
         """θ_m ← θ_m − η (∂h_m/∂θ_mᵀ · gradient) − η ∇r, at the parameters the upload was made with.
@@ -72,33 +72,13 @@ class Bottom:
         self._pending.clear()
 
     def embed(self, rows: NDArray[np.uint32]) -> tuple[list[Effect], NDArray[np.float32]]:
-        """Embeddings of training rows outside an exchange: warm-up and refresh."""
-        outputs = self.network.embed(self._batch(rows), self._noise)
-        return self._spent(rows, "training rows"), outputs.numpy()
+        return self._embedder.embed(rows)
 
     def embed_test(self, first_row: int, row_count: int) -> tuple[list[Effect], NDArray[np.float32]]:
-        """Embeddings of test rows, for scoring."""
-        test = self._seat.columns.test
-        if first_row + row_count > len(test):
-            raise ProtocolError(f"Test rows {first_row} to {first_row + row_count} were asked; there are {len(test)}.")
-        if row_count == 0:
-            return [], np.zeros((0, self._seat.width), np.float32)
-        outputs = self.network.embed(test[first_row : first_row + row_count], self._noise)
-        rows = np.arange(first_row, first_row + row_count, dtype=np.uint32)
-        return self._spent(rows, "test rows"), outputs.numpy()
+        return self._embedder.embed_test(first_row, row_count)
 
-    def _batch(self, rows: NDArray[np.uint32]) -> torch.Tensor:
-        train = self._seat.columns.train
-        if rows.size and int(rows.max()) >= len(train):
-            raise ProtocolError(f"Row {int(rows.max())} was asked of {self._seat.name}; it has {len(train)}.")
-        return train.index_select(0, torch.from_numpy(rows.view(np.int32)))
-
-    def _spent(self, rows: NDArray[np.uint32], which: str) -> list[Effect]:
-        if self._noise is None:
-            return []
-        protects = f"columns of {self._seat.name}, {which}"
-        event = self._noise.event(rows.size, protects, (self._seat.label_party,), rows)
-        return [] if event is None else [Spend(event)]
+    def module(self) -> torch.nn.Module:
+        return self.network.module()
 
     # --- state: an upload in flight is saved as what it was computed from, and computed again ---
 
@@ -137,7 +117,7 @@ class Bottom:
             again.load(before or weights)
             if "generator" in saved:
                 self._generator.set_state(saved["generator"])
-            _, kept = again.forward(self._batch(rows), self._noise)
+            _, kept = again.forward(self._embedder.batch(rows), self._embedder.noise)
             self._pending[exchange] = _Pending(rows, kept, _Before(saved.get("generator"), before), again)
         self.network.load(weights)
         self._optimiser.load(state.part("optimiser").tensors)

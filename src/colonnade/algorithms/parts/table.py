@@ -54,6 +54,16 @@ class EmbeddingTable:
         """The rows' embeddings of all parties: a copy, [rows, all widths]."""
         return torch.from_numpy(self._values.take(rows, 0))
 
+    def with_party(self, party: str, embeddings: torch.Tensor, others: NDArray[np.float32]) -> torch.Tensor:
+        """The rows' embeddings with each of several others in a party's place: [points, rows, all widths]."""
+        part = self.slices[party]
+        points, rows, width = others.shape
+        if rows != len(embeddings) or width != part.stop - part.start:
+            raise ProtocolError(f"{party} sent perturbed embeddings of shape {others.shape}; its own have another.")
+        several = embeddings.expand(points, -1, -1).clone()
+        several[:, :, part] = torch.from_numpy(others)
+        return several
+
     def ages(self, rows: NDArray[np.uint32], exchange: int) -> NDArray[np.int64]:
         """τ of these rows for every party, as of an exchange: [rows, parties]."""
         ages: NDArray[np.int64] = exchange - self._written.take(rows, 0)

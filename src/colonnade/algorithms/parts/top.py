@@ -11,28 +11,40 @@ from colonnade.algorithms.parts.losses import Loss, metrics
 from colonnade.algorithms.parts.optimiser import Optimiser
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.parts.seats import LabelSeat
+from colonnade.models.flat import flatten
 from colonnade.models.network import network_for
 from colonnade.party import State
 
 Gradients = list[torch.Tensor]
 
 
+def mean_gradients(several: list[Gradients]) -> Gradients:
+    """The mean of gradients taken at the same parameters."""
+    total = several[0]
+    for gradients in several[1:]:
+        total = list(torch._foreach_add(total, gradients))
+    return total if len(several) == 1 else list(torch._foreach_div(total, len(several)))
+
+
 class Top:
     """The top model θ0 (with the label party's own bottom model, if any), its loss and its optimiser."""
 
-    def __init__(self, seat: LabelSeat) -> None:
+    def __init__(self, seat: LabelSeat, flat: bool = False) -> None:
+        """With `flat`, all parameters lie in one `vector`, and `update` takes one gradient of that length."""
         self.network = network_for(seat.top)
         self.own = None if seat.bottom is None else network_for(seat.bottom)
         self._generator = generator_for(seat.seed, seat.name, "model")
         self.network.generator = self._generator
         self._columns = seat.columns
-        self._own_parameters: list[torch.Tensor] = []
+        networks = [self.network]
         if self.own is not None:
             self.own.generator = self._generator
-            self._own_parameters = self.own.parameters
+            networks.append(self.own)
         self._labels = seat.labels
         self._loss = Loss(seat.labels.task)
-        self._optimiser = Optimiser([*self.network.parameters, *self._own_parameters], seat.training.top_optimiser())
+        self.vector = flatten(networks) if flat else torch.zeros(0)
+        parameters = [parameter for network in networks for parameter in network.parameters]
+        self._optimiser = Optimiser([self.vector] if flat else parameters, seat.training.top_optimiser())
         self.steps = 0
 
     def gradients(
@@ -40,7 +52,8 @@ class Top:
     ) -> tuple[float, Gradients, torch.Tensor]:
         """Mean loss of the rows, its gradients by the top model's parameters, and by the embeddings.
 
-        Everything is taken at the same θ0 (`vafl` eq. 4a, 4b). `part` asks for some columns of the embeddings only.
+        Everything is taken at the same θ0 (`vafl` eq. 4a, 4b). `part` asks for some columns of the embeddings only;
+        an empty one, slice(0, 0), for none.
         """
         at = torch.from_numpy(rows.view(np.int32))
         width = embeddings.shape[1]
@@ -58,6 +71,18 @@ class Top:
         own_gradients, _ = self.own.backward(own_kept, by_inputs[:, width:].contiguous())
         asked = by_inputs[:, :width] if part is None else by_inputs[:, part]
         return loss.item(), [*gradients, *own_gradients], asked
+
+    def row_losses(self, rows: NDArray[np.uint32], embeddings: torch.Tensor) -> torch.Tensor:
+        """The loss of every row with each of several embeddings: [points, rows, width] → [points, rows]."""
+        at = torch.from_numpy(rows.view(np.int32))
+        points, count, width = embeddings.shape
+        if self.own is not None and self._columns is not None:
+            own = self.own.embed(self._columns.train.index_select(0, at)).expand(points, -1, -1)
+            embeddings = torch.cat([embeddings, own], 2)
+            width = embeddings.shape[2]
+        outputs = self.network.embed(embeddings.reshape(points * count, width))
+        targets = self._labels.train.index_select(0, at).repeat(points)
+        return self._loss.per_row(outputs, targets).view(points, count)
 
     def update(self, gradients: Gradients) -> None:
         """θ0 ← θ0 − η0 g (eq. 6)."""

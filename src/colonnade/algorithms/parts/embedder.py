@@ -1,0 +1,57 @@
+"""A feature party's rows, embedded: whatever leaves has passed the perturbation.
+
+Training, warm-up, refresh and evaluation alike; a noised value comes with the privacy event that must be spent first.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.algorithms.parts.randomness import generator_for
+from colonnade.algorithms.parts.seats import FeatureSeat
+from colonnade.errors import ProtocolError
+from colonnade.models.network import Network
+from colonnade.party import Effect, Spend
+from colonnade.privacy.noise import LayerNoise
+
+
+class Embedder:
+    """One party's columns, a network to embed them with, and the noise on what comes out."""
+
+    def __init__(self, seat: FeatureSeat, network: Network) -> None:
+        self._seat = seat
+        self.network = network
+        self.generator = generator_for(seat.seed, seat.name, "noise")  # of the noise, and of random layers
+        self.network.generator = self.generator
+        self.noise = LayerNoise(seat.privacy, self.generator) if seat.privacy.active else None
+
+    def batch(self, rows: NDArray[np.uint32]) -> torch.Tensor:
+        """The columns of these training rows."""
+        train = self._seat.columns.train
+        if rows.size and int(rows.max()) >= len(train):
+            raise ProtocolError(f"Row {int(rows.max())} was asked of {self._seat.name}; it has {len(train)}.")
+        return train.index_select(0, torch.from_numpy(rows.view(np.int32)))
+
+    def spent(self, rows: NDArray[np.uint32], which: str = "training rows") -> list[Effect]:
+        """What must be spent before one embedding of each of these rows is sent."""
+        if self.noise is None:
+            return []
+        protects = f"columns of {self._seat.name}, {which}"
+        event = self.noise.event(rows.size, protects, (self._seat.label_party,), rows)
+        return [] if event is None else [Spend(event)]
+
+    def embed(self, rows: NDArray[np.uint32]) -> tuple[list[Effect], NDArray[np.float32]]:
+        """Embeddings of training rows outside an exchange: warm-up and refresh."""
+        outputs = self.network.embed(self.batch(rows), self.noise)
+        return self.spent(rows), outputs.numpy()
+
+    def embed_test(self, first_row: int, row_count: int) -> tuple[list[Effect], NDArray[np.float32]]:
+        """Embeddings of test rows, for scoring."""
+        test = self._seat.columns.test
+        if first_row + row_count > len(test):
+            raise ProtocolError(f"Test rows {first_row} to {first_row + row_count} were asked; there are {len(test)}.")
+        if row_count == 0:
+            return [], np.zeros((0, self._seat.width), np.float32)
+        outputs = self.network.embed(test[first_row : first_row + row_count], self.noise)
+        rows = np.arange(first_row, first_row + row_count, dtype=np.uint32)
+        return self.spent(rows, "test rows"), outputs.numpy()

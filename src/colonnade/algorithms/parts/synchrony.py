@@ -1,0 +1,286 @@
+"""The synchronous schedule of split models: one batch for all, every party waits for every other.
+
+The label party names the batch; its reply carries the next batch along. It waits for a party that is away, says so,
+and goes on without it after `party_timeout_seconds`. An algorithm supplies what is uploaded, how a step's uploads are
+answered, and how a reply is applied.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.algorithms.parts.asynchrony import BottomModel, TopModel
+from colonnade.algorithms.parts.evaluation import AnswersToEvaluation, Evaluation
+from colonnade.algorithms.parts.kept_messages import pack, unpack
+from colonnade.algorithms.parts.progress import Progress
+from colonnade.algorithms.parts.randomness import generator_for
+from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
+from colonnade.algorithms.parts.table import EmbeddingTable
+from colonnade.data.batches import Batches, batches_per_epoch
+from colonnade.errors import ProtocolError, SettingsError
+from colonnade.messages import BatchRequest, EvaluationEmbedding, EvaluationRequest, Message, Stop
+from colonnade.party import (
+    Effect,
+    Event,
+    Finish,
+    Observe,
+    PeerLost,
+    PeerReturned,
+    Received,
+    Send,
+    SetTimer,
+    Started,
+    State,
+    TimerFired,
+)
+
+_NO_ROWS: NDArray[np.uint32] = np.zeros(0, np.uint32)
+
+
+@dataclass(frozen=True)
+class Synchronous:
+    """The schedule settings of every synchronous algorithm."""
+
+    party_timeout_seconds: float = 0.0  # go on without a party that is away for longer; 0: wait for it
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.party_timeout_seconds < inf:
+            raise SettingsError(
+                f"algorithm.party_timeout_seconds is {self.party_timeout_seconds}; it must be finite and not negative, "
+                "and 0 waits for ever."
+            )
+
+
+class SynchronousFeatureParty:
+    """Embeds the batch it is told, applies the reply, embeds the next batch, which came with it."""
+
+    def __init__(
+        self,
+        seat: FeatureSeat,
+        bottom: BottomModel,
+        upload: Callable[[int, NDArray[np.uint32]], Sequence[Effect]],
+        reply: type[Message],
+        apply: Callable[[Any], bool],
+    ) -> None:
+        self._seat = seat
+        self._bottom = bottom
+        self._send_upload = upload
+        self._reply = reply
+        self._apply = apply
+        self._step = 0  # the latest one that it uploaded for
+        self._evaluation = AnswersToEvaluation(bottom.embed_test)
+
+    def handle(self, event: Event) -> Sequence[Effect]:
+        match event:
+            case Received(message=message) if type(message) is self._reply:
+                reply: Any = message
+                self._apply(reply)
+                effects = self._evaluation.due(self._bottom.steps)
+                return [*effects, *self._upload(reply.step, reply.next_rows)]
+            case Received(message=BatchRequest() as request):
+                return self._upload(request.step, request.rows)
+            case Received(sender=sender, message=EvaluationRequest() as request):
+                self._evaluation.ask(sender, request)
+                return self._evaluation.due(self._bottom.steps)
+            case Received(message=Stop()):
+                return [Finish()]
+            case Started() | TimerFired() | PeerLost() | PeerReturned():
+                return []
+            case Received(sender=sender, message=message):
+                raise ProtocolError(
+                    f"{sender} sent {type(message).__name__}, which a feature party does not take here."
+                )
+
+    def _upload(self, step: int, rows: NDArray[np.uint32]) -> Sequence[Effect]:
+        if step <= self._step or rows.size == 0:
+            return []  # asked twice, or of a step that went on without this party, or after the last one
+        self._step = step
+        return self._send_upload(step, rows)
+
+    def state(self) -> State:
+        state = State(values={"step": self._step})
+        state.add("bottom", self._bottom.state())
+        state.add("evaluation", self._evaluation.state())
+        return state
+
+    def restore(self, state: State) -> None:
+        self._step = state.values["step"]
+        self._bottom.restore(state.part("bottom"))
+        self._evaluation.restore(state.part("evaluation"))
+
+    def model(self) -> dict[str, torch.nn.Module]:
+        return {"bottom": self._bottom.module()}
+
+    def counts(self) -> dict[str, Any]:
+        return {"exchanges": self._bottom.steps, "steps": self._bottom.steps}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A complete step of the label party: everybody's uploads of one batch, and the batch that comes next."""
+
+    number: int
+    rows: NDArray[np.uint32]
+    uploads: Mapping[str, Any]  # party → its message
+    next_number: int
+    next_rows: NDArray[np.uint32]
+
+
+Answer = Callable[[Step, EmbeddingTable], tuple[float, list[Effect]]]
+"""The mean loss of a step whose embeddings are in the table already, and a reply to each party; updates θ0."""
+
+
+class SynchronousLabelParty:
+    """Names a batch, waits for everybody's embedding of it, answers everybody, and names the next."""
+
+    def __init__(self, seat: LabelSeat, top: TopModel, upload: type[Message], answer: Answer) -> None:
+        self._seat = seat
+        self._top = top
+        self._upload = upload
+        self._answer = answer
+        self._settings: Synchronous = seat.settings
+        parties = seat.feature_parties
+        rows = len(seat.labels.train)
+        self._table = EmbeddingTable(rows, parties, seat.widths)  # serves for a party that is away
+        self._evaluation = Evaluation(len(seat.labels.test), self._table.slices)
+        self._progress = Progress(seat.training, batches_per_epoch(rows, seat.training.batch_size) * len(parties))
+        self._batches = Batches(rows, seat.training.batch_size, generator_for(seat.seed, "everybody", "rows"))
+        self._last_step = seat.training.steps(rows)
+        self._step = 0
+        self._exchange = 0
+        self._rows = _NO_ROWS
+        self._uploaded: dict[str, Any] = {}  # uploads of the current batch, by party
+        self._replies = dict.fromkeys(parties, 0)
+        self._lost: set[str] = set()
+        self._given_up: set[str] = set()  # lost for longer than the time-out: steps go on without them
+        self._ending = False
+
+    def handle(self, event: Event) -> Sequence[Effect]:
+        match event:
+            case Received(sender=sender, message=message) if type(message) is self._upload:
+                upload: Any = message
+                self._table.check(sender, upload.rows, upload.embedding)
+                if self._ending or upload.exchange != self._step or sender in self._uploaded:
+                    return []  # of a step that went on without it
+                if not np.array_equal(upload.rows, self._rows):
+                    raise ProtocolError(f"{sender} answered step {self._step} with other rows than were asked for.")
+                self._uploaded[sender] = upload
+                return self._step_if_complete()
+            case Received(sender=sender, message=EvaluationEmbedding() as answer):
+                return self._scored() if self._evaluation.receive(sender, answer) else []
+            case Started():
+                self._step, self._rows = 1, self._batches.next()
+                request = BatchRequest(self._step, self._rows)
+                return [Send(party, request) for party in self._seat.feature_parties]
+            case PeerLost(peer=peer):
+                self._lost.add(peer)
+                effects: list[Effect] = self._scored() if self._evaluation.give_up(peer) else []
+                if not self._ending:
+                    note = f"waiting for {peer}, which cannot be reached"
+                    effects.append(Observe(self._exchange, self._step, self._progress.epoch(self._exchange), note=note))
+                    if self._settings.party_timeout_seconds:
+                        effects.append(SetTimer("party", self._settings.party_timeout_seconds))
+                return effects
+            case TimerFired():
+                self._given_up |= self._lost
+                return self._step_if_complete()
+            case PeerReturned(peer=peer):
+                self._lost.discard(peer)
+                if peer in self._given_up:
+                    self._given_up.discard(peer)
+                    if not self._ending and peer not in self._uploaded:
+                        return [Send(peer, BatchRequest(self._step, self._rows))]
+                return []
+            case Received(sender=sender, message=message):
+                raise ProtocolError(f"{sender} sent {type(message).__name__}, which a label party does not take here.")
+
+    def _step_if_complete(self) -> list[Effect]:
+        present = {*self._seat.feature_parties} - self._given_up
+        if self._ending or not self._uploaded or not present <= self._uploaded.keys():
+            return []
+        rows, number, uploads = self._rows, self._step, self._uploaded
+        self._exchange += len(uploads)
+        for party, upload in uploads.items():
+            self._table.write(party, rows, upload.embedding, self._exchange)
+            self._replies[party] += 1
+        self._table.count_staleness(rows, self._exchange)
+        self._ending = number >= self._last_step
+        self._step += 1
+        self._rows = _NO_ROWS if self._ending else self._batches.next()
+        self._uploaded = {}
+        loss, effects = self._answer(Step(number, rows, uploads, self._step, self._rows), self._table)
+        self._progress.add_loss(loss)
+        effects += self._progress.observe(self._exchange, self._top.steps)
+        if self._ending or (not self._evaluation.under_way and self._progress.evaluation_is_due(self._exchange)):
+            effects += self._evaluate()
+        return effects
+
+    def _evaluate(self) -> Sequence[Effect]:
+        reachable = [party for party in self._seat.feature_parties if party not in self._lost]
+        effects = self._evaluation.begin(reachable, self._replies)
+        return effects if effects else self._scored()
+
+    def _scored(self) -> list[Effect]:
+        metric = self._top.score(self._evaluation.embeddings())
+        effects = self._progress.observe(self._exchange, self._top.steps, metric)
+        if self._ending:
+            stop = Stop("the planned epochs are done")
+            effects += [*(Send(party, stop) for party in self._seat.feature_parties), Finish()]
+        return effects
+
+    def state(self) -> State:
+        state = State(
+            {"rows": torch.from_numpy(self._rows.view(np.int32).copy())},
+            {
+                "step": self._step,
+                "exchange": self._exchange,
+                "replies": dict(self._replies),
+                "lost": sorted(self._lost),
+                "given_up": sorted(self._given_up),
+                "ending": self._ending,
+            },
+        )
+        state.add("uploaded", pack(list(self._uploaded.items())))
+        for name, part in self._parts().items():
+            state.add(name, part.state())
+        return state
+
+    def restore(self, state: State) -> None:
+        values = state.values
+        self._rows = state.tensors["rows"].numpy().view(np.uint32)
+        self._step = values["step"]
+        self._exchange = values["exchange"]
+        self._uploaded = dict(unpack(state.part("uploaded")))
+        self._replies = dict(values["replies"])
+        self._lost = set(values["lost"])
+        self._given_up = set(values["given_up"])
+        self._ending = values["ending"]
+        for name, part in self._parts().items():
+            part.restore(state.part(name))
+
+    def _parts(self) -> dict[str, Any]:
+        return {
+            "top": self._top,
+            "table": self._table,
+            "evaluation": self._evaluation,
+            "progress": self._progress,
+            "batches": self._batches,
+        }
+
+    def model(self) -> dict[str, torch.nn.Module]:
+        return self._top.models()
+
+    def counts(self) -> dict[str, Any]:
+        return {
+            "exchanges": self._exchange,
+            "steps": self._top.steps,
+            "epochs": self._progress.epoch(self._exchange),
+            "train_loss": self._progress.train_loss(),
+            "staleness": self._table.staleness.summary(),
+            "late_rows": 0,
+        }

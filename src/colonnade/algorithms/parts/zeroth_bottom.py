@@ -1,0 +1,101 @@
+"""A feature party's model without gradients: embeddings at w and near w go up, losses come down.
+
+Directions stay here. They are stored while an upload awaits its reply, which is cheaper than drawing them again
+(`dpzv` draws them again, for memory). Whatever leaves has passed the perturbation of parts/embedder.py.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.algorithms.parts.directions import Directions
+from colonnade.algorithms.parts.embedder import Embedder
+from colonnade.algorithms.parts.optimiser import Optimiser
+from colonnade.algorithms.parts.randomness import generator_for
+from colonnade.algorithms.parts.seats import FeatureSeat
+from colonnade.errors import ProtocolError
+from colonnade.models.flat import flatten
+from colonnade.models.network import network_for
+from colonnade.party import Effect, State
+
+
+class ZerothOrderBottom(Embedder):
+    """w_m of one feature party, and the directions of its uploads that await a reply."""
+
+    def __init__(self, seat: FeatureSeat, directions: Directions) -> None:
+        super().__init__(seat, network_for(seat.bottom))
+        self._directions = directions
+        self._vector = flatten([self.network])
+        self._looking = generator_for(seat.seed, seat.name, "directions")
+        self._optimiser = Optimiser([self._vector], seat.training.bottom_optimiser())
+        self._pending: dict[int, torch.Tensor] = {}  # exchange → directions [q, d]
+        self.uploads = 0
+        self.steps = 0
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._pending)
+
+    def look_around(
+        self, exchange: int, rows: NDArray[np.uint32]
+    ) -> tuple[list[Effect], NDArray[np.float32], NDArray[np.float32]]:
+        """c = F(w; x_I) and ĉ_j = F(w + μu_j; x_I) (two-sided: also at w − μu_j), and what must be spent first."""
+        inputs = self.batch(rows)
+        radius, vector = self._directions.radius, self._vector
+        looked = torch.stack(
+            [self._directions.draw(vector.numel(), self._looking) for _ in range(self._directions.count)]
+        )
+        here = self.network.embed(inputs, self.noise)
+        around = []
+        before = vector.clone()
+        for direction in looked:
+            torch.add(before, direction, alpha=radius, out=vector)
+            around.append(self.network.embed(inputs, self.noise))
+            if self._directions.two_sided:
+                torch.sub(before, direction, alpha=radius, out=vector)
+                around.append(self.network.embed(inputs, self.noise))
+        vector.copy_(before)
+        self._pending[exchange] = looked
+        self.uploads += 1
+        spent = [effect for _ in range(1 + len(around)) for effect in self.spent(rows)]
+        return spent, here.numpy(), torch.stack(around).numpy()
+
+    def apply(self, exchange: int, losses: NDArray[np.float64]) -> bool:
+        """w ← w − η · mean_j φ(d) slope_j u_j. False if no upload of that number waits."""
+        looked = self._pending.get(exchange)
+        if looked is None:
+            return False
+        if losses.shape != (1 + self._directions.points,):
+            raise ProtocolError(
+                f"{losses.size} losses came for exchange {exchange}; "
+                f"{1 + self._directions.points} embeddings were sent."
+            )
+        del self._pending[exchange]
+        slopes = self._directions.slopes(torch.from_numpy(losses)).float()
+        factor = self._directions.factor(self._vector.numel()) / len(slopes)
+        self._optimiser.step([torch.mv(looked.t(), slopes * factor)])
+        self.steps += 1
+        return True
+
+    def forget_uploads(self) -> None:
+        self._pending.clear()
+
+    def module(self) -> torch.nn.Module:
+        return self.network.module()
+
+    def state(self) -> State:
+        tensors = {f"model.{name}": tensor for name, tensor in self.network.state().items()}
+        tensors.update({f"optimiser.{name}": tensor for name, tensor in self._optimiser.state().items()})
+        tensors.update({f"pending.{exchange}": looked.clone() for exchange, looked in self._pending.items()})
+        tensors["generator"] = self.generator.get_state()
+        tensors["looking"] = self._looking.get_state()
+        return State(tensors, {"uploads": self.uploads, "steps": self.steps, "pending": list(self._pending)})
+
+    def restore(self, state: State) -> None:
+        self.network.load(state.part("model").tensors)
+        self._optimiser.load(state.part("optimiser").tensors)
+        self._pending = {exchange: state.tensors[f"pending.{exchange}"] for exchange in state.values["pending"]}
+        self.generator.set_state(state.tensors["generator"])
+        self._looking.set_state(state.tensors["looking"])
+        self.uploads = state.values["uploads"]
+        self.steps = state.values["steps"]

@@ -1,0 +1,52 @@
+"""ZOO-VFL: zeroth order on both sides. The feature party is that of `cascaded`; the label party estimates the gradient
+by its own parameters from one more loss, along a direction of its own.
+
+The asynchronous baseline of G. Wang et al., "Cascaded Hybrid Optimization", 2023, and of the DPZV paper; Algorithm 2
+of the former's Appendix B without the barrier.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from colonnade.algorithms.cascaded import Cascaded, feature_party
+from colonnade.algorithms.parts.asynchrony import AsynchronousLabelParty, Upload
+from colonnade.algorithms.parts.seats import LabelSeat
+from colonnade.algorithms.parts.table import EmbeddingTable
+from colonnade.algorithms.parts.zeroth_top import ZerothOrderTop
+from colonnade.messages import LossReply, PerturbedUpload
+from colonnade.party import Effect, Party, Send
+
+__all__ = ["Zoo", "feature_party", "label_party"]
+
+
+@dataclass(frozen=True)
+class Zoo(Cascaded):
+    """`[algorithm]` with name = "zoo"; the directions' settings hold for the label party too."""
+
+
+def label_party(seat: LabelSeat) -> Party:
+    """Answers with losses; updates w0 along a direction of its own."""
+    top = ZerothOrderTop(seat, seat.settings.looks())
+
+    def answer(uploads: Sequence[Upload], table: EmbeddingTable) -> tuple[list[float], list[Effect]]:
+        losses: list[float] = []
+        replies: list[Effect] = []
+        read = [(upload.message.rows, table.read(upload.message.rows)) for upload in uploads]
+        for upload, (rows, embeddings) in zip(uploads, read, strict=True):
+            sent: PerturbedUpload = upload.message
+            points = table.with_party(upload.sender, embeddings, np.concatenate([sent.embedding[None], sent.perturbed]))
+            answered = top.row_losses(rows, points).double().mean(1)
+            losses.append(float(answered[0]))
+            replies.append(Send(upload.sender, LossReply(sent.exchange, answered.numpy())))
+
+        def mean_loss() -> float:
+            at_hand = [float(top.row_losses(rows, embeddings[None]).double().mean()) for rows, embeddings in read]
+            return sum(at_hand) / len(at_hand)
+
+        # w0 ← w0 − η0 φ(d0)/μ [f(w0 + μu0) − f(w0)] u0
+        top.update([top.estimate(mean_loss, here=sum(losses) / len(losses))])
+        return losses, replies
+
+    return AsynchronousLabelParty(seat, top, PerturbedUpload, answer)

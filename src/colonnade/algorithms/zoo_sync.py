@@ -1,0 +1,78 @@
+"""Syn-ZOO-VFL: zeroth order on both sides, synchronous.
+
+G. Wang et al., "Cascaded Hybrid Optimization", 2023, Appendix B, Algorithm 2. Line numbers are the paper's; the
+schedule is in parts/synchrony.py. Line 9 prints ĥ in the label party's own difference; its first loss is then taken at
+perturbed embeddings and the difference mixes two effects. We take both losses at the same embeddings.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.algorithms.parts.directions import Directions
+from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
+from colonnade.algorithms.parts.synchrony import Step, Synchronous, SynchronousFeatureParty, SynchronousLabelParty
+from colonnade.algorithms.parts.table import EmbeddingTable
+from colonnade.algorithms.parts.zeroth_bottom import ZerothOrderBottom
+from colonnade.algorithms.parts.zeroth_top import ZerothOrderTop
+from colonnade.messages import LossAndBatch, PerturbedUpload
+from colonnade.party import Effect, Party, Send
+
+
+@dataclass(frozen=True)
+class ZooSync(Synchronous):
+    """`[algorithm]` with name = "zoo-sync"."""
+
+    smoothing_radius: float = 0.001  # μ: how far from its parameters a party looks
+    directions: int = 1  # q, averaged; q + 1 embeddings go up and q + 1 losses come down
+    distribution: str = "gaussian"  # of the directions: gaussian | unit-sphere | sphere (radius √d) | signs
+    two_sided: bool = False  # look at w − μu as well: 2q + 1 embeddings and losses
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.looks()
+
+    def looks(self) -> Directions:
+        return Directions(self.distribution, self.directions, self.smoothing_radius, self.two_sided)
+
+
+def feature_party(seat: FeatureSeat) -> Party:
+    """Lines 4, 6 and 7."""
+    bottom = ZerothOrderBottom(seat, seat.settings.looks())
+
+    def upload(step: int, rows: NDArray[np.uint32]) -> Sequence[Effect]:
+        """Line 4: h = h_m(w; x_I) and ĥ = h_m(w + μu; x_I)."""
+        spent, embedding, perturbed = bottom.look_around(step, rows)
+        return [*spent, Send(seat.label_party, PerturbedUpload(step, rows, embedding, perturbed))]
+
+    def apply(reply: LossAndBatch) -> bool:
+        """Lines 6–7: w ← w − η φ(d)/μ δ u, with δ the difference of the two losses."""
+        return bottom.apply(reply.exchange, reply.losses)
+
+    return SynchronousFeatureParty(seat, bottom, upload, LossAndBatch, apply)
+
+
+def label_party(seat: LabelSeat) -> Party:
+    """Lines 2, 5, 9 and 10."""
+    top = ZerothOrderTop(seat, seat.settings.looks())
+
+    def answer(step: Step, table: EmbeddingTable) -> tuple[float, list[Effect]]:
+        embeddings = table.read(step.rows)
+
+        def mean_loss() -> float:
+            return float(top.row_losses(step.rows, embeddings[None]).double().mean())
+
+        here = mean_loss()
+        replies: list[Effect] = []
+        for party, sent in step.uploads.items():
+            # Line 5: the loss with this party's perturbed embedding among everybody else's plain ones.
+            perturbed = table.with_party(party, embeddings, sent.perturbed)
+            near = top.row_losses(step.rows, perturbed).double().mean(1)
+            losses = np.concatenate([[here], near.numpy()])
+            replies.append(Send(party, LossAndBatch(step.number, losses, step.next_number, step.next_rows)))
+        top.update([top.estimate(mean_loss, here)])  # lines 9–10
+        return here, replies
+
+    return SynchronousLabelParty(seat, top, PerturbedUpload, answer)

@@ -1,0 +1,42 @@
+"""A model as a function of one flat vector of parameters: all that zeroth-order parties need.
+
+`FlatModel` makes a bottom model of any Python function of (parameters, inputs); it need not be differentiable.
+`flatten` lets a network's parameters share one vector, so that moving the vector moves the network.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from colonnade.models.network import Network
+
+
+class FlatModel(nn.Module):
+    """A bottom model without gradients: a function of a flat parameter vector and a batch of rows.
+
+    >>> stump = FlatModel(torch.zeros(2), lambda w, x: (x[:, :1] > w[0]).float() * w[1])
+    >>> stump(torch.tensor([[1.0], [-1.0]]))
+    tensor([[0.],
+            [0.]])
+    """
+
+    def __init__(self, parameters: Tensor, function: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.vector = nn.Parameter(parameters.detach().clone().float().reshape(-1))
+        self.function = function
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.function(self.vector, inputs)
+
+
+def flatten(networks: list[Network]) -> Tensor:
+    """One vector that holds all parameters of these networks from now on: views of each other, not copies."""
+    parameters = [parameter for network in networks for parameter in network.parameters]
+    vector = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+    place = 0
+    for parameter in parameters:
+        size = parameter.numel()
+        parameter.data = vector[place : place + size].view(parameter.shape)
+        place += size
+    return vector
