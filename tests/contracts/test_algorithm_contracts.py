@@ -54,7 +54,7 @@ def test_settings_are_frozen_and_every_default_is_explained(row: Algorithm) -> N
     settings = row.settings
     assert dataclasses.is_dataclass(settings) and settings.__dataclass_params__.frozen
     assert settings.__doc__ and f'name = "{row.name}"' in settings.__doc__
-    source = inspect.getsource(settings)
+    source = "".join(inspect.getsource(cls) for cls in settings.__mro__[:-1])
     for field in dataclasses.fields(settings):
         given = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
         assert given, f"{field.name} has no default"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from colonnade.algorithms import cascaded, centralised, split, vafl, zoo, zoo_sync
+from colonnade.algorithms import cascaded, centralised, czofo, dpzv, split, vafl, zoo, zoo_sync
 from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
 from colonnade.errors import unknown_name
 from colonnade.party import Party
@@ -84,6 +84,24 @@ register(
         zoo_sync.ZooSync,
         zoo_sync.label_party,
         zoo_sync.feature_party,
+    )
+)
+register(
+    Algorithm(
+        "czofo",
+        "asynchronous; zeroth order at the embedding, first order below and above it",
+        czofo.Czofo,
+        czofo.label_party,
+        czofo.feature_party,
+    )
+)
+register(
+    Algorithm(
+        "dpzv",
+        "asynchronous, zeroth order on both sides; one clipped, noised number back; memory of the model alone",
+        dpzv.Dpzv,
+        dpzv.label_party,
+        dpzv.feature_party,
     )
 )
 register(

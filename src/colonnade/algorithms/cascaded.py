@@ -48,11 +48,12 @@ class Cascaded(Asynchronous):
 def feature_party(seat: FeatureSeat) -> Party:
     """Lines 2–7."""
     bottom = ZerothOrderBottom(seat, seat.settings.looks())
+    to = seat.label_party
 
     def upload(exchange: int, rows: NDArray[np.uint32]) -> Sequence[Effect]:
         """Lines 3–4: c = F(w; x_I) and ĉ = F(w + μu; x_I)."""
         spent, embedding, perturbed = bottom.look_around(exchange, rows)
-        return [*spent, Send(seat.label_party, PerturbedUpload(exchange, rows, embedding, perturbed))]
+        return [*spent, Send(to, PerturbedUpload(exchange, rows, embedding, perturbed))]
 
     def apply(reply: LossReply) -> bool:
         """Lines 5–7: w ← w − η φ(d)/μ (ĥ − h) u (3)."""

@@ -28,10 +28,11 @@ def feature_party(seat: FeatureSeat) -> Party:
     """Embeds the batch it is told, applies the gradient, embeds the next."""
     # A party that was given up may have a reply under way and be asked for the next batch: two uploads wait then.
     bottom = Bottom(seat, several_in_flight=seat.settings.party_timeout_seconds > 0)
+    to = seat.label_party
 
     def upload(step: int, rows: NDArray[np.uint32]) -> Sequence[Effect]:
         spent, embedding = bottom.upload(step, rows)
-        return [*spent, Send(seat.label_party, EmbeddingUpload(step, rows, embedding))]
+        return [*spent, Send(to, EmbeddingUpload(step, rows, embedding))]
 
     def apply(reply: GradientAndBatch) -> bool:
         """θ_m ← θ_m − η (∂h/∂θ_m)ᵀ ∂ℓ/∂h − η ∇r(θ_m) (3)"""

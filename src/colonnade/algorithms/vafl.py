@@ -35,11 +35,12 @@ class Vafl(Asynchronous):
 def feature_party(seat: FeatureSeat) -> Party:
     """Algorithm 1, lines 3–7."""
     bottom = Bottom(seat, several_in_flight=seat.settings.in_flight > 1)
+    to = seat.label_party
 
     def upload(exchange: int, rows: NDArray[np.uint32]) -> Sequence[Effect]:
         """Lines 4–6: upload h_m(θ_m; x_I); the upload is the query for its gradient."""
         spent, embedding = bottom.upload(exchange, rows)
-        return [*spent, Send(seat.label_party, EmbeddingUpload(exchange, rows, embedding))]
+        return [*spent, Send(to, EmbeddingUpload(exchange, rows, embedding))]
 
     def apply(reply: GradientReply) -> bool:
         """Line 7: θ_m ← θ_m − η ĝ_m − η ∇r(θ_m) (7a), with ĝ_m taken at the θ_m that was uploaded from (4b)."""

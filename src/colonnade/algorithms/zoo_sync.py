@@ -41,11 +41,12 @@ class ZooSync(Synchronous):
 def feature_party(seat: FeatureSeat) -> Party:
     """Lines 4, 6 and 7."""
     bottom = ZerothOrderBottom(seat, seat.settings.looks())
+    to = seat.label_party
 
     def upload(step: int, rows: NDArray[np.uint32]) -> Sequence[Effect]:
         """Line 4: h = h_m(w; x_I) and ĥ = h_m(w + μu; x_I)."""
         spent, embedding, perturbed = bottom.look_around(step, rows)
-        return [*spent, Send(seat.label_party, PerturbedUpload(step, rows, embedding, perturbed))]
+        return [*spent, Send(to, PerturbedUpload(step, rows, embedding, perturbed))]
 
     def apply(reply: LossAndBatch) -> bool:
         """Lines 6–7: w ← w − η φ(d)/μ δ u, with δ the difference of the two losses."""

@@ -93,7 +93,7 @@ class DenseNetwork:
                 "network_for(), which chooses the kind of network by itself."
             )
         self.generator: torch.Generator | None = None  # never read: no layer here is random
-        self._structure = deepcopy(module)  # its weights are out of date after the first step
+        self._structure = deepcopy(module).to("meta")  # layers without weights, which would be a second copy
         self._snapshots = snapshots
         self._flatten = False
         self._layers: list[Layer] = []
@@ -241,6 +241,6 @@ class DenseNetwork:
             tensor.copy_(state[name].detach().t())
 
     def module(self) -> nn.Module:
-        module = deepcopy(self._structure)
+        module = deepcopy(self._structure).to_empty(device="cpu")
         module.load_state_dict(self.state())
         return module.eval()

@@ -133,7 +133,7 @@ class AsynchronousFeatureParty:
         apply: Callable[[Any], bool],
     ) -> None:
         settings: Asynchronous = seat.settings
-        self._seat = seat
+        self._seat = seat.without_model()
         self._bottom = bottom
         self._send_upload = upload
         self._reply = reply

@@ -25,7 +25,7 @@ class Bottom:
                 f"The bottom model of {seat.name} is a FlatModel, which has no gradients, but this algorithm needs "
                 "them. Choose cascaded, zoo, zoo-sync or dpzv, or give a torch module."
             )
-        self._seat = seat
+        self._seat = seat.without_model()
         self._several = several_in_flight
         self.network = network_for(seat.bottom, snapshots=several_in_flight)
         self._embedder = Embedder(seat, self.network)
@@ -112,7 +112,7 @@ class Bottom:
             rows = saved["rows"].numpy().view(np.uint32)
             before = State(saved).part("model").tensors or None
             # A network of its own: what a forward pass kept must not be touched by loading weights afterwards.
-            again = network_for(self._seat.bottom, snapshots=self._several)
+            again = network_for(self.network.module(), snapshots=self._several)
             again.generator = self._generator
             again.load(before or weights)
             if "generator" in saved:

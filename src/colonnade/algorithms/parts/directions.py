@@ -18,30 +18,31 @@ from torch import Tensor
 from colonnade.errors import SettingsError, unknown_name
 
 
-def _gaussian(size: int, generator: torch.Generator) -> Tensor:
-    return torch.randn(size, generator=generator)
+def _gaussian(rows: int, size: int, generator: torch.Generator) -> Tensor:
+    return torch.randn(rows, size, generator=generator)
 
 
-def _unit_sphere(size: int, generator: torch.Generator) -> Tensor:
-    direction = torch.randn(size, generator=generator)
-    return direction.div_(torch.linalg.vector_norm(direction))
+def _unit_sphere(rows: int, size: int, generator: torch.Generator) -> Tensor:
+    directions = torch.randn(rows, size, generator=generator)
+    return directions.div_(torch.linalg.vector_norm(directions, dim=1, keepdim=True))
 
 
-def _sphere(size: int, generator: torch.Generator) -> Tensor:
-    direction = torch.randn(size, generator=generator)
-    return direction.mul_(math.sqrt(size) / torch.linalg.vector_norm(direction))
+def _sphere(rows: int, size: int, generator: torch.Generator) -> Tensor:
+    return _unit_sphere(rows, size, generator).mul_(math.sqrt(size))
 
 
 # Eight signs for each byte: a table look-up costs a seventh of drawing a normal for each.
 _SIGNS_OF_BYTE = torch.from_numpy(((np.arange(256)[:, None] >> np.arange(8)) & 1).astype(np.float32) * 2 - 1)
 
 
-def _signs(size: int, generator: torch.Generator) -> Tensor:
-    words = torch.empty(-(-size // 32), dtype=torch.int32).random_(-(2**31), 2**31, generator=generator)
-    return _SIGNS_OF_BYTE.index_select(0, words.view(torch.uint8).int()).view(-1)[:size]
+def _signs(rows: int, size: int, generator: torch.Generator) -> Tensor:
+    count = rows * size
+    words = torch.empty(-(-count // 32), dtype=torch.int32).random_(-(2**31), 2**31, generator=generator)
+    signs = _SIGNS_OF_BYTE.index_select(0, words.view(torch.uint8).int())
+    return signs.view(-1)[:count].view(rows, size)
 
 
-_DRAW: dict[str, Callable[[int, torch.Generator], Tensor]] = {
+_DRAW: dict[str, Callable[[int, int, torch.Generator], Tensor]] = {
     "gaussian": _gaussian,  # N(0, I)
     "unit-sphere": _unit_sphere,  # uniform, radius 1
     "sphere": _sphere,  # uniform, radius √d
@@ -68,7 +69,11 @@ class Directions:
 
     def draw(self, dimension: int, generator: torch.Generator) -> Tensor:
         """One direction of that dimension."""
-        return _DRAW[self.distribution](dimension, generator)
+        return _DRAW[self.distribution](1, dimension, generator)[0]
+
+    def draw_rows(self, rows: int, dimension: int, generator: torch.Generator) -> Tensor:
+        """A direction of its own for each row."""
+        return _DRAW[self.distribution](rows, dimension, generator)
 
     def factor(self, dimension: int) -> float:
         """φ(d)."""

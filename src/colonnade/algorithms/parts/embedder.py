@@ -19,7 +19,7 @@ class Embedder:
     """One party's columns, a network to embed them with, and the noise on what comes out."""
 
     def __init__(self, seat: FeatureSeat, network: Network) -> None:
-        self._seat = seat
+        self._seat = seat.without_model()
         self.network = network
         self.generator = generator_for(seat.seed, seat.name, "noise")  # of the noise, and of random layers
         self.network.generator = self.generator

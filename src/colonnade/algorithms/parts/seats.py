@@ -3,7 +3,7 @@
 A seat holds nothing of another party's. (`centralised` is the exception by definition: it is given all seats.)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -26,6 +26,10 @@ class FeatureSeat:
     settings: Any  # the algorithm's own
     privacy: PerturbationSettings
     seed: int
+
+    def without_model(self) -> "FeatureSeat":
+        """What a party keeps: its network has copied the module, and a second copy would be dead weight."""
+        return replace(self, bottom=nn.Identity())
 
 
 @dataclass(frozen=True)

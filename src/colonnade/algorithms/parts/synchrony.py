@@ -67,7 +67,7 @@ class SynchronousFeatureParty:
         reply: type[Message],
         apply: Callable[[Any], bool],
     ) -> None:
-        self._seat = seat
+        self._seat = seat.without_model()
         self._bottom = bottom
         self._send_upload = upload
         self._reply = reply

@@ -1,0 +1,207 @@
+"""DPZV: zeroth order on both sides of the party's parameters, one clipped and noised number back, memory of the model.
+
+"Differentially Private Zeroth-Order Methods for Vertical Federated Learning" (DPZV), Algorithm 1; equation numbers are
+the paper's. Where it is silent or its steps do not fit together we
+(a) divide by 2λ, as eq. 3 does (eq. 7 divides by λ);
+(b) clip each row's slope on both sides, to [−C, C]: the sensitivity 2C/B needs it, the printed clip is one-sided;
+(c) keep the mean of the pair in the table;
+(d) name what the label party's own update does to the guarantee (`server_update`): with "zeroth-order" or
+    "first-order", the paper's, its parameters depend on the labels without noise, and nothing holds end to end.
+The schedule is in parts/asynchrony.py, the in-place perturbation in parts/seed_replay.py.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.algorithms.parts.asynchrony import (
+    Asynchronous,
+    AsynchronousFeatureParty,
+    AsynchronousLabelParty,
+    Upload,
+)
+from colonnade.algorithms.parts.directions import Directions
+from colonnade.algorithms.parts.randomness import generator_for
+from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
+from colonnade.algorithms.parts.seed_replay import SeedReplayBottom
+from colonnade.algorithms.parts.table import EmbeddingTable
+from colonnade.algorithms.parts.zeroth_top import ZerothOrderTop
+from colonnade.errors import SettingsError, unknown_name
+from colonnade.messages import PairUpload, SlopeReply
+from colonnade.party import Effect, Party, Send, Spend, State
+from colonnade.privacy.events import PrivacyEvent
+
+SERVER_UPDATES = ("zeroth-order", "first-order", "private-zo", "dp-sgd", "frozen")
+
+
+@dataclass(frozen=True)
+class Dpzv(Asynchronous):
+    """`[algorithm]` with name = "dpzv"."""
+
+    smoothing_radius: float = 0.001  # λ: how far from its parameters a party looks, on both sides
+    distribution: str = "sphere"  # of the directions: sphere (radius √d, the paper's) | gaussian | signs
+    clip: float = 10.0  # C: bound of each row's slope, on both sides; 0: none
+    noise: float = 0.0  # σ: deviation of the Gaussian noise on a batch's mean slope
+    server_update: str = "zeroth-order"  # zeroth-order | first-order (the paper's two) | private-zo | dp-sgd | frozen
+    server_clip: float = 1.0  # of the label party's private update: a row's slope or gradient norm
+    server_noise: float = 0.0  # deviation of the noise on its mean slope, or on each coordinate of the mean gradient
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.looks()
+        if self.distribution == "unit-sphere":
+            raise SettingsError(
+                "algorithm.distribution: dpzv's slopes are clipped for directions of norm √d; use sphere."
+            )
+        for name in ("clip", "noise", "server_clip", "server_noise"):
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:
+                raise SettingsError(f"algorithm.{name} is {value}; it must be finite and not negative.")
+        if self.noise > 0 and self.clip == 0:
+            raise SettingsError("algorithm.noise without algorithm.clip protects nothing: give a clip above 0.")
+        if self.server_update not in SERVER_UPDATES:
+            raise unknown_name("server_update", self.server_update, SERVER_UPDATES)
+        if self.server_update in ("private-zo", "dp-sgd") and not (self.server_noise > 0 and self.server_clip > 0):
+            raise SettingsError(
+                f"algorithm.server_update = {self.server_update!r} needs server_noise and server_clip above 0."
+            )
+
+    def looks(self) -> Directions:
+        return Directions(self.distribution, 1, self.smoothing_radius, two_sided=True)
+
+
+def feature_party(seat: FeatureSeat) -> Party:
+    """Lines 4–8 and 10–12."""
+    bottom = SeedReplayBottom(seat, seat.settings.looks())
+    to = seat.label_party
+
+    def upload(exchange: int, rows: NDArray[np.uint32]) -> Sequence[Effect]:
+        """h± = h(w ± λu; x_I) (6)"""
+        spent, plus, minus = bottom.look_both_ways(exchange, rows)
+        return [*spent, Send(to, PairUpload(exchange, rows, plus, minus))]
+
+    def apply(reply: SlopeReply) -> bool:
+        """w ← w − η Δ u (9)"""
+        return bottom.apply(reply.exchange, reply.slope)
+
+    return AsynchronousFeatureParty(seat, bottom, upload, SlopeReply, apply)
+
+
+def label_party(seat: LabelSeat) -> Party:
+    """Line 9: Δ for the party, then the label party's own update."""
+    settings: Dpzv = seat.settings
+    top = NoisedTop(seat, settings)
+
+    def answer(uploads: Sequence[Upload], table: EmbeddingTable) -> tuple[list[float], list[Effect]]:
+        losses: list[float] = []
+        effects: list[Effect] = []
+        for upload in uploads:
+            sent: PairUpload = upload.message
+            pair = table.with_party(upload.sender, table.read(sent.rows), np.stack([sent.plus, sent.minus]))
+            at = top.row_losses(sent.rows, pair).double()
+            losses.append(float(at.mean()))
+            # δ_i = (f(h+) − f(h−)) / 2λ (3); Δ = mean_i clip_C(δ_i) + z, z ~ N(0, σ²) (8)
+            slope = top.noised_mean((at[0] - at[1]) / (2 * settings.smoothing_radius), settings.clip, settings.noise)
+            if settings.noise > 0:
+                effects.append(Spend(_release(seat, sent.rows, settings.clip, settings.noise, (upload.sender,))))
+            effects.append(Send(upload.sender, SlopeReply(sent.exchange, slope)))
+        for upload in uploads:
+            rows = upload.message.rows
+            if settings.server_update in ("private-zo", "dp-sgd"):
+                # Every later answer depends on w0, so everybody sees this release.
+                clip, noise = settings.server_clip, settings.server_noise
+                effects.insert(0, Spend(_release(seat, rows, clip, noise, seat.feature_parties)))
+            top.update_by(settings.server_update, rows, table.read(rows))
+        return losses, effects
+
+    def mean_of_pair(upload: PairUpload) -> NDArray[np.float32]:
+        mean: NDArray[np.float32] = (upload.plus + upload.minus) * np.float32(0.5)
+        return mean
+
+    return AsynchronousLabelParty(seat, top, PairUpload, answer, enters_table=mean_of_pair)
+
+
+def _release(
+    seat: LabelSeat, rows: NDArray[np.uint32], clip: float, noise: float, viewers: Sequence[str]
+) -> PrivacyEvent:
+    """One row moves the mean of the clipped values by at most 2C/B."""
+    return PrivacyEvent(
+        mechanism="gaussian",
+        sensitivity=2 * clip / rows.size,
+        noise=noise,
+        rows=rows.size,
+        row_ids=rows,
+        protects=f"labels of {seat.name}, training rows",
+        viewers=tuple(viewers),
+    )
+
+
+class NoisedTop(ZerothOrderTop):
+    """The label party's model, with the noise on what it answers and on how it updates itself."""
+
+    def __init__(self, seat: LabelSeat, settings: Dpzv) -> None:
+        super().__init__(seat, settings.looks())
+        self._settings = settings
+        self._noise = generator_for(seat.seed, seat.name, "noise")
+
+    def noised_mean(self, slopes: torch.Tensor, clip: float, noise: float) -> float:
+        if clip > 0:
+            slopes = slopes.clamp(-clip, clip)
+        mean = float(slopes.mean())
+        return mean + noise * torch.randn((), generator=self._noise).item() if noise > 0 else mean
+
+    def update_by(self, how: str, rows: NDArray[np.uint32], embeddings: torch.Tensor) -> None:
+        """w0 ← w0 − η0 g, with g as `server_update` says."""
+        if how == "frozen":
+            return
+        if how == "zeroth-order":
+            gradient = self.estimate(lambda: float(self.row_losses(rows, embeddings[None]).double().mean()), here=0.0)
+        elif how == "first-order":
+            _, gradients, _ = self.gradients(rows, embeddings, slice(0, 0))
+            gradient = _flat(gradients)
+        elif how == "private-zo":
+            gradient = self._private_estimate(rows, embeddings)
+        else:
+            gradient = self._noised_gradient(rows, embeddings)
+        self.update([gradient])
+
+    def _private_estimate(self, rows: NDArray[np.uint32], embeddings: torch.Tensor) -> torch.Tensor:
+        """A second clipped, noised slope, along a direction of the label party's own."""
+        before = self.vector.clone()
+        direction = self._directions.draw(before.numel(), self._looking)
+        radius = self._directions.radius
+        torch.add(before, direction, alpha=radius, out=self.vector)
+        plus = self.row_losses(rows, embeddings[None])[0].double()
+        torch.sub(before, direction, alpha=radius, out=self.vector)
+        minus = self.row_losses(rows, embeddings[None])[0].double()
+        self.vector.copy_(before)
+        slope = self.noised_mean((plus - minus) / (2 * radius), self._settings.server_clip, self._settings.server_noise)
+        return direction * slope
+
+    def _noised_gradient(self, rows: NDArray[np.uint32], embeddings: torch.Tensor) -> torch.Tensor:
+        """DP-SGD: every row's gradient clipped to norm C, their mean, noise on every coordinate."""
+        total = torch.zeros_like(self.vector)
+        for place in range(rows.size):
+            _, gradients, _ = self.gradients(rows[place : place + 1], embeddings[place : place + 1], slice(0, 0))
+            gradient = _flat(gradients)
+            norm = float(torch.linalg.vector_norm(gradient))
+            total.add_(gradient, alpha=min(1.0, self._settings.server_clip / norm) if norm > 0 else 1.0)
+        noise = torch.randn(total.shape, generator=self._noise)
+        return total.div_(rows.size).add_(noise, alpha=self._settings.server_noise)
+
+    def state(self) -> State:
+        state = super().state()
+        state.tensors["noise"] = self._noise.get_state()
+        return state
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self._noise.set_state(state.tensors["noise"])
+
+
+def _flat(gradients: list[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([gradient.reshape(-1) for gradient in gradients])

@@ -1,0 +1,140 @@
+"""A feature party's model that needs no memory but its own: no second copy of the weights, no stored direction.
+
+A direction is a seed. Perturbing, looking the other way, restoring and updating each draw it again, piece by piece,
+and move the weights in place (S. Malladi et al., "Fine-Tuning Language Models with Just Forward Passes", 2023).
+
+Adding and subtracting floats drifts; here it does not. Weights and moves are whole multiples of 2⁻²⁰, and float32
+adds such numbers exactly while they stay below 2⁴: its significand has 24 bits. So w + r − 2r + r is w, bit for bit.
+A weight beyond ±8 is refused, which leaves room for any move. Rounding changes λu ≈ 10⁻³ by at most 5·10⁻⁷, and a step
+by as much.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.algorithms.parts.directions import Directions
+from colonnade.algorithms.parts.embedder import Embedder
+from colonnade.algorithms.parts.randomness import generator_for
+from colonnade.algorithms.parts.seats import FeatureSeat
+from colonnade.errors import RunError, SettingsError
+from colonnade.models.flat import flatten
+from colonnade.models.network import network_for
+from colonnade.party import Effect, State
+
+GRID = 2.0**-20
+LIMIT = 8.0
+PIECE = 1 << 16  # numbers drawn at a time: bounds the memory beside the weights to a few hundred kilobytes
+
+
+class SeedReplayBottom(Embedder):
+    """w of one feature party on the grid, and the seeds of its uploads that await a reply."""
+
+    def __init__(self, seat: FeatureSeat, directions: Directions) -> None:
+        super().__init__(seat, network_for(seat.bottom))
+        training = seat.training
+        if training.optimiser != "sgd":
+            raise SettingsError(
+                f"training.optimiser is {training.optimiser!r}, but dpzv holds nothing beside the weights: use 'sgd'."
+            )
+        self._directions = directions
+        # A sphere is drawn as Gaussian and brought to its radius, which only the whole direction knows.
+        drawn = "gaussian" if directions.distribution == "sphere" else directions.distribution
+        self._draw = replace(directions, distribution=drawn).draw
+        self._rate, self._l2, self._l1 = training.learning_rate, training.l2, training.l1
+        self._vector = flatten([self.network])
+        self._vector.div_(GRID).round_().mul_(GRID)
+        self._check_range()
+        self._seeds = generator_for(seat.seed, seat.name, "directions")
+        self._replay = torch.Generator()
+        self._pending: dict[int, tuple[int, float]] = {}  # exchange → seed, and the factor that makes its norm √d
+        self.uploads = 0
+        self.steps = 0
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._pending)
+
+    def look_both_ways(
+        self, exchange: int, rows: NDArray[np.uint32]
+    ) -> tuple[list[Effect], NDArray[np.float32], NDArray[np.float32]]:
+        """F(w + λu; x_I) and F(w − λu; x_I); afterwards w has the bits it had."""
+        inputs = self.batch(rows)
+        seed = int(torch.randint(2**62, (), generator=self._seeds))
+        factor = self._factor(seed)
+        radius = self._directions.radius * factor
+        self._move(seed, radius, 1)
+        plus = self.network.embed(inputs, self.noise)
+        self._move(seed, radius, -2)
+        minus = self.network.embed(inputs, self.noise)
+        self._move(seed, radius, 1)
+        self._pending[exchange] = (seed, factor)
+        self.uploads += 1
+        return [*self.spent(rows), *self.spent(rows)], plus.numpy(), minus.numpy()
+
+    def apply(self, exchange: int, slope: float) -> bool:
+        """w ← w − η (Δ u + ∇r(w)), rounded to the grid. False if no upload of that number waits."""
+        pending = self._pending.pop(exchange, None)
+        if pending is None:
+            return False
+        seed, factor = pending
+        if self._l2:
+            decay = 1 - self._rate * self._l2
+            self._vector.mul_(decay).div_(GRID).round_().mul_(GRID)
+        self._move(seed, self._rate * slope * factor, -1)
+        if self._l1:
+            threshold = round(self._rate * self._l1 / GRID) * GRID
+            self._vector.sub_(self._vector.clamp(-threshold, threshold))
+        self._check_range()
+        self.steps += 1
+        return True
+
+    def _move(self, seed: int, scale: float, times: int) -> None:
+        """w ← w + times · r, where r is scale · u rounded to the grid."""
+        for piece, direction in self._pieces(seed):
+            piece.add_(direction.mul_(scale / GRID).round_(), alpha=times * GRID)
+
+    def _factor(self, seed: int) -> float:
+        """What brings the drawn direction to the sphere of radius √d; needs a pass of its own."""
+        if self._directions.distribution != "sphere":
+            return 1.0
+        square = sum(float(torch.dot(direction, direction)) for _, direction in self._pieces(seed))
+        return math.sqrt(self._vector.numel() / square)
+
+    def _pieces(self, seed: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """The weights piece by piece, each with its part of the direction, drawn anew."""
+        self._replay.manual_seed(seed)
+        for piece in torch.split(self._vector, PIECE):
+            yield piece, self._draw(piece.numel(), self._replay)
+
+    def _check_range(self) -> None:
+        if float(self._vector.abs().max()) > LIMIT:
+            raise RunError(
+                f"A weight of {self._seat.name} went beyond ±{LIMIT:g}, where its restoration would no longer be "
+                "exact: the training has most likely diverged. Lower training.learning_rate."
+            )
+
+    def forget_uploads(self) -> None:
+        self._pending.clear()
+
+    def module(self) -> torch.nn.Module:
+        return self.network.module()
+
+    def state(self) -> State:
+        tensors = {f"model.{name}": tensor for name, tensor in self.network.state().items()}
+        tensors["generator"] = self.generator.get_state()
+        tensors["seeds"] = self._seeds.get_state()
+        pending = [[exchange, seed, factor] for exchange, (seed, factor) in self._pending.items()]
+        return State(tensors, {"uploads": self.uploads, "steps": self.steps, "pending": pending})
+
+    def restore(self, state: State) -> None:
+        self.network.load(state.part("model").tensors)
+        self.generator.set_state(state.tensors["generator"])
+        self._seeds.set_state(state.tensors["seeds"])
+        self._pending = {exchange: (seed, factor) for exchange, seed, factor in state.values["pending"]}
+        self.uploads = state.values["uploads"]
+        self.steps = state.values["steps"]
