@@ -8,6 +8,7 @@ import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import torch
@@ -27,9 +28,24 @@ class Benchmark:
 
 def benchmarks() -> dict[str, Benchmark]:
     """Every benchmark, by name."""
-    from colonnade.benchmarks import split
+    from colonnade.benchmarks import split, zeroth_order
 
-    return {benchmark.name: benchmark for benchmark in (split.BENCHMARK,)}
+    return {benchmark.name: benchmark for benchmark in (split.BENCHMARK, zeroth_order.BENCHMARK)}
+
+
+def one_thread(run: Callable[[Watch], dict[str, float]]) -> Callable[[Watch], dict[str, float]]:
+    """A benchmark that both sides run on one PyTorch thread."""
+
+    @wraps(run)
+    def alone(watch: Watch) -> dict[str, float]:
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return run(watch)
+        finally:
+            torch.set_num_threads(before)
+
+    return alone
 
 
 def measure(name: str, watch: Watch = lambda line: None) -> dict[str, Any]:

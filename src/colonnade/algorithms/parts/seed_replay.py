@@ -88,7 +88,8 @@ class SeedReplayBottom(Embedder):
         self._move(seed, self._rate * slope * factor, -1)
         if self._l1:
             threshold = round(self._rate * self._l1 / GRID) * GRID
-            self._vector.sub_(self._vector.clamp(-threshold, threshold))
+            for piece in torch.split(self._vector, PIECE):
+                piece.sub_(piece.clamp(-threshold, threshold))
         self._check_range()
         self.steps += 1
         return True
@@ -112,7 +113,8 @@ class SeedReplayBottom(Embedder):
             yield piece, self._draw(piece.numel(), self._replay)
 
     def _check_range(self) -> None:
-        if float(self._vector.abs().max()) > LIMIT:
+        low, high = torch.aminmax(self._vector)  # abs() would be a copy
+        if max(-float(low), float(high)) > LIMIT:
             raise RunError(
                 f"A weight of {self._seat.name} went beyond ±{LIMIT:g}, where its restoration would no longer be "
                 "exact: the training has most likely diverged. Lower training.learning_rate."

@@ -1,0 +1,168 @@
+"""What `simulate` adds to zeroth-order arithmetic, and what a feature party's training holds in memory.
+
+Speed: exchanges per second of `cascaded` and `dpzv` over hand-written loops with the same arithmetic and the same
+generator, MNIST-shaped. Memory: the peak of a feature party's training over its model's size, for a ResNet-18 and a
+small transformer, each in a process of its own; less the activations of one forward pass, which any training holds.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import torch
+from torch import nn
+
+from colonnade.algorithms.cascaded import Cascaded
+from colonnade.algorithms.dpzv import Dpzv
+from colonnade.benchmarks import Benchmark, Watch, one_thread
+from colonnade.benchmarks.mnist_shaped import BATCH, CLASSES, RATE, TURNS, WIDTH, Loop, Simulated, mnist_shaped, ratio
+from colonnade.data.federated import FederatedData
+
+RADIUS = 0.001
+MODELS = ("resnet18", "transformer")
+
+
+@one_thread
+def run(watch: Watch) -> dict[str, float]:
+    data = mnist_shaped()
+    rates: dict[str, list[float]] = {}
+    sides: dict[str, Simulated | Loop] = {
+        "cascaded": Simulated(data, Cascaded()),
+        "cascaded by hand": _CascadedLoop(data),
+        "dpzv": Simulated(data, Dpzv(), rate=RATE / 100),
+        "dpzv by hand": _DpzvLoop(data),
+    }
+    for name, side in sides.items():
+        side.turn()
+        rates[name] = []
+    for turn in range(TURNS):
+        for name, side in sides.items():
+            rates[name].append(side.turn())
+        if turn % 5 == 4:
+            watch(
+                f"{turn + 1} of {TURNS} turns: " + ", ".join(f"{name} {seen[-1]:.0f}/s" for name, seen in rates.items())
+            )
+    result = {
+        "cascaded_over_plain_torch": ratio(rates["cascaded"], rates["cascaded by hand"]),
+        "dpzv_over_plain_torch": ratio(rates["dpzv"], rates["dpzv by hand"]),
+    }
+    memory = {(kind, model): _memory(kind, model, watch) for kind in ("dpzv", "vafl") for model in MODELS}
+    for (kind, model), over_model in memory.items():
+        result[f"{kind}_memory_over_model_{model}"] = over_model
+    result["dpzv_memory_over_model"] = max(memory["dpzv", model] for model in MODELS)
+    result["vafl_memory_over_model"] = min(memory["vafl", model] for model in MODELS)
+    return result
+
+
+def _memory(kind: str, model: str, watch: Watch) -> float:
+    """(peak − before the model was there − activations of one forward pass) / the model's size."""
+    watch(f"memory of {kind} with a {model}")
+    # Freed blocks must go back to the system, or the peak of building the model would hide that of training it.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}
+    command = [sys.executable, "-m", "colonnade.benchmarks.party_memory", kind, model]
+    seen = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)
+    return float((seen["peak"] - seen["before"] - seen["activations"]) / seen["model"])
+
+
+class _ByHand(Loop):
+    """Plain tensors: W of every party as (in, out) in one vector with its bias, and the top's four."""
+
+    def __init__(self, data: FederatedData) -> None:
+        super().__init__(data)
+        inputs = self.columns[0].shape[1]
+        self.split = inputs * WIDTH
+        self.vectors = [_initial(nn.Linear(inputs, WIDTH)) for _ in self.columns]
+        first, second = nn.Linear(WIDTH * len(self.columns), 128), nn.Linear(128, CLASSES)
+        self.top = torch.cat([_initial(first), _initial(second)])
+        self.shapes = [(WIDTH * len(self.columns), 128), (128,), (128, CLASSES), (CLASSES,)]
+        self.generator = torch.Generator().manual_seed(0)
+
+    def embed(self, vector: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+        weight, bias = vector[: self.split].view(-1, WIDTH), vector[self.split :]
+        return torch.addmm(bias, inputs, weight).relu_()
+
+    def outputs(self, top: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+        parts, place = [], 0
+        for shape in self.shapes:
+            size = shape[0] * (shape[1] if len(shape) > 1 else 1)
+            parts.append(top[place : place + size].view(shape))
+            place += size
+        hidden = torch.addmm(parts[1], inputs, parts[0]).relu()
+        return torch.addmm(parts[3], hidden, parts[2])
+
+    def loss(self, top: torch.Tensor, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(self.outputs(top, inputs), labels)
+
+
+def _initial(layer: nn.Linear) -> torch.Tensor:
+    return torch.cat([layer.weight.detach().t().reshape(-1), layer.bias.detach()])
+
+
+class _CascadedLoop(_ByHand):
+    """Algorithm 1 as a researcher writes it: autograd for the top model, two embeddings, one stored direction."""
+
+    def exchange(self, party: int, rows: torch.Tensor) -> None:
+        inputs, labels = self.columns[party].index_select(0, rows), self.labels.index_select(0, rows)
+        vector = self.vectors[party]
+        direction = torch.randn(vector.numel(), generator=self.generator)
+        here = self.embed(vector, inputs)
+        near = self.embed(vector + RADIUS * direction, inputs)
+        part = slice(party * WIDTH, (party + 1) * WIDTH)
+        self.table[rows, part] = here
+        read = self.table.index_select(0, rows)
+        perturbed = read.clone()
+        perturbed[:, part] = near
+        top = self.top.requires_grad_()
+        loss = self.loss(top, read, labels)
+        with torch.no_grad():
+            other = self.loss(top, perturbed, labels)
+        (gradient,) = torch.autograd.grad(loss, [top])
+        self.top = top.detach()
+        self.top.add_(gradient, alpha=-RATE)
+        vector.add_(direction, alpha=-RATE * (other.item() - loss.item()) / RADIUS)
+
+
+class _DpzvLoop(_ByHand):
+    """Algorithm 1 with the paper's sphere and seed replay, a label party of zeroth order, clipping, no noise."""
+
+    def exchange(self, party: int, rows: torch.Tensor) -> None:
+        inputs, labels = self.columns[party].index_select(0, rows), self.labels.index_select(0, rows)
+        vector = self.vectors[party]
+        seed = int(torch.randint(2**62, (), generator=self.generator))
+        factor = vector.numel() ** 0.5 / float(torch.linalg.vector_norm(self._direction(seed, vector)))
+        vector.add_(self._direction(seed, vector), alpha=RADIUS * factor)
+        plus = self.embed(vector, inputs)
+        vector.sub_(self._direction(seed, vector), alpha=2 * RADIUS * factor)
+        minus = self.embed(vector, inputs)
+        vector.add_(self._direction(seed, vector), alpha=RADIUS * factor)
+        part = slice(party * WIDTH, (party + 1) * WIDTH)
+        self.table[rows, part] = (plus + minus) / 2
+        read = self.table.index_select(0, rows)
+        pair = torch.cat([read, read])
+        pair[:BATCH, part] = plus
+        pair[BATCH:, part] = minus
+        at = nn.functional.cross_entropy(self.outputs(self.top, pair), labels.repeat(2), reduction="none")
+        slope = float(((at[:BATCH] - at[BATCH:]) / (2 * RADIUS)).clamp(-10, 10).mean())
+        direction = torch.randn(self.top.numel(), generator=self.generator)
+        direction.mul_(direction.numel() ** 0.5 / torch.linalg.vector_norm(direction))
+        above = self.loss(self.top + RADIUS * direction, read, labels).item()
+        below = self.loss(self.top - RADIUS * direction, read, labels).item()
+        self.top.add_(direction, alpha=-RATE / 100 * (above - below) / (2 * RADIUS))
+        vector.sub_(self._direction(seed, vector), alpha=RATE / 100 * slope * factor)
+
+    def _direction(self, seed: int, vector: torch.Tensor) -> torch.Tensor:
+        return torch.randn(vector.numel(), generator=torch.Generator().manual_seed(seed))
+
+
+BENCHMARK = Benchmark(
+    "zeroth-order",
+    "what simulate adds to zeroth-order arithmetic; what a feature party's training holds in memory",
+    run,
+    {
+        "cascaded_over_plain_torch": ">= 0.9",
+        "dpzv_over_plain_torch": ">= 0.9",
+        "dpzv_memory_over_model": "<= 1.2",
+        "vafl_memory_over_model": ">= 2",
+    },
+)
