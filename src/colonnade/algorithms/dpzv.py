@@ -1,7 +1,7 @@
 """DPZV: zeroth order on both sides of the party's parameters, one clipped and noised number back, memory of the model.
 
-"Differentially Private Zeroth-Order Methods for Vertical Federated Learning" (DPZV), Algorithm 1; equation numbers are
-the paper's. Where it is silent or its steps do not fit together we
+J. Zhang et al., "Communication-Efficient and Differentially Private Vertical Federated Learning with Zeroth-Order
+Optimization", Algorithm 1; equation numbers are the paper's. Where it is silent or its steps do not fit together we
 (a) divide by 2λ, as eq. 3 does (eq. 7 divides by λ);
 (b) clip each row's slope on both sides, to [−C, C]: the sensitivity 2C/B needs it, the printed clip is one-sided;
 (c) keep the mean of the pair in the table;
@@ -29,6 +29,7 @@ from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.parts.seed_replay import SeedReplayBottom
 from colonnade.algorithms.parts.table import EmbeddingTable
+from colonnade.algorithms.parts.top import Top
 from colonnade.algorithms.parts.zeroth_top import ZerothOrderTop
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.messages import PairUpload, SlopeReply
@@ -99,9 +100,10 @@ def label_party(seat: LabelSeat) -> Party:
     def answer(uploads: Sequence[Upload], table: EmbeddingTable) -> tuple[list[float], list[Effect]]:
         losses: list[float] = []
         effects: list[Effect] = []
-        for upload in uploads:
+        read = [table.read(upload.message.rows, slot) for slot, upload in enumerate(uploads)]
+        for upload, embeddings in zip(uploads, read, strict=True):
             sent: PairUpload = upload.message
-            pair = table.with_party(upload.sender, table.read(sent.rows), np.stack([sent.plus, sent.minus]))
+            pair = table.with_party(upload.sender, embeddings, np.stack([sent.plus, sent.minus]))
             at = top.row_losses(sent.rows, pair).double()
             losses.append(float(at.mean()))
             # δ_i = (f(h+) − f(h−)) / 2λ (3); Δ = mean_i clip_C(δ_i) + z, z ~ N(0, σ²) (8)
@@ -109,13 +111,13 @@ def label_party(seat: LabelSeat) -> Party:
             if settings.noise > 0:
                 effects.append(Spend(_release(seat, sent.rows, settings.clip, settings.noise, (upload.sender,))))
             effects.append(Send(upload.sender, SlopeReply(sent.exchange, slope)))
-        for upload in uploads:
+        for upload, embeddings in zip(uploads, read, strict=True):
             rows = upload.message.rows
             if settings.server_update in ("private-zo", "dp-sgd"):
                 # Every later answer depends on w0, so everybody sees this release.
                 clip, noise = settings.server_clip, settings.server_noise
                 effects.insert(0, Spend(_release(seat, rows, clip, noise, seat.feature_parties)))
-            top.update_by(settings.server_update, rows, table.read(rows))
+            top.update_by(settings.server_update, rows, embeddings)
         return losses, effects
 
     def mean_of_pair(upload: PairUpload) -> NDArray[np.float32]:
@@ -159,7 +161,11 @@ class NoisedTop(ZerothOrderTop):
         if how == "frozen":
             return
         if how == "zeroth-order":
-            gradient = self.estimate(lambda: float(self.row_losses(rows, embeddings[None]).double().mean()), here=0.0)
+
+            def mean_loss(model: Top) -> float:
+                return float(model.row_losses(rows, embeddings[None]).double().mean())
+
+            gradient = self.estimate(mean_loss, here=0.0)  # two-sided: the loss at w0 itself is not looked at
         elif how == "first-order":
             _, gradients, _ = self.gradients(rows, embeddings, slice(0, 0))
             gradient = _flat(gradients)
@@ -171,14 +177,12 @@ class NoisedTop(ZerothOrderTop):
 
     def _private_estimate(self, rows: NDArray[np.uint32], embeddings: torch.Tensor) -> torch.Tensor:
         """A second clipped, noised slope, along a direction of the label party's own."""
-        before = self.vector.clone()
-        direction = self._directions.draw(before.numel(), self._looking)
-        radius = self._directions.radius
-        torch.add(before, direction, alpha=radius, out=self.vector)
-        plus = self.row_losses(rows, embeddings[None])[0].double()
-        torch.sub(before, direction, alpha=radius, out=self.vector)
-        minus = self.row_losses(rows, embeddings[None])[0].double()
-        self.vector.copy_(before)
+        direction = self.directions.draw(self.vector.numel(), self.looking)
+        radius = self.directions.radius
+        torch.add(self.vector, direction, alpha=radius, out=self.near.vector)
+        plus = self.near.row_losses(rows, embeddings[None])[0].double()
+        torch.sub(self.vector, direction, alpha=radius, out=self.near.vector)
+        minus = self.near.row_losses(rows, embeddings[None])[0].double()
         slope = self.noised_mean((plus - minus) / (2 * radius), self._settings.server_clip, self._settings.server_noise)
         return direction * slope
 

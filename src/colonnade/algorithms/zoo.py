@@ -14,6 +14,7 @@ from colonnade.algorithms.cascaded import Cascaded, feature_party
 from colonnade.algorithms.parts.asynchrony import AsynchronousLabelParty, Upload
 from colonnade.algorithms.parts.seats import LabelSeat
 from colonnade.algorithms.parts.table import EmbeddingTable
+from colonnade.algorithms.parts.top import Top
 from colonnade.algorithms.parts.zeroth_top import ZerothOrderTop
 from colonnade.messages import LossReply, PerturbedUpload
 from colonnade.party import Effect, Party, Send
@@ -33,7 +34,7 @@ def label_party(seat: LabelSeat) -> Party:
     def answer(uploads: Sequence[Upload], table: EmbeddingTable) -> tuple[list[float], list[Effect]]:
         losses: list[float] = []
         replies: list[Effect] = []
-        read = [(upload.message.rows, table.read(upload.message.rows)) for upload in uploads]
+        read = [(upload.message.rows, table.read(upload.message.rows, slot)) for slot, upload in enumerate(uploads)]
         for upload, (rows, embeddings) in zip(uploads, read, strict=True):
             sent: PerturbedUpload = upload.message
             points = table.with_party(upload.sender, embeddings, np.concatenate([sent.embedding[None], sent.perturbed]))
@@ -41,8 +42,8 @@ def label_party(seat: LabelSeat) -> Party:
             losses.append(float(answered[0]))
             replies.append(Send(upload.sender, LossReply(sent.exchange, answered.numpy())))
 
-        def mean_loss() -> float:
-            at_hand = [float(top.row_losses(rows, embeddings[None]).double().mean()) for rows, embeddings in read]
+        def mean_loss(model: Top) -> float:
+            at_hand = [float(model.row_losses(rows, embeddings[None]).double().mean()) for rows, embeddings in read]
             return sum(at_hand) / len(at_hand)
 
         # w0 ← w0 − η0 φ(d0)/μ [f(w0 + μu0) − f(w0)] u0

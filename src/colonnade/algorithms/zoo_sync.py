@@ -15,6 +15,7 @@ from colonnade.algorithms.parts.directions import Directions
 from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.parts.synchrony import Step, Synchronous, SynchronousFeatureParty, SynchronousLabelParty
 from colonnade.algorithms.parts.table import EmbeddingTable
+from colonnade.algorithms.parts.top import Top
 from colonnade.algorithms.parts.zeroth_bottom import ZerothOrderBottom
 from colonnade.algorithms.parts.zeroth_top import ZerothOrderTop
 from colonnade.messages import LossAndBatch, PerturbedUpload
@@ -62,10 +63,10 @@ def label_party(seat: LabelSeat) -> Party:
     def answer(step: Step, table: EmbeddingTable) -> tuple[float, list[Effect]]:
         embeddings = table.read(step.rows)
 
-        def mean_loss() -> float:
-            return float(top.row_losses(step.rows, embeddings[None]).double().mean())
+        def mean_loss(model: Top) -> float:
+            return float(model.row_losses(step.rows, embeddings[None]).double().mean())
 
-        here = mean_loss()
+        here = mean_loss(top)
         replies: list[Effect] = []
         for party, sent in step.uploads.items():
             # Line 5: the loss with this party's perturbed embedding among everybody else's plain ones.

@@ -15,6 +15,7 @@ from torch import nn
 
 from colonnade.algorithms.cascaded import Cascaded
 from colonnade.algorithms.dpzv import Dpzv
+from colonnade.algorithms.parts.seed_replay import GRID
 from colonnade.benchmarks import Benchmark, Watch, one_thread
 from colonnade.benchmarks.mnist_shaped import BATCH, CLASSES, RATE, TURNS, WIDTH, Loop, Simulated, mnist_shaped, ratio
 from colonnade.data.federated import FederatedData
@@ -131,11 +132,11 @@ class _DpzvLoop(_ByHand):
         vector = self.vectors[party]
         seed = int(torch.randint(2**62, (), generator=self.generator))
         factor = vector.numel() ** 0.5 / float(torch.linalg.vector_norm(self._direction(seed, vector)))
-        vector.add_(self._direction(seed, vector), alpha=RADIUS * factor)
+        self._move(vector, seed, RADIUS * factor, 1)
         plus = self.embed(vector, inputs)
-        vector.sub_(self._direction(seed, vector), alpha=2 * RADIUS * factor)
+        self._move(vector, seed, RADIUS * factor, -2)
         minus = self.embed(vector, inputs)
-        vector.add_(self._direction(seed, vector), alpha=RADIUS * factor)
+        self._move(vector, seed, RADIUS * factor, 1)
         part = slice(party * WIDTH, (party + 1) * WIDTH)
         self.table[rows, part] = (plus + minus) / 2
         read = self.table.index_select(0, rows)
@@ -149,7 +150,11 @@ class _DpzvLoop(_ByHand):
         above = self.loss(self.top + RADIUS * direction, read, labels).item()
         below = self.loss(self.top - RADIUS * direction, read, labels).item()
         self.top.add_(direction, alpha=-RATE / 100 * (above - below) / (2 * RADIUS))
-        vector.sub_(self._direction(seed, vector), alpha=RATE / 100 * slope * factor)
+        self._move(vector, seed, RATE / 100 * slope * factor, -1)
+
+    def _move(self, vector: torch.Tensor, seed: int, scale: float, times: int) -> None:
+        """On the grid, as parts/seed_replay.py does: otherwise the weights drift."""
+        vector.add_(self._direction(seed, vector).mul_(scale / GRID).round_(), alpha=times * GRID)
 
     def _direction(self, seed: int, vector: torch.Tensor) -> torch.Tensor:
         return torch.randn(vector.numel(), generator=torch.Generator().manual_seed(seed))

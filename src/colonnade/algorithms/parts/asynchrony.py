@@ -223,10 +223,11 @@ class AsynchronousFeatureParty:
 
 @dataclass
 class Upload:
-    """An upload that the label party has not answered yet. Its message has `exchange`, `rows` and `embedding`."""
+    """An upload that the label party has not answered yet. Its message has `exchange` and `rows`."""
 
     sender: str
     message: Any
+    embedding: NDArray[np.float32]  # what of it enters the table
 
 
 @dataclass
@@ -302,8 +303,8 @@ class AsynchronousLabelParty:
     def handle(self, event: Event) -> Sequence[Effect]:
         match event:
             case Received(sender=sender, message=upload) if type(upload) is self._upload:
-                one = Upload(sender, upload)
-                self._table.check(sender, one.message.rows, self._enters_table(upload))
+                one = Upload(sender, upload, self._enters_table(upload))
+                self._table.check(sender, one.message.rows, one.embedding)
                 if self._ending:
                     return []
                 self._waiting.append(one)
@@ -397,8 +398,7 @@ class AsynchronousLabelParty:
         """Write the table, let the algorithm answer, and see what is due."""
         self._exchange += len(uploads)
         for upload in uploads:
-            embedding = self._enters_table(upload.message)
-            self._table.write(upload.sender, upload.message.rows, embedding, self._exchange)
+            self._table.write(upload.sender, upload.message.rows, upload.embedding, self._exchange)
         for upload in uploads:
             self._table.count_staleness(upload.message.rows, self._exchange)
             self._count_late(upload)
@@ -461,7 +461,8 @@ class AsynchronousLabelParty:
         self._requests = values["requests"]
         self._late_rows = values["late_rows"]
         self._ending = values["ending"]
-        uploads = [Upload(sender, message) for sender, message in unpack(state.part("uploads"))]
+        kept = unpack(state.part("uploads"))
+        uploads = [Upload(sender, message, self._enters_table(message)) for sender, message in kept]
         held = values["in_update"]
         self._update = Update(uploads[:held], dict(map(tuple, values["awaited"]))) if held else None
         self._waiting = uploads[held:]

@@ -22,13 +22,17 @@ def _gaussian(rows: int, size: int, generator: torch.Generator) -> Tensor:
     return torch.randn(rows, size, generator=generator)
 
 
-def _unit_sphere(rows: int, size: int, generator: torch.Generator) -> Tensor:
+def _on_sphere(rows: int, size: int, generator: torch.Generator, radius: float) -> Tensor:
     directions = torch.randn(rows, size, generator=generator)
-    return directions.div_(torch.linalg.vector_norm(directions, dim=1, keepdim=True))
+    return directions.mul_(radius / torch.linalg.vector_norm(directions, dim=1, keepdim=True))
+
+
+def _unit_sphere(rows: int, size: int, generator: torch.Generator) -> Tensor:
+    return _on_sphere(rows, size, generator, 1.0)
 
 
 def _sphere(rows: int, size: int, generator: torch.Generator) -> Tensor:
-    return _unit_sphere(rows, size, generator).mul_(math.sqrt(size))
+    return _on_sphere(rows, size, generator, math.sqrt(size))
 
 
 # Eight signs for each byte: a table look-up costs a seventh of drawing a normal for each.

@@ -34,6 +34,7 @@ class EmbeddingTable:
         # A write and a staleness look-up touch one line of memory a row, so parties are the inner dimension.
         self._written: NDArray[np.int64] = np.zeros((rows, len(self.parties)), np.int64)
         self.staleness = StalenessCount()
+        self._buffers: dict[tuple[str, int], NDArray[np.float32]] = {}
 
     def check(self, party: str, rows: NDArray[np.uint32], embedding: NDArray[np.float32]) -> None:
         """Refuse rows and widths that this federation does not have, before anything is written."""
@@ -50,19 +51,34 @@ class EmbeddingTable:
         self._values[rows, self.slices[party]] = embedding
         self._written[rows, self._column[party]] = exchange
 
-    def read(self, rows: NDArray[np.uint32]) -> torch.Tensor:
-        """The rows' embeddings of all parties: a copy, [rows, all widths]."""
-        return torch.from_numpy(self._values.take(rows, 0))
+    def read(self, rows: NDArray[np.uint32], slot: int = 0) -> torch.Tensor:
+        """The rows' embeddings of all parties, [rows, all widths]: a copy, good until the next read into this slot.
+
+        The memory is used again: at 64 rows of 512 numbers, asking the system for it costs more than the copying.
+        """
+        buffer = self._buffer(("read", slot), (rows.size, self._values.shape[1]))
+        # mode="clip" lets numpy write straight into `out`; `check` has seen that no row is out of range.
+        return torch.from_numpy(np.take(self._values, rows, 0, out=buffer, mode="clip"))
 
     def with_party(self, party: str, embeddings: torch.Tensor, others: NDArray[np.float32]) -> torch.Tensor:
-        """The rows' embeddings with each of several others in a party's place: [points, rows, all widths]."""
+        """The rows' embeddings with each of several others in a party's place: [points, rows, all widths].
+
+        Good until the next call.
+        """
         part = self.slices[party]
         points, rows, width = others.shape
         if rows != len(embeddings) or width != part.stop - part.start:
             raise ProtocolError(f"{party} sent perturbed embeddings of shape {others.shape}; its own have another.")
-        several = embeddings.expand(points, -1, -1).clone()
-        several[:, :, part] = torch.from_numpy(others)
-        return several
+        buffer = self._buffer(("with", 0), (points * rows, self._values.shape[1])).reshape(points, rows, -1)
+        buffer[:] = embeddings.numpy()
+        buffer[:, :, part] = others
+        return torch.from_numpy(buffer)
+
+    def _buffer(self, purpose: tuple[str, int], shape: tuple[int, int]) -> NDArray[np.float32]:
+        kept = self._buffers.get(purpose)
+        if kept is None or len(kept) < shape[0]:
+            kept = self._buffers[purpose] = np.empty(shape, np.float32)
+        return kept[: shape[0]]
 
     def ages(self, rows: NDArray[np.uint32], exchange: int) -> NDArray[np.int64]:
         """τ of these rows for every party, as of an exchange: [rows, parties]."""

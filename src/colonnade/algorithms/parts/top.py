@@ -81,7 +81,9 @@ class Top:
             embeddings = torch.cat([embeddings, own], 2)
             width = embeddings.shape[2]
         outputs = self.network.embed(embeddings.reshape(points * count, width))
-        targets = self._labels.train.index_select(0, at).repeat(points)
+        targets = self._labels.train.index_select(0, at)
+        if points > 1:
+            targets = targets.expand(points, count).reshape(-1)  # `repeat` takes several times as long
         return self._loss.per_row(outputs, targets).view(points, count)
 
     def update(self, gradients: Gradients) -> None:

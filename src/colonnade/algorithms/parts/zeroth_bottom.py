@@ -26,6 +26,10 @@ class ZerothOrderBottom(Embedder):
         super().__init__(seat, network_for(seat.bottom))
         self._directions = directions
         self._vector = flatten([self.network])
+        # A second network holds the perturbed parameters, so that the party's own are never touched.
+        self._near = network_for(seat.bottom)
+        self._near.generator = self.generator
+        self._near_vector = flatten([self._near])
         self._looking = generator_for(seat.seed, seat.name, "directions")
         self._optimiser = Optimiser([self._vector], seat.training.bottom_optimiser())
         self._pending: dict[int, torch.Tensor] = {}  # exchange → directions [q, d]
@@ -41,24 +45,21 @@ class ZerothOrderBottom(Embedder):
     ) -> tuple[list[Effect], NDArray[np.float32], NDArray[np.float32]]:
         """c = F(w; x_I) and ĉ_j = F(w + μu_j; x_I) (two-sided: also at w − μu_j), and what must be spent first."""
         inputs = self.batch(rows)
-        radius, vector = self._directions.radius, self._vector
-        looked = torch.stack(
-            [self._directions.draw(vector.numel(), self._looking) for _ in range(self._directions.count)]
-        )
+        directions, here_vector, near_vector = self._directions, self._vector, self._near_vector
+        looked = directions.draw_rows(directions.count, here_vector.numel(), self._looking)
         here = self.network.embed(inputs, self.noise)
         around = []
-        before = vector.clone()
         for direction in looked:
-            torch.add(before, direction, alpha=radius, out=vector)
-            around.append(self.network.embed(inputs, self.noise))
-            if self._directions.two_sided:
-                torch.sub(before, direction, alpha=radius, out=vector)
-                around.append(self.network.embed(inputs, self.noise))
-        vector.copy_(before)
+            torch.add(here_vector, direction, alpha=directions.radius, out=near_vector)
+            around.append(self._near.embed(inputs, self.noise))
+            if directions.two_sided:
+                torch.sub(here_vector, direction, alpha=directions.radius, out=near_vector)
+                around.append(self._near.embed(inputs, self.noise))
         self._pending[exchange] = looked
         self.uploads += 1
         spent = [effect for _ in range(1 + len(around)) for effect in self.spent(rows)]
-        return spent, here.numpy(), torch.stack(around).numpy()
+        perturbed = around[0].unsqueeze(0) if len(around) == 1 else torch.stack(around)
+        return spent, here.numpy(), perturbed.numpy()
 
     def apply(self, exchange: int, losses: NDArray[np.float64]) -> bool:
         """w ← w − η · mean_j φ(d) slope_j u_j. False if no upload of that number waits."""
@@ -72,8 +73,8 @@ class ZerothOrderBottom(Embedder):
             )
         del self._pending[exchange]
         slopes = self._directions.slopes(torch.from_numpy(losses)).float()
-        factor = self._directions.factor(self._vector.numel()) / len(slopes)
-        self._optimiser.step([torch.mv(looked.t(), slopes * factor)])
+        slopes *= self._directions.factor(self._vector.numel()) / len(slopes)
+        self._optimiser.step([slopes @ looked])
         self.steps += 1
         return True
 

@@ -16,34 +16,31 @@ class ZerothOrderTop(Top):
 
     def __init__(self, seat: LabelSeat, directions: Directions) -> None:
         super().__init__(seat, flat=True)
-        self._directions = directions
-        self._looking = generator_for(seat.seed, seat.name, "directions")
+        self.near = Top(seat, flat=True)  # holds θ0 ± μu while the loss is taken there: θ0 itself is never touched
+        self.directions = directions
+        self.looking = generator_for(seat.seed, seat.name, "directions")
 
-    def estimate(self, loss: Callable[[], float], here: float) -> torch.Tensor:
-        """mean_j φ(d0) slope_j u_j, from the loss `here` (at θ0) and near it; θ0 is left as it was, bit for bit."""
-        vector, directions = self.vector, self._directions
-        before = vector.clone()
-        total = torch.zeros_like(before)
+    def estimate(self, loss: Callable[[Top], float], here: float) -> torch.Tensor:
+        """mean_j φ(d0) slope_j u_j, from the loss `here` (at θ0) and near it."""
+        directions, vector, near = self.directions, self.vector, self.near
+        factor = directions.factor(vector.numel()) / directions.count
+        estimates = []
         for _ in range(directions.count):
-            direction = directions.draw(vector.numel(), self._looking)
-            torch.add(before, direction, alpha=directions.radius, out=vector)
-            points = [here, loss()]
+            direction = directions.draw(vector.numel(), self.looking)
+            torch.add(vector, direction, alpha=directions.radius, out=near.vector)
+            points = [here, loss(near)]
             if directions.two_sided:
-                torch.sub(before, direction, alpha=directions.radius, out=vector)
-                points.append(loss())
-            slope = self.slope(points)
-            total.add_(direction, alpha=slope * directions.factor(vector.numel()) / directions.count)
-        vector.copy_(before)
-        return total
-
-    def slope(self, points: list[float]) -> float:
-        return float(self._directions.slopes(torch.tensor(points, dtype=torch.float64)))
+                torch.sub(vector, direction, alpha=directions.radius, out=near.vector)
+                points.append(loss(near))
+            slope = float(directions.slopes(torch.tensor(points, dtype=torch.float64)))
+            estimates.append(direction.mul_(slope * factor))
+        return estimates[0] if len(estimates) == 1 else torch.stack(estimates).sum(0)
 
     def state(self) -> State:
         state = super().state()
-        state.tensors["looking"] = self._looking.get_state()
+        state.tensors["looking"] = self.looking.get_state()
         return state
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        self._looking.set_state(state.tensors["looking"])
+        self.looking.set_state(state.tensors["looking"])
