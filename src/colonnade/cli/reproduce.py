@@ -1,0 +1,39 @@
+"""`colonnade reproduce`: a table or figure of a paper, beside the published numbers."""
+
+import json
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from colonnade.cli.output import console, errors, shown
+from colonnade.reproductions import reproduce as run_reproduction
+from colonnade.reproductions import reproductions
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help="Which one; a list without a name.", show_default=False)] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller settings, in minutes instead of hours.")] = False,
+    seeds: Annotated[int, typer.Option(help="How many seeds, from 0 on.", min=1)] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Repeat an experiment of a paper and print it beside the published numbers."""
+    if not name:
+        table = Table()
+        table.add_column("name")
+        table.add_column("what")
+        for one in reproductions().values():
+            table.add_row(one.name, one.summary)
+        console.print(table)
+        return
+    result = run_reproduction(name, quick, range(seeds), lambda line: errors.print(line, markup=False))
+    if as_json:
+        print(json.dumps(result))
+        return
+    table = Table(title=f"{name}{' (quick)' if quick else ''}, {seeds} seed{'s' if seeds > 1 else ''}")
+    for heading in ("what", "published", "ours", "deviation", "note"):
+        table.add_column(heading, justify="left" if heading in ("what", "note") else "right")
+    for row in result["rows"]:
+        numbers = [shown(row[key], "{:.2f}") for key in ("published", "ours", "deviation")]
+        table.add_row(row["label"], *numbers, row["note"])
+    console.print(table)
