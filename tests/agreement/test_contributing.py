@@ -1,7 +1,7 @@
 """The algorithm that CONTRIBUTING.md shows is real: taken from the page, it learns, resumes and replays.
 
-The code blocks are run as they stand: the file of step 2 becomes a module, the row of step 3 is registered, and both
-are gone after the test.
+The code blocks are run as they stand: the message of step 1 is declared, the file of step 2 becomes a module, the row
+of step 3 is registered, and all are gone after the tests.
 """
 
 import json
@@ -12,11 +12,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import colonnade
-from colonnade import algorithms
+from colonnade import algorithms, messages
 from colonnade.data.federated import FederatedData
 from colonnade.experiment import build_parties
 from colonnade.runtimes.replay import replay
@@ -27,20 +30,27 @@ MODULE = "algorithm_of_the_contributing_page"
 
 
 @pytest.fixture(scope="module")
-def turns() -> Iterator[ModuleType]:
-    """The page's module, while its row stands in the table."""
+def signvafl() -> Iterator[ModuleType]:
+    """The page's module, while its message is declared and its row stands in the table."""
     section = PAGE.read_text(encoding="utf-8").split("## Add an algorithm in five steps")[1]
-    source, row = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    message, source, row = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    kinds, names, table = dict(messages.KINDS), set(vars(messages)), dict(algorithms.ALGORITHMS)
     module = ModuleType(MODULE)
     sys.modules[MODULE] = module  # dataclasses look their module up
-    exec(compile(source, f"{PAGE.name}, step 2", "exec"), module.__dict__)
-    before = dict(algorithms.ALGORITHMS)
-    names = {"register": algorithms.register, "Algorithm": algorithms.Algorithm, "turns": module}
-    exec(compile(row, f"{PAGE.name}, step 3", "exec"), names)
-    yield module
-    algorithms.ALGORITHMS.clear()
-    algorithms.ALGORITHMS.update(before)
-    del sys.modules[MODULE]
+    try:
+        exec(compile(message, f"{PAGE.name}, step 1", "exec"), vars(messages))
+        exec(compile(source, f"{PAGE.name}, step 2", "exec"), vars(module))
+        known = {"register": algorithms.register, "Algorithm": algorithms.Algorithm, "signvafl": module}
+        exec(compile(row, f"{PAGE.name}, step 3", "exec"), known)
+        yield module
+    finally:
+        algorithms.ALGORITHMS.clear()
+        algorithms.ALGORITHMS.update(table)
+        messages.KINDS.clear()
+        messages.KINDS.update(kinds)
+        for name in set(vars(messages)) - names:
+            delattr(messages, name)
+        del sys.modules[MODULE]
 
 
 @pytest.fixture(scope="module")
@@ -62,38 +72,61 @@ def lines_but_for_wall_time(directory: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in line.items() if name != "wall_seconds"} for line in lines]
 
 
-def test_its_name_is_found_and_taken(turns: ModuleType) -> None:
-    assert algorithms.find("turns").settings is turns.Turns
+def test_its_name_is_found_and_taken(signvafl: ModuleType) -> None:
+    assert algorithms.find("signvafl").settings is signvafl.SignVafl
+    assert "SignReply" in messages.KINDS
     with pytest.raises(ValueError, match="already"):
-        algorithms.register(algorithms.find("turns"))
+        algorithms.register(algorithms.find("signvafl"))
 
 
-def test_it_refuses_a_wrong_setting(turns: ModuleType) -> None:
-    with pytest.raises(colonnade.SettingsError, match="batches_a_turn is 0"):
-        turns.Turns(batches_a_turn=0)
+def test_it_refuses_a_wrong_setting_of_its_own_and_of_the_schedule(signvafl: ModuleType) -> None:
+    with pytest.raises(colonnade.SettingsError, match=r"boost is 0\.0"):
+        signvafl.SignVafl(boost=0.0)
+    with pytest.raises(colonnade.SettingsError, match="wait_for is 0"):
+        signvafl.SignVafl(wait_for=0)
 
 
-def test_it_learns(turns: ModuleType, data: FederatedData) -> None:
+def test_signs_come_back_as_they_were_packed(signvafl: ModuleType) -> None:
+    @given(rows=st.integers(1, 5), width=st.integers(1, 70), seed=st.integers(0, 2**32 - 1))
+    def check(rows: int, width: int, seed: int) -> None:
+        gradient = np.random.default_rng(seed).standard_normal((rows, width)).astype(np.float32)
+        words = signvafl.packed(gradient)
+        assert words.shape == (rows, -(-width // 32)) and words.dtype == np.uint32
+        assert np.array_equal(signvafl.unpacked(words, width), np.sign(gradient))
+
+    check()
+
+
+def test_it_learns_with_fewer_bytes_down(signvafl: ModuleType, data: FederatedData) -> None:
     longer = colonnade.Training(epochs=15, batch_size=32)
-    summary = colonnade.train(data, "turns", training=longer).summary
-    exchanges_of_one_party = 15 * 10  # 300 training rows are 10 batches of at most 32
-    assert summary["exchanges"] == 3 * exchanges_of_one_party
-    assert [summary["parties"][name]["steps"] for name in data.feature_parties] == [exchanges_of_one_party] * 3
+    wide = colonnade.BottomSettings(embedding=64)
+    summary = colonnade.train(data, "signvafl", training=longer, bottom=wide).summary
+    assert summary["exchanges"] == 3 * 15 * 10  # 300 training rows are 10 batches of at most 32
     assert summary["test"]["accuracy"] > 0.8
-    assert summary["bytes_up"] > 0 and summary["evaluation_bytes"] > 0
+    whole = colonnade.train(data, "vafl", training=longer, bottom=wide).summary
+    assert summary["bytes_up"] == whole["bytes_up"]
+    assert summary["bytes_down"] < whole["bytes_down"] / 10
 
 
-def test_with_one_feature_party_it_is_split(turns: ModuleType) -> None:
-    alone = colonnade.dataset("synthetic", parties=1, max_rows=200)
-    ours = weights(colonnade.train(alone, turns.Turns(), training=TRAINING))
-    theirs = weights(colonnade.train(alone, "split", training=TRAINING))
+def test_one_row_and_one_number_an_embedding_make_it_vafl(signvafl: ModuleType) -> None:
+    few = colonnade.dataset("synthetic", parties=2, max_rows=40)
+    how: dict[str, Any] = {
+        "training": colonnade.Training(epochs=2, batch_size=1, learning_rate=0.05),
+        "bottom": colonnade.BottomSettings(kind="linear", embedding=1),
+        "top": colonnade.TopSettings(kind="concat-linear"),
+    }
+    ours = weights(colonnade.train(few, signvafl.SignVafl(), **how))
+    theirs = weights(colonnade.train(few, "vafl", **how))
     assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    for name, tensor in ours.items():
+        torch.testing.assert_close(tensor, theirs[name])
+    boosted = weights(colonnade.train(few, signvafl.SignVafl(boost=2.0), **how))
+    assert any(not torch.allclose(boosted[name], theirs[name]) for name in theirs)
 
 
 @pytest.mark.parametrize("events", [1, 40, 150])
-def test_it_resumes_to_the_same_bits(turns: ModuleType, data: FederatedData, tmp_path: Path, events: int) -> None:
-    algorithm = turns.Turns(batches_a_turn=2)
+def test_it_resumes_to_the_same_bits(signvafl: ModuleType, data: FederatedData, tmp_path: Path, events: int) -> None:
+    algorithm = signvafl.SignVafl(wait_for=2, in_flight=2)
     whole = colonnade.train(data, algorithm, training=TRAINING, out=tmp_path / "whole", trace=True)
     left = iter(range(events))
     stopped = colonnade.train(
@@ -113,15 +146,15 @@ def test_it_resumes_to_the_same_bits(turns: ModuleType, data: FederatedData, tmp
         assert (tmp_path / "cut" / "trace" / trace.name).read_bytes() == trace.read_bytes()
 
 
-def test_it_replays_from_its_trace(turns: ModuleType, data: FederatedData, tmp_path: Path) -> None:
+def test_it_replays_from_its_trace(signvafl: ModuleType, data: FederatedData, tmp_path: Path) -> None:
     crash = colonnade.SimulatedParty(slowdown=2.0, crashes=((0.3, 0.6),))
     world = colonnade.Simulate(loss=0.1, parties={"party2": crash})
-    outcome = colonnade.train(data, "turns", training=TRAINING, simulate=world, out=tmp_path / "run", trace=True)
+    outcome = colonnade.train(data, "signvafl", training=TRAINING, simulate=world, out=tmp_path / "run", trace=True)
     models = (colonnade.PerturbationSettings(), colonnade.BottomSettings(), colonnade.TopSettings())
-    parties = build_parties(data, turns.Turns(), TRAINING, *models, seed=0)
+    parties = build_parties(data, signvafl.SignVafl(), TRAINING, *models, seed=0)
     expected = weights(outcome)
     for name, party in parties.items():
-        assert replay(party, tmp_path / "run" / "trace" / f"{name}.trace") > 30
+        assert replay(party, tmp_path / "run" / "trace" / f"{name}.trace") > 20
         for kind, module in party.model().items():
             for key, tensor in module.state_dict().items():
                 assert torch.equal(tensor, expected[f"{name} {kind} {key}"])

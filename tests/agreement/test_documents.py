@@ -10,9 +10,14 @@ import typer
 from tree import MODULES, PACKAGE, PAGES, ROOT
 
 from colonnade import algorithms
+from colonnade.algorithms.cascaded import Cascaded
+from colonnade.algorithms.czofo import Czofo
+from colonnade.algorithms.dpzv import Dpzv
 from colonnade.algorithms.parts.training import Training
 from colonnade.algorithms.split import Split
 from colonnade.algorithms.vafl import Vafl
+from colonnade.algorithms.zoo import Zoo
+from colonnade.algorithms.zoo_sync import ZooSync
 from colonnade.cli.application import app
 from colonnade.data.settings import DataSettings
 from colonnade.federation import PartySection
@@ -80,7 +85,7 @@ def test_paths_in_the_text_exist(page: str) -> None:
         if ELSEWHERE.search(named):
             continue
         near = (ROOT / named, PACKAGE / named, PACKAGE.parent / named)
-        new = named.endswith(("turns.py", "turns.md"))  # the example that a reader writes
+        new = named.endswith(("signvafl.py", "signvafl.md"))  # the example that a reader writes
         assert new or any(path.exists() for path in near), f"{page} names {named}"
 
 
@@ -204,7 +209,8 @@ def test_an_algorithm_is_in_the_readmes_table(name: str) -> None:
 
 
 SETTINGS = [
-    *(Training, Vafl, Split, Simulate, SimulatedParty, SimulatedLink, DataSettings, PartySection),
+    *(Training, Vafl, Split, Cascaded, Zoo, ZooSync, Czofo, Dpzv),
+    *(Simulate, SimulatedParty, SimulatedLink, DataSettings, PartySection),
     *(BottomSettings, TopSettings, PerturbationSettings),
 ]
 

@@ -8,6 +8,7 @@ from tree import MODULES, imports_of, is_in, parsed, reached_from
 
 ALGORITHMS = [name for name in MODULES if is_in(name, ("colonnade.algorithms",))]
 RUNTIMES = [name for name in MODULES if is_in(name, ("colonnade.runtimes",))]
+ATTACKS = [name for name in MODULES if is_in(name, ("colonnade.attacks",))]
 REPORTS = [name for name in MODULES if is_in(name, ("colonnade.reports",))]
 WIRE = [name for name in MODULES if is_in(name, ("colonnade.wire",))]
 
@@ -80,11 +81,17 @@ def test_reports_see_only_files(module: str) -> None:
     assert outside(module) <= {"numpy", "matplotlib", "mpl_toolkits"}
 
 
-def test_attacks_see_only_traces_and_messages() -> None:
-    forbidden = ("colonnade.algorithms", "colonnade.runtimes", "colonnade.experiment", "colonnade.federation")
-    for module in MODULES:
-        if is_in(module, ("colonnade.attacks",)):
-            assert not [name for name in ours(module) if is_in(name, forbidden)], module
+@pytest.mark.parametrize("module", ATTACKS)
+def test_attacks_see_only_traces_and_messages(module: str) -> None:
+    allowed = ("errors", "messages", "party", "trace", "wire.codec", "attacks")
+    assert not [name for name in ours(module) if not is_in(name, tuple(f"colonnade.{one}" for one in allowed))]
+    assert outside(module) <= {"numpy", "torch", "sklearn"}
+
+
+def test_only_the_trials_bring_attacks_and_federations_together() -> None:
+    users = [name for name in MODULES if any(is_in(one, ("colonnade.attacks",)) for one in imports_of(name))]
+    meeting = ("colonnade.attacks", "colonnade.attack_trials", "colonnade.cli")
+    assert ATTACKS and not [name for name in users if not is_in(name, meeting)]
 
 
 @pytest.mark.parametrize("module", WIRE)

@@ -58,6 +58,10 @@ class Dpzv(Asynchronous):
             raise SettingsError(
                 "algorithm.distribution: dpzv's slopes are clipped for directions of norm √d; use sphere."
             )
+        if self.smoothing_radius > 1:
+            raise SettingsError(
+                f"algorithm.smoothing_radius is {self.smoothing_radius}; dpzv restores weights exactly up to 1 only."
+            )
         for name in ("clip", "noise", "server_clip", "server_noise"):
             value = getattr(self, name)
             if not 0 <= value < math.inf:

@@ -16,7 +16,7 @@ class FlatModel(nn.Module):
     """A bottom model without gradients: a function of a flat parameter vector and a batch of rows.
 
     >>> stump = FlatModel(torch.zeros(2), lambda w, x: (x[:, :1] > w[0]).float() * w[1])
-    >>> stump(torch.tensor([[1.0], [-1.0]]))
+    >>> stump(torch.tensor([[1.0], [-1.0]])).detach()
     tensor([[0.],
             [0.]])
     """

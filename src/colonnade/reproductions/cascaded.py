@@ -15,6 +15,7 @@ from colonnade import algorithms
 from colonnade.algorithms.parts.training import Training
 from colonnade.data import dataset
 from colonnade.data.federated import FederatedData
+from colonnade.errors import RunError
 from colonnade.experiment import train
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
@@ -29,7 +30,7 @@ QUICK_GRID = {
     "zoo-sync": (0.005, 0.001),
 }
 PUBLISHED = {"split": 97.7, "vafl": 97.7, "zoo-sync": 87.4, "zoo": 89.0, "cascaded": 96.4}
-QUICK_EPOCHS, FULL_EPOCHS = 4, 100
+QUICK_EPOCHS, FULL_EPOCHS = 10, 100
 BOTTOM = BottomSettings(embedding=128, hidden=())
 
 
@@ -52,7 +53,11 @@ def table_2(quick: bool, seeds: Sequence[int], watch: Watch) -> list[Row]:
 def _accuracy(data: FederatedData, name: str, rate: float, epochs: float, seed: int, watch: Watch) -> float:
     training = Training(epochs=epochs, batch_size=64, learning_rate=rate, evaluate_every_epochs=0)
     settings = algorithms.find(name).settings()
-    outcome = train(data, settings, training=training, bottom=BOTTOM, top=TopSettings(hidden=(128,)), seed=seed)
+    try:
+        outcome = train(data, settings, training=training, bottom=BOTTOM, top=TopSettings(hidden=(128,)), seed=seed)
+    except RunError as error:
+        watch(f"{name} at {rate}, seed {seed}: {error}")
+        return 0.0  # a rate at which it diverges is not its best one
     accuracy = 100 * float(outcome.summary["test"]["accuracy"])
     watch(f"{name} at {rate}, seed {seed}: {accuracy:.1f} % ({outcome.summary['wall_seconds']:.0f} s)")
     return accuracy

@@ -5,8 +5,8 @@ and move the weights in place (S. Malladi et al., "Fine-Tuning Language Models w
 
 Adding and subtracting floats drifts; here it does not. Weights and moves are whole multiples of 2⁻²⁰, and float32
 adds such numbers exactly while they stay below 2⁴: its significand has 24 bits. So w + r − 2r + r is w, bit for bit.
-A weight beyond ±8 is refused, which leaves room for any move. Rounding changes λu ≈ 10⁻³ by at most 5·10⁻⁷, and a step
-by as much.
+A weight beyond ±8 is refused, which leaves room for any move while λ is at most 1. Rounding changes λu ≈ 10⁻³ by at
+most 5·10⁻⁷, and a step by as much.
 """
 
 import math
@@ -114,7 +114,7 @@ class SeedReplayBottom(Embedder):
 
     def _check_range(self) -> None:
         low, high = torch.aminmax(self._vector)  # abs() would be a copy
-        if max(-float(low), float(high)) > LIMIT:
+        if not (float(low) >= -LIMIT and float(high) <= LIMIT):  # so NaN is refused as well
             raise RunError(
                 f"A weight of {self._seat.name} went beyond ±{LIMIT:g}, where its restoration would no longer be "
                 "exact: the training has most likely diverged. Lower training.learning_rate."

@@ -11,7 +11,8 @@ from colonnade.algorithms.parts.losses import Loss, metrics
 from colonnade.algorithms.parts.optimiser import Optimiser
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.parts.seats import LabelSeat
-from colonnade.models.flat import flatten
+from colonnade.errors import SettingsError
+from colonnade.models.flat import FlatModel, flatten
 from colonnade.models.network import network_for
 from colonnade.party import State
 
@@ -31,6 +32,11 @@ class Top:
 
     def __init__(self, seat: LabelSeat, flat: bool = False) -> None:
         """With `flat`, all parameters lie in one `vector`, and `update` takes one gradient of that length."""
+        if isinstance(seat.top, FlatModel) and not flat:
+            raise SettingsError(
+                "The top model is a FlatModel, which has no gradients, but this algorithm's label party needs them. "
+                "Choose zoo or zoo-sync, or give a torch module."
+            )
         self.network = network_for(seat.top)
         self.own = None if seat.bottom is None else network_for(seat.bottom)
         self._generator = generator_for(seat.seed, seat.name, "model")
