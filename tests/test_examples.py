@@ -37,6 +37,7 @@ def test_every_example_is_tested_here() -> None:
         "three_parties_csv.py",
         "own_module.py",
         "stragglers.py",
+        "without_gradients.py",
         "federation.toml",
     }
 
@@ -102,6 +103,11 @@ def test_stragglers_cost_the_synchronous_schedule_more() -> None:
     seconds = example("stragglers").main(epochs=2)
     assert len(seconds) == 5
     assert seconds["vafl"] < seconds["split"]
+
+
+def test_thresholds_are_learnt_without_gradients() -> None:
+    accuracy = example("without_gradients").main(epochs=8)
+    assert accuracy["learnt"] > accuracy["fixed"] + 0.03
 
 
 def test_the_federation_file_runs(tmp_path: Path) -> None:

@@ -18,7 +18,18 @@ from colonnade.algorithms import ALGORITHMS
 from colonnade.cli.application import app
 from colonnade.data import names
 
-VERBS = [("demo",), ("run",), ("report",), ("compare",), ("bench",), ("algorithms",), ("data",), ("data", "list")]
+VERBS = [
+    ("demo",),
+    ("run",),
+    ("report",),
+    ("compare",),
+    ("attack",),
+    ("bench",),
+    ("reproduce",),
+    ("algorithms",),
+    ("data",),
+    ("data", "list"),
+]
 
 
 def runs(*seeds: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""What holds for `vafl` and `split` whatever the delays, losses, reorderings and crashes.
+"""What holds for every split algorithm, of first and zeroth order, whatever the delays, losses, order and crashes.
 
 Checked against the traces alone: the run ends; no update is lost or applied twice; staleness is what a count by hand
 gives, and no embedding is older than D unless the run says so; the same seed gives the same bytes; a replayed trace
@@ -31,13 +31,33 @@ from recorded_runs import (
     weights,
 )
 
-from colonnade import RunError, Simulate, SimulatedParty, Split, Training, Vafl
+from colonnade import (
+    Cascaded,
+    Czofo,
+    Dpzv,
+    RunError,
+    Simulate,
+    SimulatedParty,
+    Split,
+    Training,
+    Vafl,
+    Zoo,
+    ZooSync,
+)
+from colonnade.algorithms import ALGORITHMS
+from colonnade.algorithms.parts.asynchrony import Asynchronous
 from colonnade.messages import (
     EmbeddingUpload,
     GradientAndBatch,
     GradientReply,
+    LossAndBatch,
+    LossReply,
+    PairUpload,
+    PerturbedUpload,
     RefreshedEmbedding,
     RefreshRequest,
+    RowLossReply,
+    SlopeReply,
     WarmUpUpload,
 )
 from colonnade.runtimes.replay import replay
@@ -45,6 +65,11 @@ from colonnade.runtimes.replay import replay
 DATA = tiny_data()
 PARTIES = ("party1", "party2", "party3")
 TRAINING = Training(epochs=2, batch_size=8, observe_every_epochs=0)  # 3 batches an epoch, 18 exchanges
+ASYNCHRONOUS = (Vafl, Cascaded, Zoo, Czofo, Dpzv)
+SYNCHRONOUS = (Split, ZooSync)
+UPLOADS = (EmbeddingUpload, PerturbedUpload, PairUpload)
+REPLIES = (GradientReply, LossReply, RowLossReply, SlopeReply)
+REPLIES_WITH_BATCH = (GradientAndBatch, LossAndBatch)
 MANY_EVENTS = 50_000  # some hundred times what a run needs: beyond this it would not end
 
 # --- any world, any schedule ------------------------------------------------------------------------------------
@@ -96,10 +121,16 @@ def worlds(draw: st.DrawFn) -> Simulate:
 
 
 @st.composite
-def asynchronous(draw: st.DrawFn) -> Vafl:
+def asynchronous(draw: st.DrawFn) -> Asynchronous:
+    kind = draw(st.sampled_from(ASYNCHRONOUS))
+    several = {"directions": draw(st.integers(1, 3)), "two_sided": draw(st.booleans())}
+    own = several if issubclass(kind, Cascaded) else {}
+    if kind is Dpzv:
+        own = {"noise": draw(st.sampled_from([0.0, 0.5]))}
     wait_for = draw(st.integers(1, 3))
     activation = st.sampled_from([0.0, 0.01, {"party1": 0.03, "party3": 0.002}])
-    return Vafl(
+    return kind(
+        **own,
         wait_for=wait_for,
         max_delay=draw(st.sampled_from([0, wait_for, wait_for + 1, 6])),
         refresh_timeout_seconds=draw(st.sampled_from([0.01, 0.2])),
@@ -121,7 +152,7 @@ def plans(draw: st.DrawFn) -> Plan:
     if draw(st.booleans()):
         # Without a time-out the synchronous schedule rightly waits for ever for somebody who stays away.
         patience = draw(st.sampled_from([0.01, 0.1] if never_returns(world) else [0.0, 0.01, 0.1]))
-        algorithm = Split(party_timeout_seconds=patience)
+        algorithm = draw(st.sampled_from(SYNCHRONOUS))(party_timeout_seconds=patience)
     training = replace(TRAINING, evaluate_every_epochs=draw(st.sampled_from([0.0, 0.3, 1.0])))
     return Plan(DATA, algorithm, training, simulate=world, seed=draw(st.integers(0, 3)))
 
@@ -136,7 +167,7 @@ def updates(label: list[Item]) -> Iterator[tuple[list[Item], list[Item]]]:
     for item in label:
         if item.type == "Received":
             came.append(item)
-        elif item.type == "Send" and isinstance(item.message, GradientReply | GradientAndBatch):
+        elif item.type == "Send" and isinstance(item.message, (*REPLIES, *REPLIES_WITH_BATCH)):
             replies.append(item)
         elif item.type == "Observe" and replies:
             yield came, replies
@@ -153,7 +184,7 @@ def ages_by_hand(label: list[Item]) -> list[int]:
     for came, replies in updates(label):
         for item in came:
             match item.message:
-                case EmbeddingUpload() as upload:
+                case EmbeddingUpload() | PerturbedUpload() | PairUpload() as upload:
                     rows_of.setdefault((item.peer, upload.exchange), upload.rows.tolist())
                 case RefreshedEmbedding() | WarmUpUpload() as upload:
                     written.update({(item.peer, row): exchange for row in upload.rows.tolist()})
@@ -161,7 +192,7 @@ def ages_by_hand(label: list[Item]) -> list[int]:
         used = [rows_of[reply.peer, reply.message.exchange] for reply in replies]
         for reply, rows in zip(replies, used, strict=True):
             written.update({(reply.peer, row): exchange for row in rows})
-        if isinstance(replies[0].message, GradientAndBatch):
+        if isinstance(replies[0].message, REPLIES_WITH_BATCH):
             used = used[:1]  # one batch for all: it is used once
         for rows in used:
             now = sorted(exchange - written.get((party, row), 0) for party in PARTIES for row in rows)
@@ -207,13 +238,13 @@ def finished(items: list[Item]) -> bool:
 def check_run(plan: Plan, directory: Path, summary: dict[str, Any]) -> None:
     run = read_run(directory)
     label = run["label"]
-    reply_kind = GradientReply if isinstance(plan.algorithm, Vafl) else GradientAndBatch
+    reply_kind = REPLIES if isinstance(plan.algorithm, Asynchronous) else REPLIES_WITH_BATCH
 
     # The run came to its planned end.
     assert summary["status"] == "finished"
     assert finished(label)
     planned = 6
-    if isinstance(plan.algorithm, Vafl):
+    if isinstance(plan.algorithm, Asynchronous):
         assert 3 * planned <= summary["exchanges"] < 3 * planned + plan.algorithm.wait_for
     else:
         assert summary["parties"]["label"]["steps"] == planned
@@ -223,7 +254,7 @@ def check_run(plan: Plan, directory: Path, summary: dict[str, Any]) -> None:
     # Every upload is handled once and answered at most once; every answer is applied once.
     answered = [(item.peer, item.message.exchange) for item in sends(label, reply_kind)]
     assert len(set(answered)) == len(answered) == summary["exchanges"]
-    uploaded = [(item.peer, item.message.exchange) for item in receipts(label, EmbeddingUpload)]
+    uploaded = [(item.peer, item.message.exchange) for item in receipts(label, UPLOADS)]
     assert len(set(uploaded)) == len(uploaded)
     assert set(answered) <= set(uploaded)
     for name in PARTIES:
@@ -238,7 +269,7 @@ def check_run(plan: Plan, directory: Path, summary: dict[str, Any]) -> None:
     # Staleness, and the bound on it.
     ages = ages_by_hand(label)
     assert summary["staleness"] == summary_by_hand(ages)
-    bound = plan.algorithm.max_delay if isinstance(plan.algorithm, Vafl) else 0
+    bound = plan.algorithm.max_delay if isinstance(plan.algorithm, Asynchronous) else 0
     late = sum(age > bound for age in ages) if bound else 0
     assert summary["counts"]["late_rows"] == late
     if late:
@@ -287,6 +318,10 @@ def test_same_seed_same_bytes_and_replay_gives_the_same_bits(plan: Plan) -> None
         assert lines[0] == lines[1]
 
 
+def test_every_algorithm_with_messages_is_drawn() -> None:
+    assert {row.settings for row in ALGORITHMS.values() if row.alone is None} == {*ASYNCHRONOUS, *SYNCHRONOUS}
+
+
 def test_another_seed_gives_another_trace(tmp_path: Path) -> None:
     plan = Plan(DATA, Vafl(), TRAINING)
     plan.run(tmp_path / "one")
@@ -313,17 +348,24 @@ def absent(**crashes: tuple[float, float]) -> dict[str, SimulatedParty]:
     ],
     ids=["asked twice for one step", "a reply comes after the next batch"],
 )
-def test_split_takes_back_a_party_that_it_had_given_up(
-    loss: float, parties: dict[str, SimulatedParty], tmp_path: Path
+@pytest.mark.parametrize("kind", SYNCHRONOUS)
+def test_a_synchronous_run_takes_back_a_party_that_it_had_given_up(
+    kind: type[Any], loss: float, parties: dict[str, SimulatedParty], tmp_path: Path
 ) -> None:
     world = replace(NO_TIME, loss=loss, retransmit_seconds=0.02, notice_seconds=0.0, parties=parties)
     for seed, compute_seconds in product(range(4), (0.0, 0.005)):
-        plan = Plan(DATA, Split(0.01), TRAINING, simulate=replace(world, compute_seconds=compute_seconds), seed=seed)
+        plan = Plan(
+            DATA,
+            kind(party_timeout_seconds=0.01),
+            TRAINING,
+            simulate=replace(world, compute_seconds=compute_seconds),
+            seed=seed,
+        )
         out = tmp_path / f"{seed} {compute_seconds}"
         check_run(plan, out, plan.run(out).summary)
 
 
-@pytest.mark.parametrize("algorithm", [Vafl(), Split()], ids=repr)
+@pytest.mark.parametrize("algorithm", [kind() for kind in (*ASYNCHRONOUS, *SYNCHRONOUS)], ids=repr)
 def test_a_run_whose_parties_are_all_away_for_a_while_goes_on_afterwards(algorithm: Any, tmp_path: Path) -> None:
     away = {name: SimulatedParty(crashes=((0.02, 0.1),)) for name in ("label", *PARTIES)}
     plan = Plan(DATA, algorithm, TRAINING, simulate=Simulate(parties=away))

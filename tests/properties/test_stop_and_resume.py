@@ -19,7 +19,11 @@ from recorded_runs import Plan, StopAfter, assert_same_bits, tiny_data, weights
 from torch import nn
 
 from colonnade import (
+    Cascaded,
     Centralised,
+    Czofo,
+    Dpzv,
+    FlatModel,
     PerturbationSettings,
     RunError,
     Simulate,
@@ -27,6 +31,8 @@ from colonnade import (
     Split,
     Training,
     Vafl,
+    Zoo,
+    ZooSync,
 )
 from colonnade.algorithms import ALGORITHMS
 
@@ -63,6 +69,10 @@ def normalised() -> nn.Module:
     return nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
 
 
+def stumps() -> nn.Module:
+    return FlatModel(torch.tensor([0.2, -0.3]), lambda w, x: (x > w).float())
+
+
 def plan(algorithm: Any, **changes: Any) -> Plan:
     return Plan(DATA, algorithm, **{"simulate": UNEVEN, "training": TRAINING, **changes})
 
@@ -91,6 +101,24 @@ PLANS = {
     "rough, split": plan(Split(party_timeout_seconds=0.03), simulate=ROUGH, training=ADAM),
     "rough, split that waits": plan(Split(), simulate=ROUGH),
     "own columns": Plan(tiny_data(label_party_columns=True), Vafl(in_flight=2), simulate=UNEVEN, training=ADAM),
+    # Directions in the air, and generators that have been drawn from.
+    "cascaded, 3 in flight, Adam": plan(Cascaded(in_flight=3, directions=2), training=ADAM),
+    "cascaded, rough, noise": plan(
+        Cascaded(in_flight=2, max_delay=3, two_sided=True, distribution="signs"), simulate=ROUGH, privacy=NOISE
+    ),
+    "cascaded, stumps": plan(Cascaded(in_flight=3, smoothing_radius=0.1), bottom=stumps()),
+    "cascaded, batch normalisation": plan(Cascaded(in_flight=2), bottom=normalised()),
+    "zoo, rough": plan(Zoo(in_flight=3, wait_for=2, directions=2), simulate=ROUGH, training=MOMENTUM),
+    "zoo-sync, rough": plan(ZooSync(party_timeout_seconds=0.03), simulate=ROUGH, training=ADAM),
+    "zoo-sync, noise": plan(ZooSync(directions=2, two_sided=True), privacy=NOISE),
+    "czofo, rough, noise": plan(Czofo(in_flight=3, directions=2), simulate=ROUGH, privacy=NOISE, training=ADAM),
+    "czofo, dropout": plan(Czofo(in_flight=3), bottom=dropout()),
+    "dpzv, rough, noise": plan(
+        Dpzv(in_flight=3, max_delay=4, noise=0.3, server_update="private-zo", server_noise=0.2), simulate=ROUGH
+    ),
+    "dpzv, dp-sgd": plan(Dpzv(in_flight=2, noise=0.3, server_update="dp-sgd", server_noise=0.2), privacy=NOISE),
+    "dpzv, first-order": plan(Dpzv(wait_for=2, distribution="gaussian", server_update="first-order")),
+    "dpzv, frozen": plan(Dpzv(distribution="signs", server_update="frozen"), bottom=stumps()),
 }
 
 
@@ -188,7 +216,9 @@ def kill_after(events: int) -> Any:
     return stop_requested
 
 
-@pytest.mark.parametrize("name", ["in_flight 3", "rough", "noise", "split, defaults"])
+@pytest.mark.parametrize(
+    "name", ["in_flight 3", "rough", "noise", "split, defaults", "zoo, rough", "dpzv, rough, noise"]
+)
 def test_a_killed_run_goes_on_from_its_last_checkpoint(name: str, tmp_path: Path) -> None:
     """What was recorded after that checkpoint is done again, not kept twice."""
     whole, events = uninterrupted(name)

@@ -142,14 +142,17 @@ class StopAfter:
         return self.asked > self.events
 
 
-def sends(items: list[Item], kind: type[Message], to: str | None = None) -> list[Item]:
+Kinds = type[Message] | tuple[type[Message], ...]
+
+
+def sends(items: list[Item], kind: Kinds, to: str | None = None) -> list[Item]:
     return _of("Send", items, kind, to)
 
 
-def receipts(items: list[Item], kind: type[Message], sender: str | None = None) -> list[Item]:
+def receipts(items: list[Item], kind: Kinds, sender: str | None = None) -> list[Item]:
     return _of("Received", items, kind, sender)
 
 
-def _of(what: str, items: list[Item], kind: type[Message], peer: str | None) -> list[Item]:
+def _of(what: str, items: list[Item], kind: Kinds, peer: str | None) -> list[Item]:
     fits: Callable[[Item], bool] = lambda item: peer is None or item.peer == peer  # noqa: E731
     return [item for item in items if item.type == what and isinstance(item.message, kind) and fits(item)]

@@ -85,4 +85,4 @@ def label_party(seat: LabelSeat) -> Party:
         top.update(mean_gradients(by_top))  # line 11: w0 ← w0 − η0 ∇f (4)
         return losses, replies
 
-    return AsynchronousLabelParty(seat, top, PerturbedUpload, answer)
+    return AsynchronousLabelParty(seat, top, PerturbedUpload, answer, seat.settings.looks().embedding_of)

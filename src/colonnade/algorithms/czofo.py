@@ -125,4 +125,4 @@ def label_party(seat: LabelSeat) -> Party:
         top.update(mean_gradients(by_top))
         return losses, replies
 
-    return AsynchronousLabelParty(seat, top, PerturbedUpload, answer)
+    return AsynchronousLabelParty(seat, top, PerturbedUpload, answer, seat.settings.looks().embedding_of)

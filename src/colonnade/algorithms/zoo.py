@@ -50,4 +50,4 @@ def label_party(seat: LabelSeat) -> Party:
         top.update([top.estimate(mean_loss, here=sum(losses) / len(losses))])
         return losses, replies
 
-    return AsynchronousLabelParty(seat, top, PerturbedUpload, answer)
+    return AsynchronousLabelParty(seat, top, PerturbedUpload, answer, seat.settings.looks().embedding_of)

@@ -77,4 +77,4 @@ def label_party(seat: LabelSeat) -> Party:
         top.update([top.estimate(mean_loss, here)])  # lines 9–10
         return here, replies
 
-    return SynchronousLabelParty(seat, top, PerturbedUpload, answer)
+    return SynchronousLabelParty(seat, top, PerturbedUpload, answer, seat.settings.looks().embedding_of)

@@ -2,7 +2,7 @@
 
 import typer
 
-from colonnade.cli import algorithms, bench, compare, data, demo, report, run
+from colonnade.cli import algorithms, attack, bench, compare, data, demo, report, reproduce, run
 
 app = typer.Typer(
     name="colonnade",
@@ -15,6 +15,8 @@ app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("report")(report.report)
 app.command("compare")(compare.compare)
+app.command("attack")(attack.attack)
 app.command("bench")(bench.bench)
+app.command("reproduce")(reproduce.reproduce)
 app.command("algorithms")(algorithms.list_algorithms)
 app.add_typer(data.app, name="data")

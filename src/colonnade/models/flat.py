@@ -9,6 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from colonnade.errors import SettingsError
 from colonnade.models.network import Network
 
 
@@ -30,9 +31,14 @@ class FlatModel(nn.Module):
         return self.function(self.vector, inputs)
 
 
-def flatten(networks: list[Network]) -> Tensor:
+def flatten(networks: list[Network], owner: str) -> Tensor:
     """One vector that holds all parameters of these networks from now on: views of each other, not copies."""
     parameters = [parameter for network in networks for parameter in network.parameters]
+    if not parameters:
+        raise SettingsError(
+            f"The model of {owner} has no parameters, so an algorithm of zeroth order has nothing to move in it. Give it "
+            "at least one layer to train, such as a linear one."
+        )
     vector = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
     place = 0
     for parameter in parameters:

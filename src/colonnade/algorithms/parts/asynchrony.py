@@ -290,6 +290,8 @@ class AsynchronousLabelParty:
         self._table = EmbeddingTable(rows, parties, seat.widths)
         self._evaluation = Evaluation(len(seat.labels.test), self._table.slices)
         self._progress = Progress(seat.training, batches_per_epoch(rows, seat.training.batch_size) * len(parties))
+        batch_size = seat.training.batch_size
+        self._batch_sizes = {batch_size, rows % batch_size or batch_size}  # the last of an epoch may be smaller
         self._last_exchange = seat.training.steps(rows) * len(parties)
         self._exchange = 0
         self._replies = dict.fromkeys(parties, 0)
@@ -304,6 +306,11 @@ class AsynchronousLabelParty:
         match event:
             case Received(sender=sender, message=upload) if type(upload) is self._upload:
                 one = Upload(sender, upload, self._enters_table(upload))
+                if one.message.rows.size not in self._batch_sizes:
+                    raise ProtocolError(
+                        f"{sender} uploaded {one.message.rows.size} rows; agreed were "
+                        f"{self._seat.training.batch_size}. A mean over fewer would tell more of each."
+                    )
                 self._table.check(sender, one.message.rows, one.embedding)
                 if self._ending:
                     return []

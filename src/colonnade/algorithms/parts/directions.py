@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from colonnade.errors import SettingsError, unknown_name
+from colonnade.errors import ProtocolError, SettingsError, unknown_name
+from colonnade.messages import PerturbedUpload
 
 
 def _gaussian(rows: int, size: int, generator: torch.Generator) -> Tensor:
@@ -99,3 +101,14 @@ class Directions:
     def points(self) -> int:
         """How many points besides w itself are looked at."""
         return self.count * (2 if self.two_sided else 1)
+
+    def embedding_of(self, upload: PerturbedUpload) -> NDArray[np.float32]:
+        """The embedding that enters the table; an upload that asks for more losses than was agreed is refused.
+
+        Every further point tells its sender more: with hundreds of them the labels could be solved for.
+        """
+        if len(upload.perturbed) != self.points:
+            raise ProtocolError(
+                f"An upload came with {len(upload.perturbed)} perturbed embeddings; agreed were {self.points}."
+            )
+        return upload.embedding

@@ -46,7 +46,7 @@ class SeedReplayBottom(Embedder):
         drawn = "gaussian" if directions.distribution == "sphere" else directions.distribution
         self._draw = replace(directions, distribution=drawn).draw
         self._rate, self._l2, self._l1 = training.learning_rate, training.l2, training.l1
-        self._vector = flatten([self.network])
+        self._vector = flatten([self.network], seat.name)
         self._vector.div_(GRID).round_().mul_(GRID)
         self._check_range()
         self._seeds = generator_for(seat.seed, seat.name, "directions")

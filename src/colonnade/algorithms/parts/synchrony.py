@@ -8,6 +8,7 @@ answered, and how a reply is applied.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -138,11 +139,19 @@ Answer = Callable[[Step, EmbeddingTable], tuple[float, list[Effect]]]
 class SynchronousLabelParty:
     """Names a batch, waits for everybody's embedding of it, answers everybody, and names the next."""
 
-    def __init__(self, seat: LabelSeat, top: TopModel, upload: type[Message], answer: Answer) -> None:
+    def __init__(
+        self,
+        seat: LabelSeat,
+        top: TopModel,
+        upload: type[Message],
+        answer: Answer,
+        enters_table: Callable[[Any], NDArray[np.float32]] = attrgetter("embedding"),
+    ) -> None:
         self._seat = seat
         self._top = top
         self._upload = upload
         self._answer = answer
+        self._enters_table = enters_table
         self._settings: Synchronous = seat.settings
         parties = seat.feature_parties
         rows = len(seat.labels.train)
@@ -164,7 +173,7 @@ class SynchronousLabelParty:
         match event:
             case Received(sender=sender, message=message) if type(message) is self._upload:
                 upload: Any = message
-                self._table.check(sender, upload.rows, upload.embedding)
+                self._table.check(sender, upload.rows, self._enters_table(upload))
                 if self._ending or upload.exchange != self._step or sender in self._uploaded:
                     return []  # of a step that went on without it
                 if not np.array_equal(upload.rows, self._rows):
@@ -206,7 +215,7 @@ class SynchronousLabelParty:
         rows, number, uploads = self._rows, self._step, self._uploaded
         self._exchange += len(uploads)
         for party, upload in uploads.items():
-            self._table.write(party, rows, upload.embedding, self._exchange)
+            self._table.write(party, rows, self._enters_table(upload), self._exchange)
             self._replies[party] += 1
         self._table.count_staleness(rows, self._exchange)
         self._ending = number >= self._last_step

@@ -37,6 +37,11 @@ class Top:
                 "The top model is a FlatModel, which has no gradients, but this algorithm's label party needs them. "
                 "Choose zoo or zoo-sync, or give a torch module."
             )
+        if isinstance(seat.bottom, FlatModel) and not flat:
+            raise SettingsError(
+                f"The bottom model of {seat.name} is a FlatModel, which has no gradients, but this algorithm's label "
+                "party needs them. Choose zoo or zoo-sync, or give a torch module."
+            )
         self.network = network_for(seat.top)
         self.own = None if seat.bottom is None else network_for(seat.bottom)
         self._generator = generator_for(seat.seed, seat.name, "model")
@@ -48,7 +53,7 @@ class Top:
             networks.append(self.own)
         self._labels = seat.labels
         self._loss = Loss(seat.labels.task)
-        self.vector = flatten(networks) if flat else torch.zeros(0)
+        self.vector = flatten(networks, seat.name) if flat else torch.zeros(0)
         parameters = [parameter for network in networks for parameter in network.parameters]
         self._optimiser = Optimiser([self.vector] if flat else parameters, seat.training.top_optimiser())
         self.steps = 0

@@ -25,11 +25,11 @@ class ZerothOrderBottom(Embedder):
     def __init__(self, seat: FeatureSeat, directions: Directions) -> None:
         super().__init__(seat, network_for(seat.bottom))
         self._directions = directions
-        self._vector = flatten([self.network])
+        self._vector = flatten([self.network], seat.name)
         # A second network holds the perturbed parameters, so that the party's own are never touched.
         self._near = network_for(seat.bottom)
         self._near.generator = self.generator
-        self._near_vector = flatten([self._near])
+        self._near_vector = flatten([self._near], seat.name)
         self._looking = generator_for(seat.seed, seat.name, "directions")
         self._optimiser = Optimiser([self._vector], seat.training.bottom_optimiser())
         self._pending: dict[int, torch.Tensor] = {}  # exchange → directions [q, d]

@@ -1,0 +1,158 @@
+"""A feature party that takes part only to learn the labels: it uploads crafted vectors instead of embeddings.
+
+It holds no column and no model. What it uploads is c ~ N(0, 1) for each row and, where the algorithm asks for more than
+one embedding, c + μu with u ~ N(0, I) for each row (G. Wang et al. 2023, §VI-B). The messages are the ones that an
+honest party would send, so the label party cannot tell. What the answers betray is read afterwards, from its trace.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.errors import ProtocolError, SettingsError
+from colonnade.messages import (
+    BatchRequest,
+    EmbeddingUpload,
+    EvaluationEmbedding,
+    EvaluationRequest,
+    GradientAndBatch,
+    GradientReply,
+    LossAndBatch,
+    LossReply,
+    Message,
+    PairUpload,
+    PerturbedUpload,
+    RefreshedEmbedding,
+    RefreshRequest,
+    RowLossReply,
+    SlopeReply,
+    Stop,
+)
+from colonnade.party import Effect, Event, Finish, PeerLost, PeerReturned, Received, Send, Started, State, TimerFired
+
+
+@dataclass(frozen=True)
+class CuriousSeat:
+    """What the curious party knows: the federation's shared settings, not one column."""
+
+    label_party: str
+    rows: int  # in the federation's common order
+    width: int  # of an embedding: with a summing label party, the number of outputs
+    batch_size: int
+    upload: type[Message]  # what an honest party uploads: EmbeddingUpload, PerturbedUpload or PairUpload
+    chooses_rows: bool  # whether a party chooses its batches (asynchronous) or is told them (synchronous)
+    points: int = 1  # perturbed embeddings in a PerturbedUpload
+    radius: float = 0.001  # μ
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.upload not in (EmbeddingUpload, PerturbedUpload, PairUpload):
+            raise SettingsError(
+                f"The curious party cannot craft a {self.upload.__name__}: it knows how to imitate EmbeddingUpload, "
+                "PerturbedUpload and PairUpload. Choose an algorithm that uses one of them."
+            )
+
+
+class CuriousParty:
+    """Keeps the schedule of an honest party; every vector it sends is drawn from its generator."""
+
+    def __init__(self, seat: CuriousSeat) -> None:
+        self._seat = seat
+        self._generator = torch.Generator().manual_seed(seat.seed)
+        self._order: NDArray[np.uint32] = np.zeros(0, np.uint32)
+        self._place = 0
+        self._exchange = 0
+        self._replies = 0
+        self._asked: list[tuple[str, EvaluationRequest]] = []
+
+    def handle(self, event: Event) -> Sequence[Effect]:
+        match event:
+            case Started():
+                return self._upload(self._exchange, self._next_rows()) if self._seat.chooses_rows else []
+            case Received(message=GradientReply() | LossReply() | RowLossReply() | SlopeReply()):
+                self._replies += 1
+                self._exchange += 1
+                return [*self._evaluated(), *self._upload(self._exchange, self._next_rows())]
+            case Received(message=GradientAndBatch() | LossAndBatch() as reply):
+                self._replies += 1
+                return [*self._evaluated(), *self._upload(reply.step, reply.next_rows)]
+            case Received(message=BatchRequest() as request):
+                return self._upload(request.step, request.rows)
+            case Received(sender=sender, message=RefreshRequest() as request):
+                return [Send(sender, RefreshedEmbedding(request.request, request.rows, self._draw(request.rows.size)))]
+            case Received(sender=sender, message=EvaluationRequest() as request):
+                self._asked.append((sender, request))
+                return self._evaluated()
+            case Received(message=Stop()):
+                return [Finish()]
+            case TimerFired() | PeerLost() | PeerReturned():
+                return []
+            case Received(sender=sender, message=message):
+                raise ProtocolError(f"{sender} sent {type(message).__name__}, which a curious party does not take.")
+
+    def _next_rows(self) -> NDArray[np.uint32]:
+        """Every row once an epoch, as an honest party would."""
+        if self._place >= self._order.size:
+            order = torch.randperm(self._seat.rows, generator=self._generator, dtype=torch.int32)
+            self._order, self._place = order.numpy().view(np.uint32), 0
+        rows = self._order[self._place : self._place + self._seat.batch_size]
+        self._place += self._seat.batch_size
+        return rows
+
+    def _draw(self, rows: int) -> NDArray[np.float32]:
+        drawn: NDArray[np.float32] = torch.randn(rows, self._seat.width, generator=self._generator).numpy()
+        return drawn
+
+    def _upload(self, exchange: int, rows: NDArray[np.uint32]) -> list[Effect]:
+        if rows.size == 0:
+            return []  # after the last synchronous step
+        radius = np.float32(self._seat.radius)
+        crafted = self._draw(rows.size)
+        message: Message
+        if self._seat.upload is EmbeddingUpload:
+            message = EmbeddingUpload(exchange, rows, crafted)
+        elif self._seat.upload is PairUpload:
+            u = self._draw(rows.size)
+            message = PairUpload(exchange, rows, crafted + radius * u, crafted - radius * u)
+        else:
+            near = [crafted + radius * self._draw(rows.size) for _ in range(self._seat.points)]
+            message = PerturbedUpload(exchange, rows, crafted, np.stack(near))
+        return [Send(self._seat.label_party, message)]
+
+    def _evaluated(self) -> list[Effect]:
+        """Answers to evaluations, no earlier than an honest party's; test rows tell it nothing, so it sends zeros."""
+        due = [(sender, one) for sender, one in self._asked if one.after_replies <= self._replies]
+        self._asked = [(sender, one) for sender, one in self._asked if one.after_replies > self._replies]
+        width = self._seat.width
+        return [
+            Send(
+                sender, EvaluationEmbedding(one.evaluation, one.first_row, np.zeros((one.row_count, width), np.float32))
+            )
+            for sender, one in due
+        ]
+
+    def state(self) -> State:
+        order = torch.from_numpy(self._order.view(np.int32).copy())
+        asked = [
+            [sender, one.evaluation, one.first_row, one.row_count, one.after_replies] for sender, one in self._asked
+        ]
+        values = {"place": self._place, "exchange": self._exchange, "replies": self._replies, "asked": asked}
+        return State({"order": order, "generator": self._generator.get_state()}, values)
+
+    def restore(self, state: State) -> None:
+        self._order = state.tensors["order"].numpy().view(np.uint32)
+        self._generator.set_state(state.tensors["generator"])
+        self._place = state.values["place"]
+        self._exchange = state.values["exchange"]
+        self._replies = state.values["replies"]
+        self._asked = [(sender, EvaluationRequest(*numbers)) for sender, *numbers in state.values["asked"]]
+
+    def model(self) -> dict[str, torch.nn.Module]:
+        return {}
+
+    def counts(self) -> dict[str, Any]:
+        return {"exchanges": self._replies, "steps": 0}

@@ -1,0 +1,385 @@
+"""The zeroth-order algorithms, slowly: `cascaded`, `zoo`, `zoo-sync`, `czofo` and `dpzv` in plain float64 PyTorch.
+
+G. Wang et al., "Secure and Fast Asynchronous Vertical Federated Learning via Cascaded Hybrid Optimization", 2023,
+Algorithm 1 and Appendix B; the DPZV paper, Algorithm 1. The asynchronous schedule is that of first_order_split.py.
+
+A direction is in no message, so a twin cannot be told it: it draws its own, from a generator that was seeded for the
+same party and purpose, in the same order. Coordinates of a direction run over the weights as they are computed with: a
+Linear layer's as (in, out), which is torch's transposed.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from first_order_split import AsynchronousServer, FeatureTwin, Rule, Server, SynchronousServer, Upload
+from torch import Tensor, nn
+from torch.nn import functional
+
+Loss = Callable[[], Tensor]
+GRID = 2.0**-20  # of dpzv's weights and moves
+
+# --- directions -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Which directions u, how many (q), how far (μ), and whether the other way too."""
+
+    distribution: str = "gaussian"
+    q: int = 1
+    mu: float = 0.001
+    two_sided: bool = False
+
+    def draw(self, generator: torch.Generator, rows: int, d: int) -> Tensor:
+        if self.distribution == "signs":
+            return _signs(generator, rows * d).view(rows, d)
+        normal = torch.randn(rows, d, generator=generator).double()
+        if self.distribution == "gaussian":
+            return normal
+        unit = torch.stack([row / row.square().sum().sqrt() for row in normal])
+        return unit if self.distribution == "unit-sphere" else unit * math.sqrt(d)
+
+    def phi(self, d: int) -> float:
+        return d if self.distribution == "unit-sphere" else 1.0
+
+    def around(self, u: Tensor) -> list[Tensor]:
+        """What is added to the place from which this direction is looked along."""
+        return [self.mu * u, -self.mu * u] if self.two_sided else [self.mu * u]
+
+    def slope(self, here: Tensor, near: Sequence[Tensor]) -> Tensor:
+        if self.two_sided:
+            plus, minus = near
+            return (plus - minus) / (2 * self.mu)
+        (plus,) = near
+        return (plus - here) / self.mu
+
+    def estimate(self, here: Tensor, near: Sequence[Tensor], directions: Sequence[Tensor]) -> Tensor:
+        """1/q Σ_j φ(d) slope_j u_j; `near` holds the points of the first direction, then of the second, …"""
+        sides = 2 if self.two_sided else 1
+        total = torch.zeros_like(directions[0])
+        for j, u in enumerate(directions):
+            slope = self.slope(here, near[sides * j : sides * (j + 1)])
+            total += self.phi(u.shape[-1]) * slope.unsqueeze(-1) * u / self.q
+        return total
+
+
+def _signs(generator: torch.Generator, count: int) -> Tensor:
+    """From the bits of random 32-bit words, lowest bit first: 1 is +1, 0 is −1."""
+    words = torch.empty(math.ceil(count / 32), dtype=torch.int32).random_(-(2**31), 2**31, generator=generator)
+    bits = [(word >> place) & 1 for word in words.tolist() for place in range(32)]
+    return torch.tensor(bits[:count], dtype=torch.float64) * 2 - 1
+
+
+# --- weights as one vector --------------------------------------------------------------------------------------
+
+
+def _laid_out(tensor: Tensor) -> Tensor:
+    return tensor.t() if tensor.ndim == 2 else tensor
+
+
+def vector_of(parameters: Sequence[Tensor]) -> Tensor:
+    return torch.cat([_laid_out(parameter.detach()).reshape(-1) for parameter in parameters])
+
+
+def put_vector(parameters: Sequence[Tensor], vector: Tensor) -> None:
+    place = 0
+    with torch.no_grad():
+        for parameter in parameters:
+            size = parameter.numel()
+            laid_out = vector[place : place + size].view(_laid_out(parameter).shape)
+            parameter.copy_(_laid_out(laid_out))
+            place += size
+    assert place == vector.numel()
+
+
+# --- feature parties --------------------------------------------------------------------------------------------
+
+
+class LookingTwin(FeatureTwin):
+    """Client m of `cascaded`, `zoo` and `zoo-sync`: lines 3–7."""
+
+    def __init__(self, bottom: nn.Module, columns: Tensor, rule: Rule, looks: Looks, directions: torch.Generator):
+        super().__init__(bottom, columns, rule)
+        self.looks = looks
+        self.directions = directions
+        self.w = nn.Parameter(vector_of(list(bottom.parameters())))
+        self.optimiser = rule.optimiser([self.w])
+        self.looked: dict[int, list[Tensor]] = {}
+
+    def at(self, vector: Tensor, rows: Sequence[int]) -> Tensor:
+        """F(vector; x_I); the module is left at w."""
+        put_vector(list(self.bottom.parameters()), vector)
+        embedding = self.embed(rows)
+        put_vector(list(self.bottom.parameters()), self.w.detach())
+        return embedding
+
+    def look(self, exchange: int, rows: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
+        w = self.w.detach()
+        self.looked[exchange] = list(self.looks.draw(self.directions, self.looks.q, w.numel()))
+        moves = [move for u in self.looked[exchange] for move in self.looks.around(u)]
+        return self.at(w, rows), [self.at(w + move, rows) for move in moves]
+
+    def take(self, exchange: int, losses: Tensor) -> None:
+        """Equation (3): w ← w − η φ(d)/μ (ĥ − h) u."""
+        self.step(self.looks.estimate(losses[0], list(losses[1:]), self.looked.pop(exchange)))
+
+    def step(self, gradient: Tensor) -> None:
+        self.w.grad = gradient
+        self.optimiser.step()
+        self.rule.proximal_step([self.w])
+        put_vector(list(self.bottom.parameters()), self.w.detach())
+
+
+class EmbeddingTwin(FeatureTwin):
+    """A client of `czofo`: looks around its embedding, row by row, and goes on by the chain rule."""
+
+    def __init__(self, bottom: nn.Module, columns: Tensor, rule: Rule, looks: Looks, directions: torch.Generator):
+        super().__init__(bottom, columns, rule)
+        self.looks = looks
+        self.directions = directions
+        self.looked: dict[int, list[Tensor]] = {}
+
+    def look(self, exchange: int, rows: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
+        h = self.upload(exchange, rows)
+        self.looked[exchange] = [self.looks.draw(self.directions, *h.shape) for _ in range(self.looks.q)]
+        return h, [h + move for u in self.looked[exchange] for move in self.looks.around(u)]
+
+    def take(self, exchange: int, losses: Tensor) -> None:
+        estimate = self.looks.estimate(losses[0], list(losses[1:]), self.looked.pop(exchange))
+        self.apply(exchange, estimate / losses.shape[1])  # of the mean of the rows' losses
+
+
+class GridTwin(LookingTwin):
+    """A client of `dpzv`: both ways, on a grid. A direction has a seed; seeds come from the party's generator."""
+
+    def __init__(self, bottom: nn.Module, columns: Tensor, rule: Rule, looks: Looks, directions: torch.Generator):
+        super().__init__(bottom, columns, rule, looks, directions)
+        put_vector(list(bottom.parameters()), _to_grid(self.w.detach()))
+        self.w = nn.Parameter(vector_of(list(bottom.parameters())))
+
+    def look(self, exchange: int, rows: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
+        seed = int(torch.randint(2**62, (), generator=self.directions))
+        w = self.w.detach()
+        u = self.looks.draw(torch.Generator().manual_seed(seed), 1, w.numel())[0]
+        self.looked[exchange] = [u]
+        move = _to_grid(self.looks.mu * u)
+        return self.at(w, rows), [self.at(w + move, rows), self.at(w - move, rows)]
+
+    def take_slope(self, exchange: int, slope: float) -> None:
+        """Equation (9): w ← w − η Δ u."""
+        (u,) = self.looked.pop(exchange)
+        w = self.w.detach()
+        w = _to_grid(w * (1 - self.rule.learning_rate * self.rule.l2))
+        w = w - _to_grid(self.rule.learning_rate * slope * u)
+        threshold = round(self.rule.learning_rate * self.rule.l1 / GRID) * GRID
+        w = w.sign() * (w.abs() - threshold).clamp(min=0)
+        self.w = nn.Parameter(w)
+        put_vector(list(self.bottom.parameters()), w)
+
+
+def _to_grid(tensor: Tensor) -> Tensor:
+    return (tensor / GRID).round() * GRID
+
+
+# --- the label party --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Looked(Upload):
+    """`embedding` enters the table; the losses at `others` are asked for."""
+
+    others: list[Tensor] = field(default_factory=list)
+
+
+def row_losses(server: Server, rows: list[int], embeddings: Sequence[Tensor]) -> Tensor:
+    """ℓ of every row; their mean is `server.loss`."""
+    inputs = list(embeddings)
+    if server.own is not None and server.own_columns is not None:
+        inputs.append(server.own(server.own_columns.double()[rows]))
+    outputs, targets = server.top(torch.cat(inputs, 1)), server.labels[rows]
+    if server.task == "multiclass":
+        return functional.cross_entropy(outputs, targets, reduction="none")
+    if server.task == "binary":
+        return functional.binary_cross_entropy_with_logits(outputs[:, 0], targets.double(), reduction="none")
+    return (outputs[:, 0] - targets.double()).square()
+
+
+def estimate_by_top(server: Server, looks: Looks, directions: torch.Generator, loss: Loss) -> Tensor:
+    """1/q Σ_j φ(d0) slope_j u_j by θ0; θ0 is left as it was."""
+    parameters = server.parameters()
+    before = vector_of(parameters)
+    looked, near = [], []
+    for _ in range(looks.q):
+        u = looks.draw(directions, 1, before.numel())[0]
+        looked.append(u)
+        for move in looks.around(u):
+            put_vector(parameters, before + move)
+            near.append(loss().detach())
+    put_vector(parameters, before)
+    return looks.estimate(loss().detach(), near, looked)
+
+
+def step_by(server: Server, gradient: Tensor) -> None:
+    """Gives the optimiser a gradient that lies in one vector."""
+    for parameter in server.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    put_vector([parameter.grad for parameter in server.parameters()], gradient)  # type: ignore[misc]
+    server.optimiser.step()
+
+
+@dataclass
+class LookingServer(AsynchronousServer):
+    """Lines 8–11 for every asynchronous algorithm: what is answered, and how θ0 moves, are their own."""
+
+    looks: Looks = field(default_factory=Looks)
+    directions: torch.Generator = field(default_factory=torch.Generator)
+
+    def answer(self) -> None:
+        uploads, self.update = self.update, []
+        self.k += len(uploads)
+        for upload in uploads:
+            self.write(upload.sender, upload.rows, upload.embedding)
+        for upload in uploads:
+            assert isinstance(upload, Looked)
+            points = [upload.embedding, *upload.others]
+            at_points = [self.rows_with(upload, embedding).detach() for embedding in points]
+            loss, answer = self.answered(upload, torch.stack(at_points))
+            self.losses.append(loss)
+            self.replies.append((upload.sender, upload.exchange, answer))
+            others = sorted(self.delay(party, row, self.k) for party in self.widths for row in upload.rows)
+            others = others[len(upload.rows) :]  # the sender's own rows were written just now
+            self.delays += others
+            self.too_late += sum(delay > self.D for delay in others) if self.D else 0
+        self.move(uploads)
+
+    def rows_with(self, upload: Upload, embedding: Tensor) -> Tensor:
+        """Every row's loss, with this embedding in the sender's place."""
+        known = {party: self.last_known(party, upload.rows) for party in self.widths}
+        known[upload.sender] = embedding
+        return row_losses(self, upload.rows, list(known.values()))
+
+    def answered(self, upload: Looked, at_points: Tensor) -> tuple[float, Tensor]:
+        """Line 9: h and ĥ, the means."""
+        return at_points[0].mean().item(), at_points.mean(1)
+
+    def mean_over(self, uploads: Sequence[Upload]) -> Tensor:
+        """The mean loss of these uploads' rows, at the embeddings of the table and the θ0 of now."""
+        known = [[self.last_known(party, upload.rows) for party in self.widths] for upload in uploads]
+        losses = [row_losses(self, upload.rows, own).mean() for upload, own in zip(uploads, known, strict=True)]
+        return torch.stack(losses).mean()
+
+    def move(self, uploads: Sequence[Upload]) -> None:
+        """Lines 10 and 11: θ0 ← θ0 − η0 ∇f (4)."""
+        self.optimiser.zero_grad()
+        self.mean_over(uploads).backward()
+        self.optimiser.step()
+
+
+class CascadedServer(LookingServer):
+    pass
+
+
+class ZooServer(LookingServer):
+    """θ0 ← θ0 − η0 φ(d0)/μ [f(θ0 + μu0) − f(θ0)] u0."""
+
+    def move(self, uploads: Sequence[Upload]) -> None:
+        step_by(self, estimate_by_top(self, self.looks, self.directions, lambda: self.mean_over(uploads)))
+
+
+class CzofoServer(LookingServer):
+    """Every row's losses go back."""
+
+    def answered(self, upload: Looked, at_points: Tensor) -> tuple[float, Tensor]:
+        return at_points[0].mean().item(), at_points
+
+
+@dataclass
+class DpzvServer(LookingServer):
+    """Equations (3) and (8): each row's slope, clipped on both sides, their mean, noise. One own update an upload."""
+
+    clip: float = 0.0
+    noise: float = 0.0
+    server_update: str = "zeroth-order"
+    server_clip: float = 1.0
+    server_noise: float = 0.0
+    noises: torch.Generator = field(default_factory=torch.Generator)
+
+    def noised_mean(self, slopes: Tensor, clip: float, noise: float) -> Tensor:
+        clipped = [max(-clip, min(clip, slope)) if clip else slope for slope in slopes.tolist()]
+        mean = torch.tensor(sum(clipped) / len(clipped), dtype=torch.float64)
+        return mean + noise * torch.randn((), generator=self.noises).double() if noise else mean
+
+    def answered(self, upload: Looked, at_points: Tensor) -> tuple[float, Tensor]:
+        _, plus, minus = at_points
+        slope = self.noised_mean((plus - minus) / (2 * self.looks.mu), self.clip, self.noise)
+        return (plus.mean() + minus.mean()).item() / 2, slope
+
+    def move(self, uploads: Sequence[Upload]) -> None:
+        for upload in uploads:
+            match self.server_update:
+                case "zeroth-order":
+                    loss = [upload]
+                    gradient = estimate_by_top(self, self.looks, self.directions, lambda at=loss: self.mean_over(at))
+                case "first-order":
+                    gradient = self.gradient_of(upload, range(len(upload.rows)))
+                case "private-zo":
+                    gradient = self.private_estimate(upload)
+                case "dp-sgd":
+                    gradient = self.noised_gradient(upload)
+                case _:
+                    continue
+            step_by(self, gradient)
+
+    def gradient_of(self, upload: Upload, places: Sequence[int]) -> Tensor:
+        self.optimiser.zero_grad()
+        rows = [upload.rows[place] for place in places]
+        row_losses(self, rows, [self.last_known(party, rows) for party in self.widths]).mean().backward()
+        return vector_of([parameter.grad for parameter in self.parameters()])  # type: ignore[misc]
+
+    def private_estimate(self, upload: Upload) -> Tensor:
+        parameters = self.parameters()
+        before = vector_of(parameters)
+        u = self.looks.draw(self.directions, 1, before.numel())[0]
+        known = [self.last_known(party, upload.rows) for party in self.widths]
+        put_vector(parameters, before + self.looks.mu * u)
+        plus = row_losses(self, upload.rows, known).detach()
+        put_vector(parameters, before - self.looks.mu * u)
+        minus = row_losses(self, upload.rows, known).detach()
+        put_vector(parameters, before)
+        return self.noised_mean((plus - minus) / (2 * self.looks.mu), self.server_clip, self.server_noise) * u
+
+    def noised_gradient(self, upload: Upload) -> Tensor:
+        """DP-SGD."""
+        by_row = [self.gradient_of(upload, [place]) for place in range(len(upload.rows))]
+        clipped = [gradient * min(1.0, self.server_clip / gradient.norm().item()) for gradient in by_row]
+        mean = torch.stack(clipped).mean(0)
+        return mean + self.server_noise * torch.randn(mean.shape, generator=self.noises).double()
+
+
+@dataclass
+class ZooSyncServer(SynchronousServer):
+    """Appendix B, Algorithm 2, with both of the label party's losses at the plain embeddings."""
+
+    looks: Looks = field(default_factory=Looks)
+    directions: torch.Generator = field(default_factory=torch.Generator)
+
+    def receive(self, upload: Upload) -> None:
+        self.here[upload.sender] = upload
+        if len(self.here) < len(self.widths):
+            return
+        arrived, self.here = self.here, {}
+        rows = upload.rows
+        plain = {party: arrived[party].embedding for party in self.widths}
+
+        def loss(embeddings: dict[str, Tensor]) -> Tensor:
+            return row_losses(self, rows, list(embeddings.values())).mean()
+
+        here = loss(plain).detach()
+        self.losses.append(here.item())
+        for party, sent in arrived.items():
+            assert isinstance(sent, Looked)
+            near = [loss({**plain, party: embedding}).detach() for embedding in sent.others]
+            self.replies.append((party, sent.exchange, torch.stack([here, *near])))
+        step_by(self, estimate_by_top(self, self.looks, self.directions, lambda: loss(plain)))
