@@ -27,7 +27,11 @@ from colonnade.wire.codec import Limits, decode, encode
 COUNTS = st.integers(0, 2**63 - 1)
 TEXTS = st.text(max_size=1000)
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
-VALUES = {"<u4": st.integers(0, 2**32 - 1), "<f4": FINITE}
+VALUES = {
+    "<u4": st.integers(0, 2**32 - 1),
+    "<f4": FINITE,
+    "<f8": st.floats(allow_nan=False, allow_infinity=False),
+}
 SCALARS = {int: COUNTS, float: st.floats(allow_nan=False, allow_infinity=False), str: TEXTS}
 
 
@@ -182,7 +186,8 @@ def test_a_repr_shows_shapes_and_no_values(kind: messages.MessageKind) -> None:
     assert shown.startswith(f"{kind.name}(")
     assert "424242" not in shown
     for name, field in kind.arrays:
-        assert f"{name}=<{np.dtype(field.dtype)} {'2×3' if len(field.dimensions) == 2 else '2'}>" in shown
+        shape = "×".join("3" if dimension == "width" else "2" for dimension in field.dimensions)
+        assert f"{name}=<{np.dtype(field.dtype)} {shape}>" in shown
 
 
 def test_a_refusal_shows_no_values() -> None:

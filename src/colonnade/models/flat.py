@@ -36,8 +36,8 @@ def flatten(networks: list[Network], owner: str) -> Tensor:
     parameters = [parameter for network in networks for parameter in network.parameters]
     if not parameters:
         raise SettingsError(
-            f"The model of {owner} has no parameters, so an algorithm of zeroth order has nothing to move in it. Give it "
-            "at least one layer to train, such as a linear one."
+            f"The model of {owner} has no parameters, so an algorithm of zeroth order has nothing to move in it. "
+            "Give it at least one layer to train, such as a linear one."
         )
     vector = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
     place = 0
