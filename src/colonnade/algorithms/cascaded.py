@@ -19,7 +19,7 @@ from colonnade.algorithms.parts.asynchrony import (
     AsynchronousLabelParty,
     Upload,
 )
-from colonnade.algorithms.parts.directions import Directions
+from colonnade.algorithms.parts.directions import Looking
 from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.parts.table import EmbeddingTable
 from colonnade.algorithms.parts.top import Top, mean_gradients
@@ -29,20 +29,12 @@ from colonnade.party import Effect, Party, Send
 
 
 @dataclass(frozen=True)
-class Cascaded(Asynchronous):
+class Cascaded(Asynchronous, Looking):
     """`[algorithm]` with name = "cascaded"."""
-
-    smoothing_radius: float = 0.001  # μ: how far from its parameters a party looks
-    directions: int = 1  # q, averaged; q + 1 embeddings go up and q + 1 losses come down
-    distribution: str = "gaussian"  # of the directions: gaussian | unit-sphere | sphere (radius √d) | signs
-    two_sided: bool = False  # look at w − μu as well: 2q + 1 embeddings and losses
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.looks()
-
-    def looks(self) -> Directions:
-        return Directions(self.distribution, self.directions, self.smoothing_radius, self.two_sided)
 
 
 def feature_party(seat: FeatureSeat) -> Party:

@@ -51,7 +51,7 @@ class Simulated:
         )
 
     def _exchanges(self) -> int:
-        return int(self._label._exchange)  # type: ignore[attr-defined]
+        return int(self._label._books.exchange)  # type: ignore[attr-defined]
 
     def _reached(self) -> bool:
         return self._exchanges() >= self._stop_at

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from colonnade.algorithms.parts.evaluation import AnswersToEvaluation, Evaluation
+from colonnade.algorithms.parts.evaluation import AnswersToEvaluation
 from colonnade.algorithms.parts.kept_messages import pack, unpack
-from colonnade.algorithms.parts.progress import Progress
+from colonnade.algorithms.parts.label_books import LabelBooks, TopModel
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.parts.table import EmbeddingTable
-from colonnade.data.batches import Batches, batches_per_epoch
+from colonnade.data.batches import Batches
 from colonnade.errors import ProtocolError, SettingsError, unknown_name
 from colonnade.messages import (
     EvaluationEmbedding,
@@ -238,20 +238,6 @@ class Update:
     awaited: dict[int, str] = field(default_factory=dict)  # request number → party
 
 
-class TopModel(Protocol):
-    """The label party's model (parts/top.py)."""
-
-    steps: int  # updates so far
-
-    def score(self, test_embeddings: torch.Tensor) -> dict[str, float]: ...
-
-    def models(self) -> dict[str, torch.nn.Module]: ...
-
-    def state(self) -> State: ...
-
-    def restore(self, state: State) -> None: ...
-
-
 Answer = Callable[[Sequence[Upload], EmbeddingTable], tuple[list[float], list[Effect]]]
 """Mean losses of, and replies to, uploads that are in the table already: all taken at the same θ0, then θ0 updated."""
 
@@ -287,20 +273,15 @@ class AsynchronousLabelParty:
             if name not in parties:
                 raise unknown_name("feature party for algorithm.activation_seconds", name, parties)
         rows = len(seat.labels.train)
-        self._table = EmbeddingTable(rows, parties, seat.widths)
-        self._evaluation = Evaluation(len(seat.labels.test), self._table.slices)
-        self._progress = Progress(seat.training, batches_per_epoch(rows, seat.training.batch_size) * len(parties))
+        self._books = LabelBooks(seat, top)
+        self._table = self._books.table
         batch_size = seat.training.batch_size
         self._batch_sizes = {batch_size, rows % batch_size or batch_size}  # the last of an epoch may be smaller
         self._last_exchange = seat.training.steps(rows) * len(parties)
-        self._exchange = 0
-        self._replies = dict.fromkeys(parties, 0)
-        self._lost: set[str] = set()
         self._waiting: list[Upload] = []
         self._update: Update | None = None  # the one that waits for refreshes; the others wait behind it
         self._requests = 0
         self._late_rows = 0  # uses of an embedding older than max_delay
-        self._ending = False
 
     def handle(self, event: Event) -> Sequence[Effect]:
         match event:
@@ -312,35 +293,34 @@ class AsynchronousLabelParty:
                         f"{self._seat.training.batch_size}. A mean over fewer would tell more of each."
                     )
                 self._table.check(sender, one.message.rows, one.embedding)
-                if self._ending:
+                if self._books.ending:
                     return []
                 self._waiting.append(one)
                 return self._go_on()
             case Received(sender=sender, message=RefreshedEmbedding() as fresh):
                 self._table.check(sender, fresh.rows, fresh.embedding)
-                self._table.write(sender, fresh.rows, fresh.embedding, self._exchange)
+                self._table.write(sender, fresh.rows, fresh.embedding, self._books.exchange)
                 if self._update is None or self._update.awaited.pop(fresh.request, None) is None:
                     return []  # too late for its update; the next one has it
                 return self._go_on()
             case Received(sender=sender, message=WarmUpUpload() as everything):
                 self._table.check(sender, everything.rows, everything.embedding)
-                self._table.write(sender, everything.rows, everything.embedding, self._exchange)
+                self._table.write(sender, everything.rows, everything.embedding, self._books.exchange)
                 return []
             case Received(sender=sender, message=EvaluationEmbedding() as answer):
-                return self._scored() if self._evaluation.receive(sender, answer) else []
+                return self._books.receive(sender, answer)
             case TimerFired():
                 if self._update is not None:
                     self._update.awaited.clear()
                 return self._go_on()
             case PeerLost(peer=peer):
-                self._lost.add(peer)
                 if self._update is not None:
                     awaited = self._update.awaited
                     self._update.awaited = {number: party for number, party in awaited.items() if party != peer}
-                effects = self._scored() if self._evaluation.give_up(peer) else []
+                effects = self._books.lose(peer)
                 return [*effects, *self._go_on()]
             case PeerReturned(peer=peer):
-                self._lost.discard(peer)
+                self._books.lost.discard(peer)
                 return []
             case Started():
                 return []
@@ -350,7 +330,7 @@ class AsynchronousLabelParty:
     def _go_on(self) -> list[Effect]:
         """Answer as many updates as are complete, each only after the refreshes it needs."""
         effects: list[Effect] = []
-        while not self._ending:
+        while not self._books.ending:
             if self._update is None:
                 uploads = self._next_uploads()
                 if not uploads:
@@ -374,7 +354,7 @@ class AsynchronousLabelParty:
             chosen.setdefault(upload.sender, upload)
             if len(chosen) == self._settings.wait_for:
                 break
-        reachable = len({*self._seat.feature_parties} - self._lost | {*chosen})
+        reachable = len({*self._seat.feature_parties} - self._books.lost | {*chosen})
         if len(chosen) < min(self._settings.wait_for, reachable):
             return []
         uploads = list(chosen.values())
@@ -386,14 +366,14 @@ class AsynchronousLabelParty:
         if self._settings.max_delay == 0:
             return []
         effects: list[Effect] = []
-        as_of = self._exchange + len(update.uploads)
+        as_of = self._books.exchange + len(update.uploads)
         fresh = {upload.sender: upload.message.rows for upload in update.uploads}
         used = np.unique(np.concatenate([upload.message.rows for upload in update.uploads]))
         for party in self._seat.feature_parties:
             old = self._table.older_than(party, used, as_of, self._settings.max_delay)
             if party in fresh:
                 old = np.setdiff1d(old, fresh[party])
-            if old.size and party not in self._lost:
+            if old.size and party not in self._books.lost:
                 self._requests += 1
                 update.awaited[self._requests] = party
                 effects.append(Send(party, RefreshRequest(self._requests, old)))
@@ -403,91 +383,51 @@ class AsynchronousLabelParty:
 
     def _answer(self, uploads: list[Upload]) -> list[Effect]:
         """Write the table, let the algorithm answer, and see what is due."""
-        self._exchange += len(uploads)
+        self._books.exchange += len(uploads)
         for upload in uploads:
-            self._table.write(upload.sender, upload.message.rows, upload.embedding, self._exchange)
+            self._table.write(upload.sender, upload.message.rows, upload.embedding, self._books.exchange)
         for upload in uploads:
-            self._table.count_staleness(upload.message.rows, self._exchange)
+            self._table.count_staleness(upload.message.rows, self._books.exchange)
             self._count_late(upload)
-            self._replies[upload.sender] += 1
+            self._books.replies[upload.sender] += 1
         losses, effects = self._reply(uploads, self._table)
-        for loss in losses:
-            self._progress.add_loss(loss)
-        effects += self._progress.observe(self._exchange, self._top.steps)
-        if self._exchange >= self._last_exchange:
-            self._ending = True
+        if self._books.exchange >= self._last_exchange:
+            self._books.ending = True
             self._waiting.clear()
-            effects += self._evaluate()
-        elif not self._evaluation.under_way and self._progress.evaluation_is_due(self._exchange):
-            effects += self._evaluate()
-        return effects
+        return [*effects, *self._books.observe(losses)]
 
     def _count_late(self, upload: Upload) -> None:
         if self._settings.max_delay:
-            ages = self._table.ages(upload.message.rows, self._exchange)
+            ages = self._table.ages(upload.message.rows, self._books.exchange)
             self._late_rows += int((ages > self._settings.max_delay).sum())
-
-    def _evaluate(self) -> Sequence[Effect]:
-        reachable = [party for party in self._seat.feature_parties if party not in self._lost]
-        effects = self._evaluation.begin(reachable, self._replies)
-        return effects if effects else self._scored()
-
-    def _scored(self) -> list[Effect]:
-        """An evaluation is complete: record it; after the last one, everybody stops."""
-        metric = self._top.score(self._evaluation.embeddings())
-        effects = self._progress.observe(self._exchange, self._top.steps, metric)
-        if self._ending:
-            stop = Stop("the planned epochs are done")
-            effects += [*(Send(party, stop) for party in self._seat.feature_parties), Finish()]
-        return effects
 
     def state(self) -> State:
         uploads = [*(self._update.uploads if self._update else []), *self._waiting]
         state = State(
             values={
-                "exchange": self._exchange,
-                "replies": dict(self._replies),
-                "lost": sorted(self._lost),
                 "requests": self._requests,
                 "late_rows": self._late_rows,
-                "ending": self._ending,
                 "in_update": len(self._update.uploads) if self._update else 0,
                 "awaited": [*self._update.awaited.items()] if self._update else [],
             }
         )
         state.add("uploads", pack([(upload.sender, upload.message) for upload in uploads]))
-        for name, part in self._parts().items():
-            state.add(name, part.state())
+        state.add("books", self._books.state())
         return state
 
     def restore(self, state: State) -> None:
         values = state.values
-        self._exchange = values["exchange"]
-        self._replies = dict(values["replies"])
-        self._lost = set(values["lost"])
         self._requests = values["requests"]
         self._late_rows = values["late_rows"]
-        self._ending = values["ending"]
         kept = unpack(state.part("uploads"))
         uploads = [Upload(sender, message, self._enters_table(message)) for sender, message in kept]
         held = values["in_update"]
         self._update = Update(uploads[:held], dict(map(tuple, values["awaited"]))) if held else None
         self._waiting = uploads[held:]
-        for name, part in self._parts().items():
-            part.restore(state.part(name))
-
-    def _parts(self) -> dict[str, Any]:
-        return {"top": self._top, "table": self._table, "evaluation": self._evaluation, "progress": self._progress}
+        self._books.restore(state.part("books"))
 
     def model(self) -> dict[str, torch.nn.Module]:
         return self._top.models()
 
     def counts(self) -> dict[str, Any]:
-        return {
-            "exchanges": self._exchange,
-            "steps": self._top.steps,
-            "epochs": self._progress.epoch(self._exchange),
-            "train_loss": self._progress.train_loss(),
-            "staleness": self._table.staleness.summary(),
-            "late_rows": self._late_rows,
-        }
+        return {**self._books.counts(), "late_rows": self._late_rows}

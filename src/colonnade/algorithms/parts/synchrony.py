@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from colonnade.algorithms.parts.asynchrony import BottomModel, TopModel
-from colonnade.algorithms.parts.evaluation import AnswersToEvaluation, Evaluation
+from colonnade.algorithms.parts.asynchrony import BottomModel
+from colonnade.algorithms.parts.evaluation import AnswersToEvaluation
 from colonnade.algorithms.parts.kept_messages import pack, unpack
-from colonnade.algorithms.parts.progress import Progress
+from colonnade.algorithms.parts.label_books import LabelBooks, TopModel
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.parts.table import EmbeddingTable
-from colonnade.data.batches import Batches, batches_per_epoch
+from colonnade.data.batches import Batches
 from colonnade.errors import ProtocolError, SettingsError
 from colonnade.messages import BatchRequest, EvaluationEmbedding, EvaluationRequest, Message, Stop
 from colonnade.party import (
@@ -153,56 +153,49 @@ class SynchronousLabelParty:
         self._answer = answer
         self._enters_table = enters_table
         self._settings: Synchronous = seat.settings
-        parties = seat.feature_parties
         rows = len(seat.labels.train)
-        self._table = EmbeddingTable(rows, parties, seat.widths)  # serves for a party that is away
-        self._evaluation = Evaluation(len(seat.labels.test), self._table.slices)
-        self._progress = Progress(seat.training, batches_per_epoch(rows, seat.training.batch_size) * len(parties))
+        self._books = LabelBooks(seat, top)
+        self._table = self._books.table  # serves for a party that is away
         self._batches = Batches(rows, seat.training.batch_size, generator_for(seat.seed, "everybody", "rows"))
         self._last_step = seat.training.steps(rows)
         self._step = 0
-        self._exchange = 0
         self._rows = _NO_ROWS
         self._uploaded: dict[str, Any] = {}  # uploads of the current batch, by party
-        self._replies = dict.fromkeys(parties, 0)
-        self._lost: set[str] = set()
         self._given_up: set[str] = set()  # lost for longer than the time-out: steps go on without them
-        self._ending = False
 
     def handle(self, event: Event) -> Sequence[Effect]:
         match event:
             case Received(sender=sender, message=message) if type(message) is self._upload:
                 upload: Any = message
                 self._table.check(sender, upload.rows, self._enters_table(upload))
-                if self._ending or upload.exchange != self._step or sender in self._uploaded:
+                if self._books.ending or upload.exchange != self._step or sender in self._uploaded:
                     return []  # of a step that went on without it
                 if not np.array_equal(upload.rows, self._rows):
                     raise ProtocolError(f"{sender} answered step {self._step} with other rows than were asked for.")
                 self._uploaded[sender] = upload
                 return self._step_if_complete()
             case Received(sender=sender, message=EvaluationEmbedding() as answer):
-                return self._scored() if self._evaluation.receive(sender, answer) else []
+                return self._books.receive(sender, answer)
             case Started():
                 self._step, self._rows = 1, self._batches.next()
                 request = BatchRequest(self._step, self._rows)
                 return [Send(party, request) for party in self._seat.feature_parties]
             case PeerLost(peer=peer):
-                self._lost.add(peer)
-                effects: list[Effect] = self._scored() if self._evaluation.give_up(peer) else []
-                if not self._ending:
+                effects: list[Effect] = self._books.lose(peer)
+                if not self._books.ending:
                     note = f"waiting for {peer}, which cannot be reached"
-                    effects.append(Observe(self._exchange, self._step, self._progress.epoch(self._exchange), note=note))
+                    effects.append(Observe(self._books.exchange, self._step, self._books.epoch(), note=note))
                     if self._settings.party_timeout_seconds:
                         effects.append(SetTimer("party", self._settings.party_timeout_seconds))
                 return effects
             case TimerFired():
-                self._given_up |= self._lost
+                self._given_up |= self._books.lost
                 return self._step_if_complete()
             case PeerReturned(peer=peer):
-                self._lost.discard(peer)
+                self._books.lost.discard(peer)
                 if peer in self._given_up:
                     self._given_up.discard(peer)
-                    if not self._ending and peer not in self._uploaded:
+                    if not self._books.ending and peer not in self._uploaded:
                         return [Send(peer, BatchRequest(self._step, self._rows))]
                 return []
             case Received(sender=sender, message=message):
@@ -210,86 +203,45 @@ class SynchronousLabelParty:
 
     def _step_if_complete(self) -> list[Effect]:
         present = {*self._seat.feature_parties} - self._given_up
-        if self._ending or not self._uploaded or not present <= self._uploaded.keys():
+        if self._books.ending or not self._uploaded or not present <= self._uploaded.keys():
             return []
         rows, number, uploads = self._rows, self._step, self._uploaded
-        self._exchange += len(uploads)
+        self._books.exchange += len(uploads)
         for party, upload in uploads.items():
-            self._table.write(party, rows, self._enters_table(upload), self._exchange)
-            self._replies[party] += 1
-        self._table.count_staleness(rows, self._exchange)
-        self._ending = number >= self._last_step
+            self._table.write(party, rows, self._enters_table(upload), self._books.exchange)
+            self._books.replies[party] += 1
+        self._table.count_staleness(rows, self._books.exchange)
+        self._books.ending = number >= self._last_step
         self._step += 1
-        self._rows = _NO_ROWS if self._ending else self._batches.next()
+        self._rows = _NO_ROWS if self._books.ending else self._batches.next()
         self._uploaded = {}
         loss, effects = self._answer(Step(number, rows, uploads, self._step, self._rows), self._table)
-        self._progress.add_loss(loss)
-        effects += self._progress.observe(self._exchange, self._top.steps)
-        if self._ending or (not self._evaluation.under_way and self._progress.evaluation_is_due(self._exchange)):
-            effects += self._evaluate()
-        return effects
-
-    def _evaluate(self) -> Sequence[Effect]:
-        reachable = [party for party in self._seat.feature_parties if party not in self._lost]
-        effects = self._evaluation.begin(reachable, self._replies)
-        return effects if effects else self._scored()
-
-    def _scored(self) -> list[Effect]:
-        metric = self._top.score(self._evaluation.embeddings())
-        effects = self._progress.observe(self._exchange, self._top.steps, metric)
-        if self._ending:
-            stop = Stop("the planned epochs are done")
-            effects += [*(Send(party, stop) for party in self._seat.feature_parties), Finish()]
-        return effects
+        return [*effects, *self._books.observe([loss])]
 
     def state(self) -> State:
         state = State(
             {"rows": torch.from_numpy(self._rows.view(np.int32).copy())},
             {
                 "step": self._step,
-                "exchange": self._exchange,
-                "replies": dict(self._replies),
-                "lost": sorted(self._lost),
                 "given_up": sorted(self._given_up),
-                "ending": self._ending,
             },
         )
         state.add("uploaded", pack(list(self._uploaded.items())))
-        for name, part in self._parts().items():
-            state.add(name, part.state())
+        state.add("books", self._books.state())
+        state.add("batches", self._batches.state())
         return state
 
     def restore(self, state: State) -> None:
         values = state.values
         self._rows = state.tensors["rows"].numpy().view(np.uint32)
         self._step = values["step"]
-        self._exchange = values["exchange"]
         self._uploaded = dict(unpack(state.part("uploaded")))
-        self._replies = dict(values["replies"])
-        self._lost = set(values["lost"])
         self._given_up = set(values["given_up"])
-        self._ending = values["ending"]
-        for name, part in self._parts().items():
-            part.restore(state.part(name))
-
-    def _parts(self) -> dict[str, Any]:
-        return {
-            "top": self._top,
-            "table": self._table,
-            "evaluation": self._evaluation,
-            "progress": self._progress,
-            "batches": self._batches,
-        }
+        self._books.restore(state.part("books"))
+        self._batches.restore(state.part("batches"))
 
     def model(self) -> dict[str, torch.nn.Module]:
         return self._top.models()
 
     def counts(self) -> dict[str, Any]:
-        return {
-            "exchanges": self._exchange,
-            "steps": self._top.steps,
-            "epochs": self._progress.epoch(self._exchange),
-            "train_loss": self._progress.train_loss(),
-            "staleness": self._table.staleness.summary(),
-            "late_rows": 0,
-        }
+        return {**self._books.counts(), "late_rows": 0}
