@@ -22,13 +22,22 @@ from colonnade import algorithms
 from colonnade.algorithms.parts.randomness import seed_for
 from colonnade.algorithms.parts.synchrony import Synchronous
 from colonnade.algorithms.parts.training import Training
+from colonnade.algorithms.parts.trees import Tree, balanced, different_pair
 from colonnade.attacks.curious_party import CuriousParty, CuriousSeat
 from colonnade.attacks.embedding_inversion import Inversion, invert_embeddings
 from colonnade.attacks.label_inference import InferredLabels, infer_labels
 from colonnade.attacks.model_completion import complete_model
-from colonnade.attacks.view import read_party_view, read_wire_view
-from colonnade.data.federated import FederatedData
-from colonnade.errors import DataError, SettingsError
+from colonnade.attacks.product_inference import (
+    InferredColumn,
+    View,
+    column_up_to_a_factor,
+    scaled_by_introduction,
+    scaled_by_known_rows,
+    scaled_by_range,
+)
+from colonnade.attacks.view import PooledView, read_party_view, read_wire_view
+from colonnade.data.federated import FederatedData, PartyColumns
+from colonnade.errors import DataError, SettingsError, unknown_name
 from colonnade.experiment import build_parties
 from colonnade.messages import EmbeddingUpload, Message, PairUpload, PerturbedUpload
 from colonnade.models.bottom import BottomSettings
@@ -80,7 +89,7 @@ class Measurement:
 
     algorithm: str
     adversary: str
-    measure: str  # "success": share of rows whose label was found | "R²": 1 − error / error of predicting the mean
+    measure: str  # "success": share of rows whose secret was found | "R²": 1 − error / error of predicting the mean
     values: tuple[float, ...]
     conditions: Mapping[str, float | int | str] = field(default_factory=dict)
     beside: Mapping[str, float] = field(default_factory=dict)
@@ -190,7 +199,7 @@ def model_completion(
     alone: dict[int, list[float]] = {k: [] for k in labels_per_class}
     accuracy: list[float] = []
     for seed in trials.seeds():
-        columns = data.columns[party].train
+        columns = data.columns[party].dense().train
         before = _built(data, federated, seed)[party].model()["bottom"]
         with trained(data, federated, seed) as run:
             view = read_party_view(run.trace(party), columns, run.models[party]["bottom"])
@@ -254,7 +263,7 @@ def embedding_inversion(
         if not 0 < share < 1:
             raise SettingsError(f"The share of auxiliary rows is {share}; it must lie between 0 and 1.")
     party = data.feature_parties[0]
-    columns = data.columns[party].train.flatten(1).numpy().astype(np.float64)
+    columns = data.columns[party].dense().train.flatten(1).numpy().astype(np.float64)
     values: dict[float, list[float]] = {share: [] for share in auxiliary}
     accuracy: list[float] = []
     for seed in trials.seeds():
@@ -286,6 +295,160 @@ def embedding_inversion(
 def explained(predicted: NDArray[np.float64], truth: NDArray[np.float64], guess: NDArray[np.float64]) -> float:
     """R² over all columns together: 1 − ‖predicted − truth‖² / ‖guess − truth‖². At 0 it is no better than `guess`."""
     return 1.0 - float(((predicted - truth) ** 2).sum() / ((guess - truth) ** 2).sum())
+
+
+# --- inference from products ------------------------------------------------------------------------------------
+
+KNOWLEDGE = {"rows": "", "range": ", knows the range", "introduction": ", knows nothing"}
+"""What scales an inferred column, and how an adversary is called that knows it."""
+
+
+@dataclass(frozen=True)
+class ExposedParty:
+    """The feature party that is attacked, and what its adversaries know of it."""
+
+    columns: int = 1  # of its own that it keeps, drawn by the seed; the first one is the secret
+    padding: int = 0  # columns of zeros that it adds, so that others do not know how many it has
+    knows: str = "rows"  # rows | range | introduction: a few rows' values | smallest and largest value | neither
+    known_rows: int = 5  # how many, if it knows rows
+    tolerance: float = 0.1  # ε of Definition 5, in deviations of the column: a value this near counts as found
+
+    def __post_init__(self) -> None:
+        if self.knows not in KNOWLEDGE:
+            raise unknown_name("knowledge", self.knows, KNOWLEDGE)
+        if self.columns < 1 or self.padding < 0 or self.known_rows < 1:
+            raise SettingsError(
+                f"The attacked party has {self.columns} columns and {self.padding} of zeros, and {self.known_rows} "
+                "rows are known; it needs at least 1 column, 0 of zeros and 1 known row."
+            )
+        if not (math.isfinite(self.tolerance) and self.tolerance > 0):
+            raise SettingsError(f"The tolerance is {self.tolerance} deviations of the column; it must be above 0.")
+
+
+def product_inference(
+    data: FederatedData, federated: Federated, exposed: ExposedParty, trials: Trials, say: Say = lambda line: None
+) -> list[Measurement]:
+    """Somebody who sees a party's products infers its column: the party above it in the tree, somebody on the wire.
+
+    With two trees also the two parties that are above it in one of them each, together. A row counts as found if its
+    value was inferred within the tolerance; rows that were known do not count. Chance is the best constant. From an
+    introduction alone the sign stays unknown, so the better one counts. "one column" is the share of trials in which
+    the answers were those of one column, which tells the adversary that its assumption holds.
+    """
+    check_sends_products(federated.name)
+    trees = _trees(data, federated.algorithm)
+    party = _alone_in(data, trees)
+    found: dict[str, list[float]] = {}
+    single: dict[str, list[float]] = {}
+    chance: list[float] = []
+    for seed in trials.seeds():
+        narrow = with_columns(data, party, exposed.columns, exposed.padding, seed)
+        truth = narrow.columns[party].dense().train[:, 0].double().numpy()
+        near = exposed.tolerance * float(truth.std())
+        order = np.random.default_rng(seed_for(seed, "known rows")).permutation(truth.size).astype(np.uint32)
+        known = np.sort(order[: exposed.known_rows]) if exposed.knows == "rows" else order[:0]
+        secret = np.setdiff1d(np.arange(truth.size), known)
+        chance.append(best_constant(truth[secret], near))
+        with trained(narrow, federated, seed) as run:
+            for adversary, view in _onlookers(run, trees, party):
+                column = column_up_to_a_factor(view, party, data.label_party)
+                single.setdefault(adversary, []).append(float(column.looks_like_one_column))
+                if exposed.knows == "rows":
+                    column = scaled_by_known_rows(column, known, truth[known])
+                elif exposed.knows == "range":
+                    column = scaled_by_range(column, float(truth.min()), float(truth.max()))
+                else:
+                    column = scaled_by_introduction(column, view, party)
+                signs = (1, -1) if exposed.knows == "introduction" else (1,)
+                share = max(share_near(column, sign * truth, secret, near) for sign in signs)
+                found.setdefault(adversary, []).append(share)
+        told = ", ".join(f"{adversary} {values[-1]:.3f}" for adversary, values in found.items())
+        say(f"{federated.name}, {federated.algorithm.sums} sums, seed {seed}: {told}")
+    return [
+        Measurement(
+            federated.name,
+            f"{federated.algorithm.sums} sums: {adversary}{KNOWLEDGE[exposed.knows]}",
+            "success",
+            tuple(values),
+            {
+                "columns": exposed.columns,
+                "zeros": exposed.padding,
+                "known rows": exposed.known_rows if exposed.knows == "rows" else 0,
+                "tolerance": exposed.tolerance,
+            },
+            {"chance": mean(chance), "one column": mean(single[adversary])},
+        )
+        for adversary, values in found.items()
+    ]
+
+
+def check_sends_products(algorithm: str) -> None:
+    """Refuse an algorithm that is none of a linear federation's."""
+    if algorithms.find(algorithm).peer is None:
+        linear = [name for name, one in algorithms.ALGORITHMS.items() if one.peer is not None]
+        raise SettingsError(
+            f"Inference from products needs parties that send products, and those of {algorithm!r} do not. Choose one "
+            f"of: {', '.join(linear)}."
+        )
+
+
+def share_near(column: InferredColumn, truth: NDArray[np.float64], rows: NDArray[np.intp], near: float) -> float:
+    """How many of these rows were inferred no further than `near` from the truth."""
+    inferred = np.full(truth.size, np.nan)
+    inferred[column.rows] = column.values
+    return float((np.abs(inferred[rows] - truth[rows]) <= near).mean())  # NaN is near nothing
+
+
+def best_constant(truth: NDArray[np.float64], near: float) -> float:
+    """The largest share of the values that one guess for all can come near to."""
+    ordered = np.sort(truth)
+    within = np.searchsorted(ordered, ordered + 2 * near, side="right") - np.arange(ordered.size)
+    return float(within.max()) / ordered.size
+
+
+def with_columns(data: FederatedData, party: str, columns: int, padding: int, seed: int) -> FederatedData:
+    """The party keeps so many of its columns, drawn by the seed, and adds so many of zeros; constant ones are none."""
+    own = data.columns[party].dense()
+    train, test = (part.flatten(1) for part in (own.train, own.test))
+    varying = np.flatnonzero(train.double().std(0).numpy() > 0)
+    if varying.size < columns:
+        raise SettingsError(f"{party!r} has {varying.size} columns that are not constant: it cannot keep {columns}.")
+    kept = np.random.default_rng(seed_for(seed, "kept columns")).choice(varying, columns, replace=False)
+    names = (*(f"kept {place}" for place in range(columns)), *(f"zeros {place}" for place in range(padding)))
+    narrow = [
+        torch.cat([part[:, torch.from_numpy(kept)], torch.zeros(len(part), padding)], 1) for part in (train, test)
+    ]
+    return replace(data, columns={**data.columns, party: PartyColumns(narrow[0], narrow[1], names)})
+
+
+def _trees(data: FederatedData, settings: Any) -> tuple[Tree, ...]:
+    """Along which the label party's sums run, as every party works them out from the settings."""
+    parties = (data.label_party, *data.feature_parties)
+    if settings.sums == "two-tree":
+        return different_pair(parties, data.label_party)
+    return (balanced(parties, data.label_party, settings.arity),)
+
+
+def _alone_in(data: FederatedData, trees: tuple[Tree, ...]) -> str:
+    """The feature party that is attacked: it has nobody below it, so that its sums are its own products.
+
+    The first feature party is left out, since its products hold the intercept.
+    """
+    for party in data.feature_parties[1:]:
+        if not any(tree.children(party) for tree in trees):
+            return party
+    raise SettingsError(
+        f"Of {len(data.feature_parties)} feature parties none but the first is at the end of its tree, so none answers "
+        "for itself alone. Share the columns among at least 3."
+    )
+
+
+def _onlookers(run: "TracedRun", trees: tuple[Tree, ...], party: str) -> list[tuple[str, View]]:
+    above = [read_party_view(run.trace(tree.parent[party])) for tree in trees]
+    onlookers: list[tuple[str, View]] = [("party above", above[0])]
+    if len(above) > 1:
+        onlookers.append(("two that collude", PooledView(tuple(above))))
+    return [*onlookers, (EAVESDROPPER, read_wire_view(run.traces()))]
 
 
 # --- running a federation that somebody looks at ----------------------------------------------------------------

@@ -16,16 +16,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import nn
 
 from colonnade import algorithms
 from colonnade.algorithms.parts.losses import Loss, headline
 from colonnade.algorithms.parts.randomness import seed_for
-from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
+from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat, LinearSeat
 from colonnade.algorithms.parts.training import Training
 from colonnade.algorithms.vafl import Vafl
 from colonnade.data.batches import check_batch_size
-from colonnade.data.federated import FederatedData
+from colonnade.data.federated import Columns, FederatedData
 from colonnade.errors import DataError, ProtocolError, RunError, SettingsError, unknown_name
 from colonnade.federation import check_party_name, write_toml
 from colonnade.models.bottom import BottomSettings, build_bottom
@@ -57,12 +58,14 @@ class Outcome:
     finished: bool
     clip: float = 0.0  # of what feature parties sent: a part of the function that was trained, unlike the noise
 
-    def outputs(self, columns: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def outputs(self, columns: Mapping[str, Columns]) -> torch.Tensor:
         """The joint model's raw outputs (logits or values) for prepared rows of every party, without noise."""
         embeddings = [self._embed(name, columns[name]) for name in self.order]
         return network_for(self.models[self.label_party]["top"]).embed(torch.cat(embeddings, 1))
 
-    def _embed(self, name: str, rows: torch.Tensor) -> torch.Tensor:
+    def _embed(self, name: str, rows: Columns) -> torch.Tensor:
+        if not isinstance(rows, torch.Tensor):
+            rows = _dense(name, rows)
         alone = self.models[self.label_party].get(f"bottom of {name}")
         network = network_for(self.models[name]["bottom"] if alone is None else alone)
         sent = alone is None and name != self.label_party
@@ -85,6 +88,14 @@ def build_parties(
     for name in (data.label_party, *data.feature_parties):
         check_party_name(name)
     outputs = Loss.outputs(data.labels.task, len(data.labels.classes))
+    if chosen.peer is not None or chosen.bottom is not None:
+        _refuse_models(chosen.name, bottom, top)
+    if chosen.peer is not None:
+        _refuse_unused(chosen.name, training, privacy)
+        return {seat.name: chosen.peer(seat) for seat in _linear_seats(data, algorithm, training, outputs, seed)}
+    data = _all_dense(data)
+    if chosen.bottom is not None and chosen.top is not None:
+        bottom, top = _own_models(chosen, data, outputs, seed)
     only_sums = isinstance(top, TopSettings) and top.only_sums
     modules = {name: _bottom_for(name, data, bottom, outputs if only_sums else None, seed) for name in data.columns}
     widths = {name: output_width(module, data.columns[name].shape) for name, module in modules.items()}
@@ -123,6 +134,90 @@ def build_parties(
     parties: dict[str, Party] = {data.label_party: chosen.label_party(label)}
     parties.update({seat.name: chosen.feature_party(seat) for seat in features})
     return parties
+
+
+def _refuse_models(name: str, bottom: Bottoms, top: TopSettings | nn.Module) -> None:
+    """An algorithm with models of its own: others cannot be asked for."""
+    linear = isinstance(bottom, BottomSettings) and bottom.kind in ("linear", BottomSettings().kind)
+    summed = isinstance(top, TopSettings) and (top.only_sums or top == TopSettings())
+    if not (linear and summed):
+        raise SettingsError(
+            f"{name} trains a linear model, one block a party: the models given as bottom or top would not be used. "
+            "Leave them out, or choose another algorithm, such as vafl."
+        )
+
+
+def _refuse_unused(name: str, training: Training, privacy: PerturbationSettings) -> None:
+    if privacy != PerturbationSettings():
+        raise SettingsError(f"{name} sends exact sums and no embeddings: [privacy] has no effect. Leave it out.")
+    for setting, usual in (("optimiser", "sgd"), ("l1", 0.0), ("top_learning_rate", None)):
+        if getattr(training, setting) != usual:
+            raise SettingsError(f"{name} does not use training.{setting}. Leave it out.")
+
+
+def _linear_seats(
+    data: FederatedData, algorithm: Any, training: Training, outputs: int, seed: int
+) -> Iterator[LinearSeat]:
+    """Every party's seat in a linear federation, the label party first; it leads even if it has no columns."""
+    parties = (data.label_party, *data.feature_parties)
+    # The intercept needs one owner: the label party if it learns anything at all.
+    owner = data.label_party if data.label_party in data.columns else data.feature_parties[0]
+    for name in parties:
+        has_labels = name == data.label_party or algorithm.labels == "everywhere"
+        yield LinearSeat(
+            name=name,
+            parties=parties,
+            label_party=data.label_party,
+            workers=len(data.columns),
+            columns=data.columns.get(name),
+            rows=data.rows,
+            test_rows=data.test_rows,
+            task=data.labels.task,
+            outputs=outputs,
+            labels=data.labels if has_labels else None,
+            intercept=algorithm.intercept and name == owner,
+            training=training,
+            settings=algorithm,
+            seed=seed,
+        )
+
+
+def _own_models(
+    chosen: algorithms.Algorithm, data: FederatedData, outputs: int, seed: int
+) -> tuple[dict[str, nn.Module], nn.Module]:
+    """The models of an algorithm that defines them itself, with every party's share of all columns."""
+    assert chosen.bottom is not None and chosen.top is not None
+    task = data.labels.task
+    sizes = {name: int(np.prod(own.shape)) for name, own in data.columns.items()}
+    bottoms: dict[str, nn.Module] = {}
+    with seeded(0):
+        for name, own in data.columns.items():
+            bottoms[name] = chosen.bottom(own.shape, sizes[name] / sum(sizes.values()), task, outputs)
+            initialise(bottoms[name], seed_for(seed, name, "bottom"))
+        return bottoms, chosen.top(len(sizes), task, outputs)
+
+
+MOST_DENSE_VALUES = 500_000_000
+"""Sparse columns are made dense, for models that need that, up to this many values (2 GB)."""
+
+
+def _all_dense(data: FederatedData) -> FederatedData:
+    if not any(own.sparse for own in data.columns.values()):
+        return data
+    for name, own in data.columns.items():
+        values = (own.train.shape[0] + own.test.shape[0]) * int(np.prod(own.shape))
+        if own.sparse and values > MOST_DENSE_VALUES:
+            raise SettingsError(
+                f"The sparse columns of {name} would have {values} values when made dense, as this algorithm needs "
+                f"them; at most {MOST_DENSE_VALUES} are. Choose a linear algorithm, such as afsaga, or fewer columns."
+            )
+    return replace(data, columns={name: own.dense() for name, own in data.columns.items()})
+
+
+def _dense(name: str, rows: csr_array) -> torch.Tensor:
+    if rows.shape[0] * rows.shape[1] > MOST_DENSE_VALUES:
+        raise DataError(f"The sparse rows of {name} are too many to be made dense at once: predict for fewer rows.")
+    return torch.from_numpy(rows.toarray())
 
 
 def _order(data: FederatedData) -> tuple[str, ...]:
@@ -374,10 +469,15 @@ _DIGESTS = "checkpoints/data.json"
 def _digests(data: FederatedData) -> dict[str, str]:
     """What tells whether a resumed run sees the same data, and if not, whose have changed."""
 
-    def digest(*parts: torch.Tensor) -> str:
+    def digest(*parts: Columns) -> str:
         total = hashlib.sha256()
         for part in parts:
-            total.update(part.numpy().data)
+            if isinstance(part, torch.Tensor):
+                total.update(part.numpy().data)
+            else:
+                total.update(repr(part.shape).encode())
+                for array in (part.indptr, part.indices, part.data):
+                    total.update(np.ascontiguousarray(array).data)
         return total.hexdigest()
 
     columns = {f"columns of {name}": digest(own.train, own.test) for name, own in data.columns.items()}

@@ -210,6 +210,175 @@ class LossAndBatch(Message, frozen=True, eq=False):
     next_rows: Annotated[NDArray[np.uint32], ArrayField("<u4", ("next_rows",))]
 
 
+# --- linear federations: sums of products, and what follows from them --------------------------------------------
+
+
+@declared
+class Introduction(Message, frozen=True, eq=False):
+    """What every party of a linear federation tells every other before the training.
+
+    Three numbers about its columns from which a step size follows (0 where none is wanted): the means over the rows of
+    ‖x‖² and ‖x‖⁴, and the largest eigenvalue of XᵀX/n. And the key of which pairwise masks are derived (zeros where
+    none are).
+    """
+
+    free: ClassVar[bool] = True
+    mean_square: float
+    mean_fourth: float
+    largest_eigenvalue: float
+    public_key: Annotated[NDArray[np.uint64], ArrayField("<u8", ("key",))]
+
+
+@declared
+class ProductRequest(Message, frozen=True, eq=False):
+    """`root` wants the sum over all parties of their products w_mᵀx_{i,m}. Goes down the root's tree."""
+
+    answered_on_arrival: ClassVar[bool] = True
+    root: str
+    number: int
+    rows: Rows
+
+
+@declared
+class ProductSum(Message, frozen=True, eq=False):
+    """The products of a party and of everybody below it, as they are."""
+
+    answered_on_arrival: ClassVar[bool] = True
+    root: str
+    number: int
+    total: Annotated[NDArray[np.float64], ArrayField("<f8", ("rows", "width"), finite=True)]
+
+
+@declared
+class MaskedSum(Message, frozen=True, eq=False):
+    """The masked products of a party and of everybody below it (tree 1), or their masks (tree 2), in Z_2^64."""
+
+    answered_on_arrival: ClassVar[bool] = True
+    root: str
+    number: int
+    tree: int
+    total: Annotated[NDArray[np.uint64], ArrayField("<u8", ("rows", "width"))]
+
+
+@declared
+class ResidualRequest(Message, frozen=True, eq=False):
+    """A party without labels asks the label party for ∂loss/∂θ of these rows. `exchange` counts its requests."""
+
+    answered_on_arrival: ClassVar[bool] = True
+    exchange: int
+    rows: Rows
+
+
+@declared
+class ResidualReply(Message, frozen=True, eq=False):
+    """∂loss/∂θ of every row of the request of that number. Its sign tells a row's label."""
+
+    exchange: int
+    residuals: Annotated[NDArray[np.float64], ArrayField("<f8", ("rows", "width"), finite=True)]
+
+
+@declared
+class Abandoned(Message, frozen=True, eq=False):
+    """The sum of that number cannot be completed now, because a party cannot be reached."""
+
+    answered_on_arrival: ClassVar[bool] = True
+    root: str
+    number: int
+
+
+@declared
+class SharedStep(Message, frozen=True, eq=False):
+    """A synchronous step: what came of the batch before (residuals, or sums where everybody has labels), and the next.
+
+    The products of `next_rows` are the answer; they go up the label party's tree as the sum `number`.
+    """
+
+    step: int
+    number: int
+    values: Annotated[NDArray[np.float64], ArrayField("<f8", ("rows", "width"), finite=True)]
+    next_rows: Annotated[NDArray[np.uint32], ArrayField("<u4", ("next_rows",))]
+
+
+@declared
+class JointStep(Message, frozen=True, eq=False):
+    """A step of `fcg`: how far along the directions told of last, and the residuals of every row after it.
+
+    The answer is the products of the next direction, as the sum `number`; 0: there is none, the training ends.
+    """
+
+    number: int
+    along: float
+    conjugate: float
+    residuals: Annotated[NDArray[np.float64], ArrayField("<f8", ("rows", "width"), finite=True)]
+
+
+@declared
+class LossReport(Message, frozen=True, eq=False):
+    """The mean loss of so many mini-batches of a party that has labels itself: for the label party's record."""
+
+    free: ClassVar[bool] = True
+    batches: int
+    loss: float
+
+
+@declared
+class LastCall(Message, frozen=True, eq=False):
+    """The label party ends the training: no more requests; sums for the last evaluation are still answered."""
+
+    free: ClassVar[bool] = True
+
+
+@declared
+class WeightsSettled(Message, frozen=True, eq=False):
+    """The answer to LastCall: this party's weights will not change any more."""
+
+    free: ClassVar[bool] = True
+
+
+@declared
+class EvaluationProductRequest(Message, frozen=True, eq=False):
+    """As ProductRequest, for `row_count` test rows from `first_row` on.
+
+    With no rows: every party's penalty and the squared norm of its part of the gradient, as one row of two numbers.
+    """
+
+    off_clock: ClassVar[bool] = True
+    root: str
+    number: int
+    first_row: int
+    row_count: int
+
+
+@declared
+class EvaluationProductSum(Message, frozen=True, eq=False):
+    """As ProductSum, for scoring only."""
+
+    off_clock: ClassVar[bool] = True
+    root: str
+    number: int
+    total: Annotated[NDArray[np.float64], ArrayField("<f8", ("rows", "width"), finite=True)]
+
+
+@declared
+class EvaluationMaskedSum(Message, frozen=True, eq=False):
+    """As MaskedSum, for scoring only."""
+
+    off_clock: ClassVar[bool] = True
+    root: str
+    number: int
+    tree: int
+    total: Annotated[NDArray[np.uint64], ArrayField("<u8", ("rows", "width"))]
+
+
+@declared
+class EvaluationAbandoned(Message, frozen=True, eq=False):
+    """As Abandoned, of a sum for scoring."""
+
+    off_clock: ClassVar[bool] = True
+    root: str
+    number: int
+
+
 # --- evaluation -------------------------------------------------------------------------------------------------
 
 

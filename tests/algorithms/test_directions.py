@@ -179,3 +179,12 @@ def test_slopes_of_a_linear_function_are_its_slopes(count: int, two_sided: bool,
 def test_bad_settings_are_refused(kind: type, settings: dict[str, object], sentence: str) -> None:
     with pytest.raises(SettingsError, match=sentence):
         kind(**settings)
+
+
+@pytest.mark.parametrize("distribution", ["gaussian", "sphere", "unit-sphere", "signs"])
+@pytest.mark.parametrize("dimension", [3, 40, 1001])
+def test_a_scaled_direction_is_the_direction_scaled(distribution: str, dimension: int) -> None:
+    directions = looks(distribution)
+    scaled = directions.draw_scaled(dimension, generator(), 37.5)
+    torch.testing.assert_close(scaled, 37.5 * directions.draw(dimension, generator()), rtol=3e-7, atol=0.0)
+    assert directions.draw_scaled(dimension, generator(), 0.0).abs().max() == 0

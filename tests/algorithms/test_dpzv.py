@@ -138,6 +138,20 @@ def test_a_weight_beyond_the_exact_range_is_refused() -> None:
         bottom.apply(0, 10.0)
 
 
+@pytest.mark.parametrize(("distribution", "l2"), [("sphere", 0.0), ("signs", 0.0), ("gaussian", 0.0), ("sphere", 0.01)])
+def test_the_range_is_left_by_no_small_step_unseen(distribution: str, l2: float) -> None:
+    """The range is not looked at after steps that cannot leave it; the step that leaves it is refused all the same."""
+    bottom = bottom_of(Dpzv(distribution=distribution), layer(), Training(learning_rate=0.1, l2=l2))
+    largest = 0.0
+    with pytest.raises(RunError, match=r"beyond ±8"):
+        for exchange in range(10_000):
+            largest = max(tensor.abs().max().item() for tensor in bottom.network.state().values())
+            assert largest <= 8
+            bottom.look_both_ways(exchange, ROWS[:1])
+            bottom.apply(exchange, 2.0 if exchange % 2 else -3.0)
+    assert largest > 6
+
+
 def test_weights_that_are_not_numbers_are_refused() -> None:
     module = layer()
     with torch.no_grad():
@@ -190,7 +204,7 @@ def top_of(settings: Dpzv) -> NoisedTop:
 
 def test_each_rows_slope_is_clipped_on_both_sides() -> None:
     top = top_of(Dpzv())
-    slopes = torch.tensor([-7.0, -1.0, 0.5, 9.0]).double()
+    slopes = np.array([-7.0, -1.0, 0.5, 9.0])
     assert top.noised_mean(slopes, 2.0, 0.0) == (-2.0 - 1.0 + 0.5 + 2.0) / 4
     assert top.noised_mean(-slopes, 2.0, 0.0) == (2.0 + 1.0 - 0.5 - 2.0) / 4
     assert top.noised_mean(slopes, 0.0, 0.0) == 1.5 / 4
@@ -199,7 +213,7 @@ def test_each_rows_slope_is_clipped_on_both_sides() -> None:
 def test_the_noise_has_its_deviation() -> None:
     """4,000 draws at a fixed seed: mean and variance within 4.5 standard errors, and a normal's fourth moment."""
     top = top_of(Dpzv())
-    draws = np.array([top.noised_mean(torch.ones(8).double(), 5.0, 0.7) - 1.0 for _ in range(4000)]) / 0.7
+    draws = np.array([top.noised_mean(np.ones(8), 5.0, 0.7) - 1.0 for _ in range(4000)]) / 0.7
     assert abs(draws.mean()) < 4.5 / math.sqrt(4000)
     assert abs(draws.var() - 1) < 4.5 * math.sqrt(2 / 4000)
     assert abs((draws**4).mean() - 3) < 4.5 * math.sqrt(96 / 4000)
@@ -210,6 +224,16 @@ def test_without_noise_no_slope_exceeds_the_clip(tmp_path: Path) -> None:
     Plan(DATA, Dpzv(clip=0.02)).run(tmp_path / "run")
     slopes = [abs(item.message.slope) for item in sends(read_run(tmp_path / "run")["label"], SlopeReply)]
     assert 0 < max(slopes) <= 0.02
+
+
+@pytest.mark.parametrize("server_update", ["zeroth-order", "private-zo"])
+@pytest.mark.parametrize("clip", [0.0, 10.0])
+def test_a_loss_that_becomes_infinite_is_told_in_a_sentence(clip: float, server_update: str, tmp_path: Path) -> None:
+    """And in nothing else: a warning would fail this test."""
+    algorithm = Dpzv(clip=clip, server_update=server_update, server_noise=1.0)
+    wild = Training(batch_size=7, learning_rate=1e-9, top_learning_rate=1e30)
+    with pytest.raises(RunError, match="loss of a batch is not finite"):
+        Plan(tiny_data("regression"), algorithm, wild).run(tmp_path / "run")
 
 
 # --- the books --------------------------------------------------------------------------------------------------

@@ -126,3 +126,20 @@ def test_a_bottom_without_parameters_is_passed_through_or_refused(algorithm: typ
 def test_a_label_party_of_first_order_refuses_a_flat_model_of_its_own() -> None:
     with pytest.raises(SettingsError, match=r"label.* FlatModel"):
         train(two_steps(label_party_columns=True), Cascaded(), bottom={"label": stump()})
+
+
+@pytest.mark.parametrize("server_update", ["first-order", "dp-sgd"])
+def test_dpzv_refuses_a_flat_model_where_its_label_party_is_of_first_order(server_update: str) -> None:
+    algorithm = Dpzv(server_update=server_update, server_noise=0.1)
+    with pytest.raises(SettingsError, match=r"bottom model of label is a FlatModel.*server_update = 'zeroth-order'"):
+        train(two_steps(label_party_columns=True), algorithm, bottom={"label": stump()})
+    with pytest.raises(SettingsError, match=r"top model is a FlatModel"):
+        train(two_steps(), algorithm, top=FlatModel(torch.zeros(1), lambda w, x: x.sum(1, keepdim=True) * w))
+
+
+@pytest.mark.parametrize("server_update", ["zeroth-order", "private-zo", "frozen"])
+def test_dpzv_takes_a_flat_model_where_its_label_party_needs_no_gradient(server_update: str) -> None:
+    algorithm = Dpzv(server_update=server_update, server_noise=0.1, smoothing_radius=0.2)
+    short = Training(epochs=1, batch_size=20, learning_rate=0.001)
+    outcome = train(two_steps(label_party_columns=True), algorithm, bottom={"label": stump()}, training=short)
+    assert outcome.finished

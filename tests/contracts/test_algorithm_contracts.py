@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import json
+import math
 import random
 import re
 import time
@@ -47,7 +48,9 @@ def test_the_row_is_complete(row: Algorithm) -> None:
     assert name_of(row.settings()) == row.name
     assert row.summary
     roles = (row.label_party, row.feature_party)
-    assert all(roles) if row.alone is None else not any(roles)
+    assert all(roles) or not any(roles)
+    assert sum((all(roles), row.alone is not None, row.peer is not None)) == 1
+    assert (row.bottom is None) == (row.top is None)
 
 
 def test_settings_are_frozen_and_every_default_is_explained(row: Algorithm) -> None:
@@ -93,7 +96,8 @@ def test_it_learns_and_reports(row: Algorithm) -> None:
     assert json.loads(json.dumps(summary)) == summary
 
     losses = [line["loss"] for line in outcome.metrics if line["loss"] is not None]
-    assert losses[-1] < 0.7 * losses[0]
+    # A quick learner is past chance, ln 2, before its first observation.
+    assert losses[-1] < 0.7 * max(losses[0], math.log(2))
     assert summary["test"]["accuracy"] > 0.8
     predicted = outcome.outputs({name: own.test for name, own in data.columns.items()})[:, 0] > 0
     accuracy = float((predicted == data.labels.test).double().mean())
@@ -102,7 +106,7 @@ def test_it_learns_and_reports(row: Algorithm) -> None:
 
 @pytest.mark.parametrize("world", [UNEVEN, LOSSY], ids=["uneven", "lossy"])
 def test_evaluation_costs_neither_time_nor_training_bytes(row: Algorithm, world: Simulate, tmp_path: Path) -> None:
-    given = plan(row, simulate=world)
+    given = plan(row, simulate=world).training_with(epochs=12)  # so many sums that their numbers need another byte
     often = given.training_with(evaluate_every_epochs=0.5).run(tmp_path / "often")
     once = given.training_with(evaluate_every_epochs=0.0).run(tmp_path / "once")
     assert sum(bool(line["metric"]) for line in often.metrics) > sum(bool(line["metric"]) for line in once.metrics) == 1

@@ -28,9 +28,21 @@ def test_intersection_keeps_the_ids_that_all_hold() -> None:
     assert common_ids(parties, "intersection").tolist() == ["2", "3"]
 
 
-def test_an_empty_intersection_is_refused() -> None:
-    with pytest.raises(DataError, match="No id is held by all parties \\('a' holds 1, 'b' holds 2\\)"):
-        common_ids({"a": ids("1"), "b": ids("2", "3")}, "intersection")
+@pytest.mark.parametrize("rows", ["same", "intersection"])
+def test_an_empty_intersection_is_refused(rows: str) -> None:
+    words = "No id is held by all parties \\('a' holds 1, 'b' holds 2\\): no row is common to 'a' and 'b'"
+    with pytest.raises(DataError, match=words):
+        common_ids({"a": ids("1"), "b": ids("2", "3")}, rows)
+
+
+def test_the_one_party_that_shares_no_row_is_named() -> None:
+    with pytest.raises(DataError, match="party 'b' has no row in common with those that the others share"):
+        common_ids({"a": ids("1", "2"), "b": ids("8", "9"), "c": ids("2", "1")}, "intersection")
+
+
+def test_when_no_party_alone_is_to_blame_all_are_named() -> None:
+    with pytest.raises(DataError, match="no row is common to 'a' and 'b' and 'c'"):
+        common_ids({"a": ids("1", "2"), "b": ids("2", "3"), "c": ids("3", "1")}, "intersection")
 
 
 @given(st.lists(st.text(max_size=4), unique=True, min_size=1), st.randoms(use_true_random=False))

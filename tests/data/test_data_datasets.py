@@ -1,8 +1,10 @@
 """Data sets by name: bundled ones as their facts say, others from tiny folders in the same layout."""
 
 import gzip
+import io
 import lzma
 import math
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -98,35 +100,114 @@ def test_cifar_tiles_come_in_reading_order_with_channels_first(folder: Path) -> 
         read_dataset("cifar10")
 
 
-def test_a9a_is_dense_with_labels_minus_one_and_one(folder: Path) -> None:
+def test_odd_digits_against_even_ones(folder: Path) -> None:
+    write_mnist(folder)
+    data = dataset("mnist_odd_even", parties=8)
+    assert (data.labels.task, data.labels.classes) == ("binary", ("even", "odd"))
+    assert (data.columns["party1"].shape, data.columns["party1"].names) == ((2,), ("pixel_0_0", "pixel_0_1"))
+    # Pixels are 10·i / 50 and the digit is i mod 3, so 1 alone is odd.
+    image = (data.columns["party1"].train[:, 0] * 5).round().long()
+    assert (image % 3 == 1).long().tolist() == data.labels.train.tolist()
+
+
+def test_a9a_is_sparse_with_labels_minus_one_and_one(folder: Path) -> None:
     (folder / "a9a").mkdir()
-    (folder / "a9a" / "a9a.xz").write_bytes(lzma.compress(b"-1 3:1 \n+1 1:1 123:1 \n"))
+    (folder / "a9a" / "a9a.xz").write_bytes(lzma.compress(b"-1 3:1 80:1 \n+1 1:1 123:1 \n"))
     (folder / "a9a" / "a9a.t.xz").write_bytes(lzma.compress(b"+1 2:1 \n"))
     joined = read_dataset("a9a")
     assert joined.X.shape == (2, 123)
-    assert np.argwhere(joined.X).tolist() == [[0, 2], [1, 0], [1, 122]]
+    assert np.argwhere(joined.X.toarray()).tolist() == [[0, 2], [0, 79], [1, 0], [1, 122]]
     data = dataset("a9a", parties=3)
     assert data.labels.classes == (-1, 1)
     assert (data.rows, data.test_rows) == (2, 1)
+    assert all(columns.sparse for columns in data.columns.values())
+    pooled = dataset("a9a", parties=1, test_fraction=0)
+    assert (pooled.rows, pooled.columns["party1"].train.nnz) == (3, 5)
+
+
+def test_a_truncated_a9a_is_refused(folder: Path) -> None:
+    (folder / "a9a").mkdir()
+    (folder / "a9a" / "a9a.xz").write_bytes(lzma.compress(b"-1 3:1 \n+1 1:"))
+    with pytest.raises(DataError, match=r"a9a.xz' of the data set 'a9a' could not be read"):
+        read_dataset("a9a")
+    (folder / "a9a" / "a9a.xz").write_bytes(lzma.compress(b"-1 3:1 \n+1 124:1"))
+    with pytest.raises(DataError, match="damaged or incomplete"):
+        read_dataset("a9a")
+
+
+def test_rcv1_keeps_its_values_and_spreads_its_columns(folder: Path) -> None:
+    (folder / "rcv1_sample").mkdir()
+    text = b"-1 |f 1:0.6 2:0.8\n1 |f 1:0.6 47236:0.8\n"
+    (folder / "rcv1_sample" / "rcv1_small.dat.gz").write_bytes(gzip.compress(text))
+    (folder / "rcv1_sample" / "rcv1_small_test.data.gz").write_bytes(gzip.compress(b"1 |f 3:1\n"))
+    joined = read_dataset("rcv1_sample")
+    # By popularity: column 1, then 2, then 47236, then the rest; the first two go to different halves.
+    assert (joined.names[0], joined.names[47_236 // 2]) == ("x1", "x2")
+    assert joined.X[:, [0]].toarray().tolist() == [[np.float32(0.6)], [np.float32(0.6)]]
+    data = dataset("rcv1_sample", parties=2)
+    # Not scaled: 0.6 stays, though it is the largest of its column.
+    assert data.columns["party1"].train.max() < 1
+    assert data.labels.classes == (-1, 1)
+
+
+def write_newsgroups(path: Path, messages: dict[str, bytes]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    with tarfile.open(path, "w:xz") as archive:
+        for name, text in messages.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text))
+
+
+def test_newsgroups_become_tf_idf_with_the_train_parts_words(folder: Path) -> None:
+    path = folder / "newsgroups20" / "20news-bydate.tar.xz"
+    write_newsgroups(
+        path,
+        {
+            "20news-bydate-train/sci.space/1": b"the moon the orbit",
+            "20news-bydate-train/rec.autos/2": b"the caf\xe9 engine",
+            "20news-bydate-test/sci.space/3": b"moon rocket",
+        },
+    )
+    joined = read_dataset("newsgroups20")
+    assert sorted(joined.names) == ["caf\u00e9", "engine", "moon", "orbit", "the"]
+    assert joined.names[0] == "the"  # the most popular word comes first, and the second one in the other half
+    assert joined.y.tolist() == ["sci.space", "rec.autos"]
+    length = np.sqrt((joined.X.toarray() ** 2).sum(axis=1))
+    assert length.tolist() == pytest.approx([1.0, 1.0])
+    assert joined.X_test.toarray()[0, joined.names.index("moon")] == pytest.approx(1.0)
+    data = dataset("newsgroups20", parties=2, task="binary")
+    assert data.labels.classes == ("rec.autos", "sci.space")
+    assert data.columns["party1"].sparse
+
+    path.write_bytes(path.read_bytes()[:-12])
+    with pytest.raises(DataError, match="'newsgroups20' could not be read"):
+        read_dataset("newsgroups20")
+    write_newsgroups(path, {"readme": b"nothing"})
+    with pytest.raises(DataError, match="'newsgroups20' could not be read"):
+        read_dataset("newsgroups20")
 
 
 def test_credit_sets_leave_out_id_and_label(folder: Path) -> None:
     rows = 8
     (folder / "credit_default_uci").mkdir()
     pd.DataFrame(
-        {"ID": range(rows), "LIMIT_BAL": range(rows), "AGE": 30, "default.payment.next.month": [0, 1] * 4}
+        {"ID": range(rows), "LIMIT_BAL": range(rows), "AGE": range(rows), "default.payment.next.month": [0, 1] * 4}
     ).to_csv(folder / "credit_default_uci" / "UCI_Credit_Card.csv.gz", index=False)
     assert dataset("credit_default_uci", parties=2).columns["party1"].names == ("LIMIT_BAL",)
 
 
 def test_gaps_of_givemesomecredit_are_filled_unless_refused(folder: Path) -> None:
     (folder / "givemesomecredit").mkdir()
-    pd.DataFrame({"SeriousDlqin2yrs": [0, 1] * 4, "age": range(8), "MonthlyIncome": [1.0, None] + [3.0] * 6}).to_csv(
-        folder / "givemesomecredit" / "cs-training.csv.gz"
-    )
+    pd.DataFrame(
+        {"SeriousDlqin2yrs": [0, 1] * 4, "age": range(8), "MonthlyIncome": [1.0, None] + [3.0] * 5 + [80.0]}
+    ).to_csv(folder / "givemesomecredit" / "cs-training.csv.gz")
     data = dataset("givemesomecredit", parties=2, test_fraction=0)
     assert data.columns["party2"].names == ("MonthlyIncome",)
     assert data.columns["party2"].train.isfinite().all()
+    raw = dataset("givemesomecredit", parties=2, test_fraction=0, standardise=False)
+    # The person of age 1 gets the median of the seven incomes that are known.
+    assert raw.columns["party2"].train[raw.columns["party1"].train[:, 0] == 1].item() == 3.0
     with pytest.raises(DataError, match="'party2': 1 rows miss a value in the columns 'MonthlyIncome'"):
         dataset("givemesomecredit", parties=2, test_fraction=0, missing="refuse")
 
@@ -147,7 +228,8 @@ def test_without_the_variable_the_error_names_it_and_the_file(monkeypatch: pytes
     monkeypatch.delenv("COLONNADE_DATA", raising=False)
     for facts in names():
         if facts.source == "COLONNADE_DATA":
-            with pytest.raises(DataError, match=rf"the file {facts.name}/.*COLONNADE_DATA is not set"):
+            folder = facts.name.removesuffix("_odd_even")
+            with pytest.raises(DataError, match=rf"the file {folder}/.*COLONNADE_DATA is not set"):
                 dataset(facts.name)
 
 

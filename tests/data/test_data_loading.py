@@ -76,6 +76,27 @@ def test_files_and_frames_give_the_same_federation(tmp_path: Path) -> None:
     assert data.labels.train.equal(same.labels.train)
 
 
+def test_sparse_and_dense_files_meet_in_one_federation(tmp_path: Path) -> None:
+    # The i-th line has the id i, counted from 1: the shop's column 3 is 10 times the id, the label the id's parity.
+    lines = [f"{i % 2} {'2:1 ' if i == 4 else ''}3:{10 * i}" for i in range(1, 9)]
+    (tmp_path / "shop.svm").write_text("\n".join(lines))
+    (tmp_path / "web.svm").write_text("\n".join(lines))
+    pd.DataFrame({"id": range(8, 0, -1), "income": range(800, 0, -100)}).to_csv(tmp_path / "bank.csv", index=False)
+    parties = {
+        "shop": PartyData(file="shop.svm"),
+        "web": PartyData(file="web.svm", columns=("web_3",)),
+        "bank": PartyData(file="bank.csv"),
+    }
+    data = load(DataSettings(label="churn", standardise=False), parties, "shop", tmp_path)
+    shop, web, bank = (data.columns[party] for party in ("shop", "web", "bank"))
+    assert (shop.sparse, web.sparse, bank.sparse) == (True, True, False)
+    assert (shop.names, web.names) == (("shop_1", "shop_2", "shop_3"), ("web_3",))
+    people = bank.train[:, 0] / 100
+    assert (shop.dense().train[:, 2] / 10).tolist() == people.tolist()
+    assert (web.dense().train[:, 0] / 10).tolist() == people.tolist()
+    assert (people % 2).tolist() == data.labels.train.tolist()
+
+
 def test_a_configuration_names_the_parties_of_a_set() -> None:
     data = load(DataSettings(set="iris"), {"a": PartyData(), "l": PartyData(), "b": PartyData()}, "l", Path())
     assert data.feature_parties == ("a", "b")
@@ -189,6 +210,9 @@ def test_nothing_shows_a_value() -> None:
         (lambda: from_arrays(TABLE, PARITY, names=["a"]), "1 names for X"),
         (lambda: from_arrays(TABLE[:0], PARITY[:0]), "too few rows"),
         (lambda: from_arrays(TABLE, PARITY * 0), "all of one class"),
+        (lambda: from_arrays(TABLE * [1, 1, 0, 0], PARITY, parties=2), "'party2': each of its 2 columns is constant"),
+        (lambda: from_arrays(TABLE, IDS % 3, task="binary"), "binary, but the labels have 3 classes instead of two"),
+        (lambda: frames(SHOP.assign(id=IDS + 50), rows="intersection"), "no row is common to 'shop' and 'bank'"),
     ],
 )
 def test_data_that_do_not_fit_are_refused(call, words: str) -> None:

@@ -39,6 +39,14 @@ def test_gaps_are_filled_with_the_train_mean() -> None:
     assert columns.test.tolist() == [[2.0, 5.0]]
 
 
+def test_gaps_are_filled_with_the_train_median() -> None:
+    columns = table(
+        [[1.0, 4.0], [NAN, 6.0], [3.0, 5.0], [11.0, NAN]], [[NAN, NAN]], standardise=False, missing="median"
+    )
+    assert columns.train[1, 0] == 3.0
+    assert columns.test.tolist() == [[3.0, 5.0]]
+
+
 @pytest.mark.parametrize(
     ("train", "test", "missing", "words"),
     [
@@ -53,6 +61,7 @@ def test_gaps_are_filled_with_the_train_mean() -> None:
         ([[1.0, 1e300], [2.0, 1.0]], [[0.0, 0.0]], "mean", "too large for a 32-bit float"),
         ([[1.0, NAN], [2.0, NAN]], [[0.0, 0.0]], "mean", "'b' have no value in any train row"),
         ([[0.0, 1.0], [1e-30, 2.0]], [[1e30, 0.0]], "refuse", "'a' hold .* too large"),
+        ([[0.1, 1.0], [0.1, 1.0]], [[5.0, 6.0]], "refuse", "each of its 2 columns is constant in the 2 train rows"),
     ],
 )
 def test_values_that_cannot_be_learnt_from_are_refused(train, test, missing: str, words: str) -> None:
@@ -69,6 +78,7 @@ def test_a_message_names_five_columns_at_most() -> None:
 @given(hnp.arrays(np.float64, st.tuples(st.integers(2, 8), st.integers(1, 4)), elements=st.floats(-1e6, 1e6)))
 def test_standardised_train_columns_have_mean_0_and_deviation_1_or_0(raw: np.ndarray) -> None:
     names = [f"c{j}" for j in range(raw.shape[1])]
+    raw[0, 0], raw[1, 0] = 0, 1  # a party all of whose columns are constant is refused
     # Adjacent floats round; a relative spread of 1e-6 or more, or none at all, is what the promise is about.
     spread = raw.max(axis=0) - raw.min(axis=0)
     raw[:, spread < 1e-6 * (1 + np.abs(raw).max(axis=0))] = 0.1

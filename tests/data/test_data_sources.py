@@ -1,10 +1,12 @@
 """Files of every kind give the same table; a wrong file gives one clear sentence that shows no value."""
 
+import gzip
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 
 from colonnade.data.sources import choose_columns, read_table
 from colonnade.errors import DataError
@@ -81,7 +83,9 @@ def test_an_unknown_kind_of_file_is_refused(tmp_path: Path) -> None:
         read_table(tmp_path / "shop.xlsx", party="shop", id="id")
 
 
-@pytest.mark.parametrize("kind", [".csv", ".csv.gz", ".parquet", ".npz", ".npy"])
+@pytest.mark.parametrize(
+    "kind", [".csv", ".csv.gz", ".csv.xz", ".parquet", ".npz", ".npy", ".svm", ".libsvm.gz", ".svm.xz"]
+)
 @pytest.mark.parametrize("content", [b"", b'id,age\n1,"secret', b"\x00\xff\xfesecret"])
 def test_a_damaged_file_is_refused_without_showing_it(kind: str, content: bytes, tmp_path: Path) -> None:
     path = tmp_path / f"shop{kind}"
@@ -123,3 +127,97 @@ def test_wrong_columns_are_refused(wanted: tuple[str, ...], words: str) -> None:
     table = read_table(FRAME, party="shop", id="id")
     with pytest.raises(DataError, match=words):
         choose_columns(table, wanted, party="shop", id="id", label="churn")
+
+
+TEXT = b"# made by hand\n-1 2:1.5 \n+1 1:2 4:-3\n"
+
+
+@pytest.mark.parametrize("kind", [".svm", ".svmlight.gz"])
+def test_libsvm_text_is_a_sparse_table_with_labels_and_line_numbers(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"shop{kind}"
+    path.write_bytes(gzip.compress(TEXT) if kind.endswith(".gz") else TEXT)
+    table = read_table(path, party="shop", id="id", label="churn")
+    assert table.ids.tolist() == ["1", "2"]
+    assert table.sparse.toarray().tolist() == [[0, 1.5, 0, 0], [2, 0, 0, -3]]
+    assert table.names == ["shop_1", "shop_2", "shop_3", "shop_4", "churn"]
+    assert table.frame["churn"].tolist() == [-1, 1]
+    assert choose_columns(table, (), party="shop", id="id", label="churn") == table.sparse_names
+    assert repr(table) == "Table(2 rows, 5 columns)"
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo"])
+def test_a_saved_sparse_matrix_is_a_sparse_table(form: str, tmp_path: Path) -> None:
+    matrix = sparse.csr_array([[0, 7], [0, 0], [5, 0]]).asformat(form)
+    sparse.save_npz(tmp_path / "shop.npz", matrix)
+    table = read_table(tmp_path / "shop.npz", party="shop", id="id")
+    assert table.ids.tolist() == ["1", "2", "3"]
+    assert table.sparse.toarray().tolist() == [[0, 7], [0, 0], [5, 0]]
+    assert table.names == ["shop_1", "shop_2"]
+
+
+def sparse_file(folder: Path, **changes) -> Path:
+    matrix = sparse.csr_array([[0.0, 7.0], [5.0, 0.0]])
+    parts = {"format": b"csr", "shape": (2, 2), "data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
+    np.savez(folder / "shop.npz", **{**parts, **changes})
+    return folder / "shop.npz"
+
+
+def test_a_saved_sparse_matrix_may_carry_ids_names_and_labels(tmp_path: Path) -> None:
+    path = sparse_file(tmp_path, ids=np.array(["b", "a"]), names=np.array(["age", "income"]), labels=np.array([1, 0]))
+    table = read_table(path, party="shop", id="id", label="churn")
+    assert table.ids.tolist() == ["b", "a"]
+    assert table.names == ["age", "income", "churn"]
+    assert table.column("churn").tolist() == [1, 0]
+    assert table.column("income").tolist() == [7.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"indices": np.array([1, 9])},
+        {"indices": np.array([-1, 0])},
+        {"indptr": np.array([0, 5, 2])},
+        {"indptr": np.array([0, 1])},
+        {"format": b"dok"},
+        {"data": np.array(["secret", "x"])},
+        {"ids": np.array([1])},
+        {"names": np.array(["a"])},
+        {"labels": np.array([1, 0, 1])},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_sparse_matrix_whose_parts_do_not_fit_is_refused(changes, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"'shop': the file .*shop.npz' could not be read as .npz"):
+        read_table(sparse_file(tmp_path, **changes), party="shop", id="id")
+
+
+def test_a_sparse_column_named_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="names a column twice"):
+        read_table(sparse_file(tmp_path, names=np.array(["a", "a"])), party="shop", id="id")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"-1 2:1\n+1 3:",
+        b"-1 2:1\n+1 3",
+        b"1 3:1 2:1\n",
+        b"1 2:1 2:1\n",
+        b"1 2:secret\n",
+        b"1 99999999999:1\n",
+        b"1 -2:1\n",
+        b"id,age\n1,2\n",
+        b"# nothing\n",
+    ],
+)
+def test_malformed_libsvm_text_is_refused(text: bytes, tmp_path: Path) -> None:
+    (tmp_path / "shop.svm").write_bytes(text)
+    with pytest.raises(DataError, match=r"'shop': the file .*shop.svm' could not be read") as caught:
+        read_table(tmp_path / "shop.svm", party="shop", id="id")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_truncated_archive_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "shop.svm.gz").write_bytes(gzip.compress(TEXT)[:-12])
+    with pytest.raises(DataError, match=r"could not be read.*check that it is complete"):
+        read_table(tmp_path / "shop.svm.gz", party="shop", id="id")

@@ -11,7 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from colonnade import BottomSettings, FederatedData, Outcome, Simulate, TopSettings, Training, from_arrays, train
+from colonnade import (
+    BottomSettings,
+    FederatedData,
+    Outcome,
+    Simulate,
+    TopSettings,
+    Training,
+    algorithms,
+    from_arrays,
+    train,
+)
 from colonnade.experiment import build_parties
 from colonnade.messages import Message
 from colonnade.party import Party
@@ -79,14 +89,21 @@ class Plan:
     simulate: Simulate = DEFAULT_WORLD
     seed: int = 0
 
+    def models(self) -> tuple[Any, Any]:
+        """Bottom and top; those of an algorithm that defines its models itself are not asked for."""
+        row = algorithms.find(algorithms.name_of(self.algorithm))
+        own = row.peer is not None or row.bottom is not None
+        return (BottomSettings(), TopSettings()) if own else (self.bottom, self.top)
+
     def run(self, out: Path, **how: Any) -> Outcome:
         """Train with a trace; `how` is what does not change a result (stop_requested, resume, …)."""
+        bottom, top = self.models()
         return train(
             self.data,
             self.algorithm,
             training=self.training,
-            bottom=self.bottom,
-            top=self.top,
+            bottom=bottom,
+            top=top,
             privacy=self.privacy,
             simulate=self.simulate,
             seed=self.seed,
@@ -97,8 +114,8 @@ class Plan:
 
     def parties(self) -> dict[str, Party]:
         """The parties as they are before the first event."""
-        parts = (self.data, self.algorithm, self.training, self.privacy, self.bottom, self.top, self.seed)
-        return build_parties(*parts)
+        bottom, top = self.models()
+        return build_parties(self.data, self.algorithm, self.training, self.privacy, bottom, top, self.seed)
 
     def training_with(self, **changes: Any) -> "Plan":
         return replace(self, training=replace(self.training, **changes))

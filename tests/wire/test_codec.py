@@ -29,6 +29,7 @@ TEXTS = st.text(max_size=1000)
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 VALUES = {
     "<u4": st.integers(0, 2**32 - 1),
+    "<u8": st.integers(0, 2**64 - 1),
     "<f4": FINITE,
     "<f8": st.floats(allow_nan=False, allow_infinity=False),
 }

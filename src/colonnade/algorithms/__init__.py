@@ -6,15 +6,38 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from colonnade.algorithms import cascaded, centralised, czofo, dpzv, split, vafl, zoo, zoo_sync
-from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
+from torch import nn
+
+from colonnade.algorithms import (
+    afsaga,
+    afsgd,
+    afsvrg,
+    asysqn,
+    cascaded,
+    centralised,
+    czofo,
+    dpzv,
+    fcg,
+    fdml,
+    fsgd,
+    split,
+    synsqn,
+    vafl,
+    zoo,
+    zoo_sync,
+)
+from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat, LinearSeat
 from colonnade.errors import unknown_name
 from colonnade.party import Party
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """How an algorithm's parties are built. `alone` instead of the two roles: one party holds everything."""
+    """How an algorithm's parties are built.
+
+    Instead of the two roles, `alone`: one party holds everything; or `peer`: a linear federation, in which every party
+    has a block of the model. `bottom` and `top`: an algorithm that defines its models itself.
+    """
 
     name: str
     summary: str
@@ -22,6 +45,9 @@ class Algorithm:
     label_party: Callable[[LabelSeat], Party] | None = None
     feature_party: Callable[[FeatureSeat], Party] | None = None
     alone: Callable[[LabelSeat, Sequence[FeatureSeat]], Party] | None = None
+    peer: Callable[[LinearSeat], Party] | None = None
+    bottom: Callable[[tuple[int, ...], float, str, int], nn.Module] | None = None  # (shape, d_m/d, task, outputs)
+    top: Callable[[int, str, int], nn.Module] | None = None  # (parties, task, outputs)
 
 
 ALGORITHMS: dict[str, Algorithm] = {}
@@ -110,5 +136,42 @@ register(
         "the same model trained in one place on the joined columns",
         centralised.Centralised,
         alone=centralised.OnlyParty,
+    )
+)
+register(
+    Algorithm("afsgd", "linear; asynchronous stochastic gradient, one block a party", afsgd.Afsgd, peer=afsgd.peer)
+)
+register(Algorithm("afsvrg", "linear; as afsgd, variance reduced by snapshots", afsvrg.Afsvrg, peer=afsvrg.peer))
+register(Algorithm("afsaga", "linear; as afsgd, variance reduced by a table", afsaga.Afsaga, peer=afsaga.peer))
+register(Algorithm("fsgd", "linear; as afsgd, synchronous", fsgd.Fsgd, peer=fsgd.fsgd))
+register(Algorithm("fsvrg", "linear; as afsvrg, synchronous", fsgd.Fsvrg, peer=fsgd.fsvrg))
+register(Algorithm("fsaga", "linear; as afsaga, synchronous", fsgd.Fsaga, peer=fsgd.fsaga))
+register(Algorithm("asysqn-sgd", "linear; as afsgd, along a quasi-Newton direction", asysqn.AsysqnSgd, peer=asysqn.sgd))
+register(
+    Algorithm("asysqn-svrg", "linear; as afsvrg, along a quasi-Newton direction", asysqn.AsysqnSvrg, peer=asysqn.svrg)
+)
+register(
+    Algorithm("asysqn-saga", "linear; as afsaga, along a quasi-Newton direction", asysqn.AsysqnSaga, peer=asysqn.saga)
+)
+register(Algorithm("synsqn-sgd", "linear; as asysqn-sgd, synchronous", synsqn.SynsqnSgd, peer=synsqn.sgd))
+register(Algorithm("synsqn-svrg", "linear; as asysqn-svrg, synchronous", synsqn.SynsqnSvrg, peer=synsqn.svrg))
+register(Algorithm("synsqn-saga", "linear; as asysqn-saga, synchronous", synsqn.SynsqnSaga, peer=synsqn.saga))
+register(
+    Algorithm(
+        "fcg",
+        "linear; synchronous, conjugate gradients over all blocks, all rows at every step",
+        fcg.Fcg,
+        peer=fcg.peer,
+    )
+)
+register(
+    Algorithm(
+        "fdml",
+        "asynchronous; a weighted sum of the parties' own predictions (a baseline)",
+        fdml.Fdml,
+        fdml.label_party,
+        fdml.feature_party,
+        bottom=fdml.WeightedPrediction,
+        top=fdml.CombinedPrediction,
     )
 )

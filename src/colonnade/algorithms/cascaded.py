@@ -65,14 +65,11 @@ def label_party(seat: LabelSeat) -> Party:
         for upload in uploads:
             sent: PerturbedUpload = upload.message
             embeddings = table.read(sent.rows)
-            # Line 9: h and ĥ, at the same w0.
-            perturbed = table.with_party(upload.sender, embeddings, sent.perturbed)
-            near = top.row_losses(sent.rows, perturbed).double().mean(1)
-            # Line 10: the gradient by w0, at the embedding that is in the table.
-            loss, gradients, _ = top.gradients(sent.rows, embeddings, slice(0, 0))
-            losses.append(loss)
+            perturbed = table.with_party(upload.sender, embeddings, [*sent.perturbed])
+            # Line 9: h and ĥ, at the same w0. Line 10: the gradient of h by w0, at the embedding that is in the table.
+            answered, gradients = top.losses_and_own_gradients(top.batch(sent.rows), embeddings, perturbed)
+            losses.append(float(answered[0]))
             by_top.append(gradients)
-            answered = np.concatenate([[loss], near.numpy()])
             replies.append(Send(upload.sender, LossReply(sent.exchange, answered)))
         top.update(mean_gradients(by_top))  # line 11: w0 ← w0 − η0 ∇f (4)
         return losses, replies

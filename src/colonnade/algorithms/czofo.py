@@ -20,7 +20,7 @@ from colonnade.algorithms.parts.directions import Directions
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.parts.table import EmbeddingTable
-from colonnade.algorithms.parts.top import Top, mean_gradients
+from colonnade.algorithms.parts.top import Top, mean_gradients, means
 from colonnade.errors import ProtocolError
 from colonnade.messages import PerturbedUpload, RowLossReply
 from colonnade.party import Effect, Party, Send, State
@@ -116,12 +116,12 @@ def label_party(seat: LabelSeat) -> Party:
         by_top: list[list[torch.Tensor]] = []
         for upload in uploads:
             sent: PerturbedUpload = upload.message
-            embeddings = table.read(sent.rows)
-            points = table.with_party(upload.sender, embeddings, np.concatenate([sent.embedding[None], sent.perturbed]))
-            replies.append(Send(upload.sender, RowLossReply(sent.exchange, top.row_losses(sent.rows, points).numpy())))
-            loss, gradients, _ = top.gradients(sent.rows, embeddings, slice(0, 0))
-            losses.append(loss)
-            by_top.append(gradients)
+            batch, embeddings = top.batch(sent.rows), table.read(sent.rows)
+            points = table.with_party(upload.sender, embeddings, [sent.embedding, *sent.perturbed])
+            at = top.row_losses(batch, top.outputs(batch, points))
+            replies.append(Send(upload.sender, RowLossReply(sent.exchange, at)))
+            losses.append(means(at[:1]).item())
+            by_top.append(top.own_gradients(batch, embeddings))
         top.update(mean_gradients(by_top))
         return losses, replies
 

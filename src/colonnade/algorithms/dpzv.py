@@ -29,7 +29,7 @@ from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.parts.seed_replay import SeedReplayBottom
 from colonnade.algorithms.parts.table import EmbeddingTable
-from colonnade.algorithms.parts.top import Top
+from colonnade.algorithms.parts.top import Batch
 from colonnade.algorithms.parts.zeroth_top import ZerothOrderTop
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.messages import PairUpload, SlopeReply
@@ -104,31 +104,40 @@ def label_party(seat: LabelSeat) -> Party:
     def answer(uploads: Sequence[Upload], table: EmbeddingTable) -> tuple[list[float], list[Effect]]:
         losses: list[float] = []
         effects: list[Effect] = []
-        read = [table.read(upload.message.rows, slot) for slot, upload in enumerate(uploads)]
-        for upload, embeddings in zip(uploads, read, strict=True):
+        rows = [upload.message.rows for upload in uploads]
+        read = [(top.batch(own), table.read(own, slot)) for slot, own in enumerate(rows)]
+        for upload, (batch, embeddings) in zip(uploads, read, strict=True):
             sent: PairUpload = upload.message
-            pair = table.with_party(upload.sender, embeddings, np.stack([sent.plus, sent.minus]))
-            at = top.row_losses(sent.rows, pair).double()
-            losses.append(float(at.mean()))
-            # δ_i = (f(h+) − f(h−)) / 2λ (3); Δ = mean_i clip_C(δ_i) + z, z ~ N(0, σ²) (8)
-            slope = top.noised_mean((at[0] - at[1]) / (2 * settings.smoothing_radius), settings.clip, settings.noise)
+            pair = table.with_party(upload.sender, embeddings, [sent.plus, sent.minus])
+            at = top.row_losses(batch, top.outputs(batch, pair)).astype(np.float64)
+            losses.append(float(at.sum()) / at.size)
+            if not math.isfinite(losses[-1]):
+                return losses, []  # parts/progress.py tells the user
+            # Δ = mean_i clip_C(δ_i) + z, z ~ N(0, σ²) (8)
+            slope = top.noised_mean(_slopes(at, settings.smoothing_radius), settings.clip, settings.noise)
             if settings.noise > 0:
                 effects.append(Spend(_release(seat, sent.rows, settings.clip, settings.noise, (upload.sender,))))
             effects.append(Send(upload.sender, SlopeReply(sent.exchange, slope)))
-        for upload, embeddings in zip(uploads, read, strict=True):
-            rows = upload.message.rows
+        for own, (batch, embeddings) in zip(rows, read, strict=True):
             if settings.server_update in ("private-zo", "dp-sgd"):
                 # Every later answer depends on w0, so everybody sees this release.
                 clip, noise = settings.server_clip, settings.server_noise
-                effects.insert(0, Spend(_release(seat, rows, clip, noise, seat.feature_parties)))
-            top.update_by(settings.server_update, rows, embeddings)
+                effects.insert(0, Spend(_release(seat, own, clip, noise, seat.feature_parties)))
+            top.update_by(settings.server_update, batch, embeddings)
         return losses, effects
 
     def mean_of_pair(upload: PairUpload) -> NDArray[np.float32]:
-        mean: NDArray[np.float32] = (upload.plus + upload.minus) * np.float32(0.5)
+        mean: NDArray[np.float32] = upload.plus + upload.minus
+        mean *= 0.5
         return mean
 
     return AsynchronousLabelParty(seat, top, PairUpload, answer, enters_table=mean_of_pair)
+
+
+def _slopes(at: NDArray[np.float64], radius: float) -> NDArray[np.float64]:
+    """δ_i = (f(h+) − f(h−)) / 2λ for every row (3)."""
+    slopes: NDArray[np.float64] = (at[0] - at[1]) / (2 * radius)
+    return slopes
 
 
 def _release(
@@ -150,56 +159,52 @@ class NoisedTop(ZerothOrderTop):
     """The label party's model, with the noise on what it answers and on how it updates itself."""
 
     def __init__(self, seat: LabelSeat, settings: Dpzv) -> None:
-        super().__init__(seat, settings.looks())
+        super().__init__(seat, settings.looks(), first_order=settings.server_update in ("first-order", "dp-sgd"))
         self._settings = settings
         self._noise = generator_for(seat.seed, seat.name, "noise")
 
-    def noised_mean(self, slopes: torch.Tensor, clip: float, noise: float) -> float:
+    def noised_mean(self, slopes: NDArray[np.float64], clip: float, noise: float) -> float:
         if clip > 0:
-            slopes = slopes.clamp(-clip, clip)
-        mean = float(slopes.mean())
+            slopes = slopes.clip(-clip, clip)
+        mean = float(slopes.sum()) / slopes.size
         return mean + noise * torch.randn((), generator=self._noise).item() if noise > 0 else mean
 
-    def update_by(self, how: str, rows: NDArray[np.uint32], embeddings: torch.Tensor) -> None:
+    def update_by(self, how: str, batch: Batch, embeddings: torch.Tensor) -> None:
         """w0 ← w0 − η0 g, with g as `server_update` says."""
         if how == "frozen":
             return
         if how == "zeroth-order":
-
-            def mean_loss(model: Top) -> float:
-                return float(model.row_losses(rows, embeddings[None]).double().mean())
-
-            gradient = self.estimate(mean_loss, here=0.0)  # two-sided: the loss at w0 itself is not looked at
+            gradient = self.estimate([(batch, embeddings)], here=0.0)  # two-sided: the loss at w0 is not looked at
         elif how == "first-order":
-            _, gradients, _ = self.gradients(rows, embeddings, slice(0, 0))
-            gradient = _flat(gradients)
+            gradient = _flat(self.own_gradients(batch, embeddings))
         elif how == "private-zo":
-            gradient = self._private_estimate(rows, embeddings)
+            gradient = self._private_estimate(batch, embeddings)
         else:
-            gradient = self._noised_gradient(rows, embeddings)
+            gradient = self._noised_gradient(batch, embeddings)
         self.update([gradient])
 
-    def _private_estimate(self, rows: NDArray[np.uint32], embeddings: torch.Tensor) -> torch.Tensor:
+    @np.errstate(invalid="ignore")  # should the loss become infinite here, the next answer says so
+    def _private_estimate(self, batch: Batch, embeddings: torch.Tensor) -> torch.Tensor:
         """A second clipped, noised slope, along a direction of the label party's own."""
         direction = self.directions.draw(self.vector.numel(), self.looking)
         radius = self.directions.radius
         torch.add(self.vector, direction, alpha=radius, out=self.near.vector)
-        plus = self.near.row_losses(rows, embeddings[None])[0].double()
+        plus = self.near.outputs(batch, embeddings)
         torch.sub(self.vector, direction, alpha=radius, out=self.near.vector)
-        minus = self.near.row_losses(rows, embeddings[None])[0].double()
-        slope = self.noised_mean((plus - minus) / (2 * radius), self._settings.server_clip, self._settings.server_noise)
+        minus = self.near.outputs(batch, embeddings)
+        at = self.row_losses(batch, torch.cat([plus, minus])).astype(np.float64)
+        slope = self.noised_mean(_slopes(at, radius), self._settings.server_clip, self._settings.server_noise)
         return direction * slope
 
-    def _noised_gradient(self, rows: NDArray[np.uint32], embeddings: torch.Tensor) -> torch.Tensor:
+    def _noised_gradient(self, batch: Batch, embeddings: torch.Tensor) -> torch.Tensor:
         """DP-SGD: every row's gradient clipped to norm C, their mean, noise on every coordinate."""
         total = torch.zeros_like(self.vector)
-        for place in range(rows.size):
-            _, gradients, _ = self.gradients(rows[place : place + 1], embeddings[place : place + 1], slice(0, 0))
-            gradient = _flat(gradients)
+        for place in range(batch.rows):
+            gradient = _flat(self.own_gradients(batch.row(place), embeddings[place : place + 1]))
             norm = float(torch.linalg.vector_norm(gradient))
             total.add_(gradient, alpha=min(1.0, self._settings.server_clip / norm) if norm > 0 else 1.0)
         noise = torch.randn(total.shape, generator=self._noise)
-        return total.div_(rows.size).add_(noise, alpha=self._settings.server_noise)
+        return total.div_(batch.rows).add_(noise, alpha=self._settings.server_noise)
 
     def state(self) -> State:
         state = super().state()

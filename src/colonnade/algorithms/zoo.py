@@ -8,13 +8,11 @@ of the former's Appendix B without the barrier.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from colonnade.algorithms.cascaded import Cascaded, feature_party
 from colonnade.algorithms.parts.asynchrony import AsynchronousLabelParty, Upload
 from colonnade.algorithms.parts.seats import LabelSeat
 from colonnade.algorithms.parts.table import EmbeddingTable
-from colonnade.algorithms.parts.top import Top
+from colonnade.algorithms.parts.top import means
 from colonnade.algorithms.parts.zeroth_top import ZerothOrderTop
 from colonnade.messages import LossReply, PerturbedUpload
 from colonnade.party import Effect, Party, Send
@@ -34,20 +32,16 @@ def label_party(seat: LabelSeat) -> Party:
     def answer(uploads: Sequence[Upload], table: EmbeddingTable) -> tuple[list[float], list[Effect]]:
         losses: list[float] = []
         replies: list[Effect] = []
-        read = [(upload.message.rows, table.read(upload.message.rows, slot)) for slot, upload in enumerate(uploads)]
-        for upload, (rows, embeddings) in zip(uploads, read, strict=True):
+        rows = [upload.message.rows for upload in uploads]
+        read = [(top.batch(own), table.read(own, slot)) for slot, own in enumerate(rows)]
+        for upload, (batch, embeddings) in zip(uploads, read, strict=True):
             sent: PerturbedUpload = upload.message
-            points = table.with_party(upload.sender, embeddings, np.concatenate([sent.embedding[None], sent.perturbed]))
-            answered = top.row_losses(rows, points).double().mean(1)
+            points = table.with_party(upload.sender, embeddings, [sent.embedding, *sent.perturbed])
+            answered = means(top.row_losses(batch, top.outputs(batch, points)))
             losses.append(float(answered[0]))
-            replies.append(Send(upload.sender, LossReply(sent.exchange, answered.numpy())))
-
-        def mean_loss(model: Top) -> float:
-            at_hand = [float(model.row_losses(rows, embeddings[None]).double().mean()) for rows, embeddings in read]
-            return sum(at_hand) / len(at_hand)
-
+            replies.append(Send(upload.sender, LossReply(sent.exchange, answered)))
         # w0 ← w0 − η0 φ(d0)/μ [f(w0 + μu0) − f(w0)] u0
-        top.update([top.estimate(mean_loss, here=sum(losses) / len(losses))])
+        top.update([top.estimate(read, here=sum(losses) / len(losses))])
         return losses, replies
 
     return AsynchronousLabelParty(seat, top, PerturbedUpload, answer, seat.settings.looks().embedding_of)

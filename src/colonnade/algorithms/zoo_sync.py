@@ -15,7 +15,7 @@ from colonnade.algorithms.parts.directions import Looking
 from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.parts.synchrony import Step, Synchronous, SynchronousFeatureParty, SynchronousLabelParty
 from colonnade.algorithms.parts.table import EmbeddingTable
-from colonnade.algorithms.parts.top import Top
+from colonnade.algorithms.parts.top import means
 from colonnade.algorithms.parts.zeroth_bottom import ZerothOrderBottom
 from colonnade.algorithms.parts.zeroth_top import ZerothOrderTop
 from colonnade.messages import LossAndBatch, PerturbedUpload
@@ -53,20 +53,16 @@ def label_party(seat: LabelSeat) -> Party:
     top = ZerothOrderTop(seat, seat.settings.looks())
 
     def answer(step: Step, table: EmbeddingTable) -> tuple[float, list[Effect]]:
-        embeddings = table.read(step.rows)
-
-        def mean_loss(model: Top) -> float:
-            return float(model.row_losses(step.rows, embeddings[None]).double().mean())
-
-        here = mean_loss(top)
+        batch, embeddings = top.batch(step.rows), table.read(step.rows)
+        read = [(batch, embeddings)]
+        here = top.mean_loss(read)
         replies: list[Effect] = []
         for party, sent in step.uploads.items():
             # Line 5: the loss with this party's perturbed embedding among everybody else's plain ones.
-            perturbed = table.with_party(party, embeddings, sent.perturbed)
-            near = top.row_losses(step.rows, perturbed).double().mean(1)
-            losses = np.concatenate([[here], near.numpy()])
+            perturbed = table.with_party(party, embeddings, [*sent.perturbed])
+            losses = np.concatenate([[here], means(top.row_losses(batch, top.outputs(batch, perturbed)))])
             replies.append(Send(party, LossAndBatch(step.number, losses, step.next_number, step.next_rows)))
-        top.update([top.estimate(mean_loss, here)])  # lines 9–10
+        top.update([top.estimate(read, here)])  # lines 9–10
         return here, replies
 
     return SynchronousLabelParty(seat, top, PerturbedUpload, answer, seat.settings.looks().embedding_of)

@@ -2,7 +2,7 @@
 
 A `PartyView` is one party's own: its trace, and its own columns and model. A `WireView` is what somebody between the
 parties saw: frames, who sent them and to whom; no timers, no observations, no direction and no seed, since these never
-cross. A representation counts messages and shows no value.
+cross. A `PooledView` is what parties that collude saw together. A representation counts messages and shows no value.
 """
 
 from collections.abc import Iterable
@@ -61,6 +61,20 @@ class WireView:
 
     def __repr__(self) -> str:
         return f"WireView({len(self.frames)} frames)"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PooledView:
+    """The transcripts of parties that collude, side by side."""
+
+    views: tuple[PartyView, ...]
+
+    def crossings(self) -> list[Crossing]:
+        """What any of them received or sent; a message between two of them stands there twice."""
+        return [crossing for view in self.views for crossing in view.crossings()]
+
+    def __repr__(self) -> str:
+        return f"PooledView({', '.join(repr(view.party) for view in self.views)})"
 
 
 def read_party_view(

@@ -14,12 +14,15 @@ from rich.table import Table
 from colonnade import algorithms
 from colonnade.algorithms.parts.training import Training
 from colonnade.attack_trials import (
+    ExposedParty,
     Federated,
     Measurement,
     Trials,
+    check_sends_products,
     embedding_inversion,
     label_inference,
     model_completion,
+    product_inference,
 )
 from colonnade.attacks.embedding_inversion import Inversion
 from colonnade.cli.output import console, errors, interrupted
@@ -30,8 +33,12 @@ from colonnade.privacy.noise import PerturbationSettings
 from colonnade.reports.attack_page import attack_page
 from colonnade.runtimes.checkpoint import write_atomically
 
-ATTACKS = ("label-inference", "model-completion", "embedding-inversion")
-PARTIES = 2
+ATTACKS = ("label-inference", "model-completion", "embedding-inversion", "product-inference")
+SPLIT = ATTACKS[:3]
+PARTIES = {**dict.fromkeys(SPLIT, 2), "product-inference": 3}  # masked sums of fewer hide nothing
+DATA = {**dict.fromkeys(SPLIT, "digits"), "product-inference": "breast_cancer"}
+ALGORITHM = {**dict.fromkeys(SPLIT, "vafl"), "product-inference": "afsvrg"}
+SUMS = ("plain", "two-tree", "pairwise")
 BATCH_SIZE = 64
 
 # Options that only some attacks have; given to another one they would silently do nothing.
@@ -42,26 +49,50 @@ _OWN = {
     "--inverse": ("embedding-inversion",),
     "--last": ("embedding-inversion",),
     "--width": ("model-completion", "embedding-inversion"),
+    "--noise": SPLIT,
+    "--clip": SPLIT,
+    "--learning-rate": SPLIT,
+    "--sums": ("product-inference",),
+    "--columns": ("product-inference",),
+    "--padding": ("product-inference",),
+    "--knows": ("product-inference",),
+    "--known-rows": ("product-inference",),
+    "--tolerance": ("product-inference",),
 }
 
 
 def attack(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"Which one: {', '.join(ATTACKS)}.", show_default=False)],
     algorithm: Annotated[
-        list[str] | None, typer.Option(help="Whose federation; may be repeated. Default: vafl.", show_default=False)
+        list[str] | None,
+        typer.Option(
+            help="Whose federation; may be repeated. Default: vafl; afsvrg for product-inference.", show_default=False
+        ),
     ] = None,
     data: Annotated[
-        str, typer.Option(help="A data set by its name; two feature parties share its columns.")
-    ] = "digits",
+        str | None,
+        typer.Option(
+            help="A data set by its name; two feature parties share its columns, three for product-inference. "
+            "Default: digits; breast_cancer for product-inference.",
+            show_default=False,
+        ),
+    ] = None,
     trials: Annotated[int, typer.Option(help="Independent trials, each with a seed of its own.", min=1)] = 5,
     seed: Annotated[int, typer.Option(help="Of the first trial.", min=0)] = 0,
     noise: Annotated[
         list[float] | None,
         typer.Option(help="Deviation of the noise on embeddings; may be repeated. Default: 0.", show_default=False),
     ] = None,
-    clip: Annotated[float, typer.Option(help="Norm bound of an embedding before its noise; 0: none.")] = 0.0,
+    clip: Annotated[
+        float | None,
+        typer.Option(
+            help="Norm bound of an embedding before its noise; 0: none. Default: 0.",
+            show_default=False,
+        ),
+    ] = None,
     epochs: Annotated[
-        float | None, typer.Option(help="Default: 1 for label-inference, else 40.", show_default=False)
+        float | None,
+        typer.Option(help="Default: 1 for label-inference, 10 for product-inference, else 40.", show_default=False),
     ] = None,
     learning_rate: Annotated[
         float | None,
@@ -99,6 +130,46 @@ def attack(
         int | None,
         typer.Option(help="For embedding-inversion: embeddings of a row to average. Default: 1.", show_default=False),
     ] = None,
+    sums: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="For product-inference: plain, two-tree or pairwise; may be repeated. Default: all three.",
+            show_default=False,
+        ),
+    ] = None,
+    columns: Annotated[
+        list[int] | None,
+        typer.Option(
+            help="For product-inference: columns of the attacked party; may be repeated. Default: 1.",
+            show_default=False,
+        ),
+    ] = None,
+    padding: Annotated[
+        list[int] | None,
+        typer.Option(
+            help="For product-inference: columns of zeros that it adds; may be repeated. Default: 0.",
+            show_default=False,
+        ),
+    ] = None,
+    knows: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="For product-inference: what the adversary knows of the column: rows (a few values), range (its ends) "
+            "or introduction (nothing but what the party told all); may be repeated. Default: rows.",
+            show_default=False,
+        ),
+    ] = None,
+    known_rows: Annotated[
+        int | None,
+        typer.Option(help="For product-inference: rows whose value is known. Default: 5.", show_default=False),
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            help="For product-inference: a value this near counts as found, in deviations of the column. Default: 0.1.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="A new directory for attack.json and report.html.", show_default=False)
     ] = None,
@@ -114,6 +185,15 @@ def attack(
         "--inverse": inverse,
         "--last": last,
         "--width": width,
+        "--noise": noise,
+        "--clip": clip,
+        "--learning-rate": learning_rate,
+        "--sums": sums,
+        "--columns": columns,
+        "--padding": padding,
+        "--knows": knows,
+        "--known-rows": known_rows,
+        "--tolerance": tolerance,
     }
     for option, value in given.items():
         if value is not None and name not in _OWN[option]:
@@ -122,24 +202,42 @@ def attack(
         raise SettingsError(f"{out} exists already. Choose another directory with --out, or remove it.")
     wanted = Trials(trials, seed)
     inversion = Inversion(inverse or "ridge", last or 1)
-    federations = [
-        _federated(name, one, own_noise, clip, own_width, epochs, learning_rate, directions)
-        for one in algorithm or ["vafl"]
-        for own_width in width or [16]
-        for own_noise in noise or [0.0]
-    ]
+    chosen = algorithm or [ALGORITHM[name]]
+    if name == "product-inference":
+        if known_rows is not None and "rows" not in (knows or ["rows"]):
+            raise SettingsError("--known-rows is for an adversary that knows rows: leave it out, or add --knows rows.")
+        given_here: dict[str, Any] = {"known_rows": known_rows, "tolerance": tolerance}
+        exposures = [
+            replace(
+                ExposedParty(own, zeros, kind), **{key: value for key, value in given_here.items() if value is not None}
+            )
+            for own in columns or [1]
+            for zeros in padding or [0]
+            for kind in knows or ["rows"]
+        ]
+        federations = [_linear(one, scheme, epochs) for one in chosen for scheme in sums or SUMS]
+    else:
+        exposures = []
+        federations = [
+            _federated(name, one, own_noise, clip or 0.0, own_width, epochs, learning_rate, directions)
+            for one in chosen
+            for own_width in width or [16]
+            for own_noise in noise or [0.0]
+        ]
     began = time.perf_counter()
     lines: list[Measurement] = []
     with interrupted("Nothing was written."):
-        rows = dataset(data, parties=PARTIES, max_rows=max_rows)
+        rows = dataset(data or DATA[name], parties=PARTIES[name], max_rows=max_rows)
         say = _progress(name)
         for federated in federations:
             if name == "label-inference":
                 lines += label_inference(rows, federated, wanted, say)
             elif name == "model-completion":
                 lines += model_completion(rows, federated, labels_per_class or [4], wanted, say)
-            else:
+            elif name == "embedding-inversion":
                 lines += embedding_inversion(rows, federated, auxiliary or [0.05], inversion, wanted, say)
+            for exposed in exposures:
+                lines += product_inference(rows, federated, exposed, wanted, say)
     result = _result(name, rows, wanted, lines, time.perf_counter() - began)
     page = None if out is None else _write(out, result)
     if as_json:
@@ -183,6 +281,16 @@ def _federated(
     return Federated(settings, training, bottom, privacy=PerturbationSettings(noise=noise, clip=clip))
 
 
+def _linear(algorithm: str, sums: str, epochs: float | None) -> Federated:
+    check_sends_products(algorithm)
+    if sums not in SUMS:
+        raise unknown_name("kind of sums", sums, SUMS)
+    training = Training(
+        epochs=10.0 if epochs is None else epochs, batch_size=BATCH_SIZE, l2=1e-4, evaluate_every_epochs=0
+    )
+    return Federated(replace(algorithms.find(algorithm).settings(), sums=sums), training)
+
+
 def _progress(name: str) -> Callable[[str], None]:
     return lambda line: errors.print(f"{name}: {line}", markup=False, highlight=False, soft_wrap=True)
 
@@ -215,10 +323,15 @@ def _write(out: Path, result: dict[str, Any]) -> Path:
 
 def _table(name: str, data: FederatedData, lines: list[Measurement], trials: int) -> Table:
     several = f"{trials} trials" if trials > 1 else "1 trial"
-    table = Table(title=f"{name} on {data.name}: {data.rows:,} training rows, {several}")
+    every = list(dict.fromkeys(key for line in lines for key in line.conditions))
+    # What is the same in all lines stands below the table, which would grow wider than a terminal otherwise.
+    conditions = [
+        key for key in every if any(line.conditions.get(key) != lines[0].conditions.get(key) for line in lines)
+    ]
+    same = ", ".join(f"{key} {lines[0].conditions[key]:g}" for key in every if key not in conditions)
+    table = Table(title=f"{name} on {data.name}: {data.rows:,} training rows, {several}", caption=same or None)
     for heading in ("algorithm", "adversary"):
         table.add_column(heading)
-    conditions = list(dict.fromkeys(key for line in lines for key in line.conditions))
     beside = list(dict.fromkeys(key for line in lines for key in line.beside))
     for heading in (*conditions, lines[0].measure, *beside):
         table.add_column(heading, justify="right", no_wrap=heading == lines[0].measure)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from colonnade.cli.output import console, errors, shown
+from colonnade.cli.output import console, errors, interrupted, shown
 from colonnade.reproductions import reproduce as run_reproduction
 from colonnade.reproductions import reproductions
 
@@ -14,7 +14,9 @@ from colonnade.reproductions import reproductions
 def reproduce(
     name: Annotated[str, typer.Argument(help="Which one; a list without a name.", show_default=False)] = "",
     quick: Annotated[bool, typer.Option("--quick", help="Smaller settings, in minutes instead of hours.")] = False,
-    seeds: Annotated[int, typer.Option(help="How many seeds, from 0 on.", min=1)] = 1,
+    seeds: Annotated[
+        int | None, typer.Option(help="How many seeds, from 0 on; by default the reproduction's own.", min=1)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Repeat an experiment of a paper and print it beside the published numbers."""
@@ -26,11 +28,13 @@ def reproduce(
             table.add_row(one.name, one.summary)
         console.print(table)
         return
-    result = run_reproduction(name, quick, range(seeds), lambda line: errors.print(line, markup=False))
+    with interrupted("Nothing was kept: start again."):
+        result = run_reproduction(name, quick, seeds, lambda line: errors.print(line, markup=False, soft_wrap=True))
     if as_json:
         print(json.dumps(result))
         return
-    table = Table(title=f"{name}{' (quick)' if quick else ''}, {seeds} seed{'s' if seeds > 1 else ''}")
+    count = len(result["seeds"])
+    table = Table(title=f"{name}{' (quick)' if quick else ''}, {count} seed{'s' if count > 1 else ''}")
     for heading in ("what", "published", "ours", "deviation", "note"):
         table.add_column(heading, justify="left" if heading in ("what", "note") else "right")
     for row in result["rows"]:

@@ -22,6 +22,12 @@ def common_ids(ids: Mapping[str, Array], rows: str = "same") -> Array:
     for party in parties[1:]:
         common = np.intersect1d(common, ids[party])
         everything = np.union1d(everything, ids[party])
+    if not len(common):
+        counts = ", ".join(f"{party!r} holds {len(ids[party])}" for party in parties)
+        raise DataError(
+            f"No id is held by all parties ({counts}): {_who_shares_none(ids)}. Check that the setting `id` names the "
+            "same kind of id for each party."
+        )
     if rows == "same" and len(common) < len(everything):
         lacking = ", ".join(f"{party!r} lacks {len(everything) - len(ids[party])}" for party in parties)
         raise DataError(
@@ -29,13 +35,22 @@ def common_ids(ids: Mapping[str, Array], rows: str = "same") -> Array:
             f"{lacking}, and {len(common)} are held by all. Mend the files, or set data.rows = "
             "'intersection' to use only the rows that all hold."
         )
-    if not len(common):
-        counts = ", ".join(f"{party!r} holds {len(ids[party])}" for party in parties)
-        raise DataError(
-            f"No id is held by all parties ({counts}): check that the setting `id` names the same kind of id "
-            "for each party."
-        )
     return common
+
+
+def _who_shares_none(ids: Mapping[str, Array]) -> str:
+    """Whose fault an empty intersection is: one party's, if all others hold some rows in common."""
+    alone = []
+    for party in ids:
+        others = [ids[other] for other in ids if other != party]
+        shared = others[0]
+        for more in others[1:]:
+            shared = np.intersect1d(shared, more)
+        if len(shared):
+            alone.append(party)
+    if len(ids) > 2 and len(alone) == 1:
+        return f"party {alone[0]!r} has no row in common with those that the others share"
+    return "no row is common to " + " and ".join(map(repr, alone if alone else ids))
 
 
 def positions(ids: Array, wanted: Array) -> Array:

@@ -34,6 +34,11 @@ class Batches:
         self._place += self._batch_size
         return batch
 
+    @property
+    def at_end(self) -> bool:
+        """Whether the next batch begins another epoch."""
+        return self._place >= self._order.size
+
     def state(self) -> State:
         order = torch.from_numpy(self._order.view(np.int32).copy())
         return State({"order": order, "generator": self._generator.get_state()}, {"place": self._place})

@@ -7,25 +7,28 @@ scikit-learn and Pillow are imported only where needed: a party that reads no se
 
 import gzip
 import io
-import lzma
 import os
-import zipfile
-import zlib
+import tarfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import csr_array
 
+from colonnade.data.partition import spread_out
 from colonnade.data.preparation import numeric_matrix
-from colonnade.data.sources import Array
+from colonnade.data.sources import UNREADABLE, Array
+from colonnade.data.sparse import open_text, read_svmlight
+from colonnade.data.synthetic import sparse_rows
 from colonnade.errors import DataError, unknown_name
 
 Read = TypeVar("Read")
 FOLDER_VARIABLE = "COLONNADE_DATA"
-UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+MOST_WORDS = 30_000
+"""How many columns `newsgroups20` has: the words that occur most often in its train part."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,14 +36,15 @@ class JoinedData:
     """Rows with all their columns in one place, before anybody shares them out."""
 
     name: str
-    X: Array  # [n, d] a table, [n, channels, height, width] images
+    X: Array | csr_array  # [n, d] a table, perhaps sparse; [n, channels, height, width] images
     y: Array
     names: tuple[str, ...] = ()  # of a table's columns
-    X_test: Array | None = None  # the set's own test part, if it has one
+    X_test: Array | csr_array | None = None  # the set's own test part, if it has one
     y_test: Array | None = None
     groups: Array | None = None  # rows of one group stay on one side of the train/test line
     task: str = ""  # "" = inferred
     missing: str = "refuse"  # what to do with gaps unless the settings say otherwise
+    scaled: bool = False  # a sparse table whose rows have length 1 already: to scale its columns would undo that
 
     def __repr__(self) -> str:
         return f"JoinedData({self.name!r}, X={list(self.X.shape)})"
@@ -97,6 +101,31 @@ def _synthetic() -> JoinedData:
         n_samples=2_000, n_features=20, n_informative=10, n_redundant=4, class_sep=1.0, random_state=20
     )
     return JoinedData("synthetic", X, y, tuple(f"x{1 + j}" for j in range(20)), task="binary")
+
+
+def _synthetic_regression() -> JoinedData:
+    from sklearn.datasets import make_regression
+
+    # Half of the columns matter. Their weights are uniform up to 100, so that the signal has a deviation of about
+    # 100 √(50 / 3) = 408; a third of that as noise leaves a tenth of the variance unexplained.
+    X, y = make_regression(n_samples=20_000, n_features=100, n_informative=50, noise=136.0, random_state=20)
+    return JoinedData("synthetic_regression", X, y, tuple(f"x{1 + j}" for j in range(100)), task="regression")
+
+
+def synthetic_sparse_rows(
+    rows: int = 20_000, columns: int = 2_000, nonzeros_per_row: int = 20, seed: int = 0
+) -> JoinedData:
+    """What the set `synthetic_sparse` holds, in any size."""
+    X, y = sparse_rows(rows, columns, nonzeros_per_row, seed)
+    return JoinedData("synthetic_sparse", X, y, tuple(f"x{1 + j}" for j in range(columns)), task="binary")
+
+
+def _mnist_odd_even() -> JoinedData:
+    """MNIST's images; the label tells whether the digit is odd."""
+    whole = _idx_images("mnist")
+    assert whole.y_test is not None
+    y, y_test = (np.where(part % 2, "odd", "even") for part in (whole.y, whole.y_test))
+    return replace(whole, name="mnist_odd_even", y=y, y_test=y_test, task="binary")
 
 
 def _idx_images(name: str) -> JoinedData:
@@ -160,18 +189,70 @@ def _npz_array(path: Path, key: str) -> Array:
 
 
 def _a9a() -> JoinedData:
-    X, y = _from_file("a9a", "a9a.xz", _libsvm)
-    X_test, y_test = _from_file("a9a", "a9a.t.xz", _libsvm)
+    X, y = _from_file("a9a", "a9a.xz", lambda path: _libsvm(path, 123))
+    X_test, y_test = _from_file("a9a", "a9a.t.xz", lambda path: _libsvm(path, 123))
     names = tuple(f"x{1 + j}" for j in range(X.shape[1]))
     return JoinedData("a9a", X, y, names, X_test=X_test, y_test=y_test, task="binary")
 
 
-def _libsvm(path: Path) -> tuple[Array, Array]:
-    from sklearn.datasets import load_svmlight_file
+def _libsvm(path: Path, columns: int) -> tuple[csr_array, Array]:
+    with open_text(path) as file:
+        return read_svmlight(file, columns)
 
-    content = io.BytesIO(lzma.decompress(path.read_bytes()))
-    X, y = load_svmlight_file(content, n_features=123, dtype=np.float32)
-    return X.toarray(), y.astype(np.int64)
+
+def _rcv1_sample() -> JoinedData:
+    name, columns = "rcv1_sample", 47_236
+    X, y = _from_file(name, "rcv1_small.dat.gz", lambda path: _vowpal(path, columns))
+    X_test, y_test = _from_file(name, "rcv1_small_test.data.gz", lambda path: _vowpal(path, columns))
+    # Its columns are numbered by popularity, so that the first block would hold nearly all values.
+    order = _fair_order(X)
+    names = tuple(f"x{1 + j}" for j in order.tolist())
+    return JoinedData(name, X[:, order], y, names, X_test=X_test[:, order], y_test=y_test, task="binary", scaled=True)
+
+
+def _fair_order(X: csr_array) -> Array:
+    """An order of columns in which contiguous blocks hold about as many values each."""
+    by_popularity = np.argsort(-np.bincount(X.indices, minlength=X.shape[1]), kind="stable")
+    order = np.empty_like(by_popularity)
+    order[spread_out(len(order))] = by_popularity
+    return order
+
+
+def _vowpal(path: Path, columns: int) -> tuple[csr_array, Array]:
+    """Vowpal Wabbit's lines, `label |f column:value …`: a LIBSVM text but for the name of its one group of columns."""
+    with open_text(path) as file:
+        return read_svmlight(io.BytesIO(file.read().replace(b"|f ", b"")), columns)
+
+
+def _newsgroups20() -> JoinedData:
+    """tf-idf of the messages' words, weighed by the train part; the words are spread so that parties get fair parts."""
+    name = "newsgroups20"
+    X, y, X_test, y_test, words = _from_file(name, "20news-bydate.tar.xz", _tf_idf)
+    return JoinedData(name, X, y, words, X_test=X_test, y_test=y_test, task="multiclass", scaled=True)
+
+
+def _tf_idf(path: Path) -> tuple[csr_array, Array, csr_array, Array, tuple[str, ...]]:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    texts: dict[str, list[str]] = {"train": [], "test": []}
+    groups: dict[str, list[str]] = {"train": [], "test": []}
+    with open_text(path) as file:
+        whole = io.BytesIO(file.read())  # at once: of a truncated file, tarfile would give what there is
+    with tarfile.open(fileobj=whole, mode="r:") as archive:
+        for member in archive:
+            content = archive.extractfile(member)
+            if content is None:  # a folder
+                continue
+            top, group, _ = member.name.split("/")
+            part = top.removeprefix("20news-bydate-")
+            texts[part].append(content.read().decode("latin-1"))
+            groups[part].append(group)
+    # Logarithms of counts, since a word that stands fifty times in a message is not fifty times as telling.
+    vectorizer = TfidfVectorizer(max_features=MOST_WORDS, sublinear_tf=True, dtype=np.float32)
+    X, X_test = csr_array(vectorizer.fit_transform(texts["train"])), csr_array(vectorizer.transform(texts["test"]))
+    order = _fair_order(X)
+    words = tuple(vectorizer.get_feature_names_out()[order].tolist())
+    return X[:, order], np.array(groups["train"]), X_test[:, order], np.array(groups["test"]), words
 
 
 def _credit_default_uci() -> JoinedData:
@@ -181,7 +262,7 @@ def _credit_default_uci() -> JoinedData:
 
 def _givemesomecredit() -> JoinedData:
     frame = _from_file("givemesomecredit", "cs-training.csv.gz", lambda path: pd.read_csv(path, index_col=0))
-    return _from_frame("givemesomecredit", frame, label="SeriousDlqin2yrs", missing="mean")
+    return _from_frame("givemesomecredit", frame, label="SeriousDlqin2yrs", missing="median")
 
 
 def _parkinson_speech() -> JoinedData:
@@ -234,7 +315,7 @@ def _from_file(name: str, file: str, read: Callable[[Path], Read]) -> Read:
     path = _existing(name, file)
     try:
         return read(path)
-    except UNREADABLE as error:
+    except (*UNREADABLE, tarfile.TarError) as error:
         raise DataError(
             f"The file {str(path)!r} of the data set {name!r} could not be read ({type(error).__name__}): "
             "it is damaged or incomplete. Replace it."
@@ -245,6 +326,8 @@ _SETS: dict[str, tuple[DatasetFacts, Callable[[], JoinedData]]] = {
     facts.name: (facts, read)
     for facts, read in (
         (DatasetFacts("synthetic", 2_000, 20, "binary", "generated"), _synthetic),
+        (DatasetFacts("synthetic_sparse", 20_000, 2_000, "binary", "generated"), synthetic_sparse_rows),
+        (DatasetFacts("synthetic_regression", 20_000, 100, "regression", "generated"), _synthetic_regression),
         (DatasetFacts("iris", 150, 4, "multiclass", "scikit-learn"), lambda: _bundled("iris", "multiclass")),
         (DatasetFacts("wine", 178, 13, "multiclass", "scikit-learn"), lambda: _bundled("wine", "multiclass")),
         (
@@ -260,7 +343,10 @@ _SETS: dict[str, tuple[DatasetFacts, Callable[[], JoinedData]]] = {
         (DatasetFacts("credit_default_uci", 30_000, 23, "binary", FOLDER_VARIABLE), _credit_default_uci),
         (DatasetFacts("givemesomecredit", 150_000, 10, "binary", FOLDER_VARIABLE), _givemesomecredit),
         (DatasetFacts("a9a", 48_842, 123, "binary", FOLDER_VARIABLE), _a9a),
+        (DatasetFacts("rcv1_sample", 1_500, 47_236, "binary", FOLDER_VARIABLE), _rcv1_sample),
+        (DatasetFacts("newsgroups20", 18_846, MOST_WORDS, "multiclass", FOLDER_VARIABLE), _newsgroups20),
         (DatasetFacts("mnist", 70_000, 784, "multiclass", FOLDER_VARIABLE), lambda: _idx_images("mnist")),
+        (DatasetFacts("mnist_odd_even", 70_000, 784, "binary", FOLDER_VARIABLE), _mnist_odd_even),
         (
             DatasetFacts("fashion_mnist", 70_000, 784, "multiclass", FOLDER_VARIABLE),
             lambda: _idx_images("fashion_mnist"),

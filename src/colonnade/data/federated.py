@@ -5,25 +5,58 @@ every party. A representation shows shapes only, so that logging one of these ob
 """
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
+import numpy as np
 import torch
+from scipy.sparse import csr_array
+
+from colonnade.data.sparse import is_canonical
+from colonnade.errors import DataError
+
+Columns: TypeAlias = torch.Tensor | csr_array
+"""Rows of float32: a contiguous tensor, or a sparse table in the form that `sparse` promises."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PartyColumns:
     """One party's columns: a row is `(d,)` of a table or a `(channels, height, width)` piece of an image."""
 
-    train: torch.Tensor  # float32 [n_train, *shape], contiguous
-    test: torch.Tensor  # float32 [n_test, *shape], contiguous
+    train: Columns  # float32 [n_train, *shape]
+    test: Columns  # float32 [n_test, *shape], sparse if `train` is
     names: tuple[str, ...]  # one a column; for an image piece one name that says which pixels it holds
+
+    def __post_init__(self) -> None:
+        if isinstance(self.train, torch.Tensor) and isinstance(self.test, torch.Tensor):
+            return
+        for what, part in (("train", self.train), ("test", self.test)):
+            if not is_canonical(part):
+                raise DataError(
+                    f"The {what} part of sparse columns must be a csr_array of float32 with int32 indices, sorted, "
+                    "without duplicates or stored zeros, as its other part: give both to "
+                    "colonnade.data.sparse.canonical first."
+                )
+
+    @property
+    def sparse(self) -> bool:
+        """Whether only the non-zeros are held."""
+        return not isinstance(self.train, torch.Tensor)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one row."""
         return tuple(self.train.shape[1:])
 
+    def dense(self) -> "PartyColumns":
+        """The same columns as tensors."""
+        return PartyColumns(_tensor(self.train), _tensor(self.test), self.names)
+
     def __repr__(self) -> str:
-        return f"PartyColumns(train={list(self.train.shape)}, test={list(self.test.shape)})"
+        shapes = f"train={list(self.train.shape)}, test={list(self.test.shape)}"
+        if isinstance(self.train, torch.Tensor):
+            return f"PartyColumns({shapes})"
+        share = self.train.nnz / max(1, self.train.shape[0] * self.train.shape[1])
+        return f"PartyColumns({shapes}, {share:.3g} of train non-zero)"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -70,3 +103,7 @@ class FederatedData:
     def __repr__(self) -> str:
         parts = [f"{party}={columns!r}" for party, columns in self.columns.items()]
         return f"FederatedData({self.name!r}, {self.labels!r}, {', '.join(parts)})"
+
+
+def _tensor(part: Columns) -> torch.Tensor:
+    return part if isinstance(part, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(part.toarray()))

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import isqrt
 
-from colonnade.data.sources import nearest
+import numpy as np
+
+from colonnade.data.sources import Array, nearest
 from colonnade.errors import DataError, SettingsError
 
 
@@ -19,6 +21,25 @@ def equal_columns(columns: int, parties: int) -> tuple[slice, ...]:
     (slice(0, 3, None), slice(3, 5, None))
     """
     return _blocks(columns, parties, "columns")
+
+
+def spread_out(columns: int) -> Array:
+    """Where each of `columns` columns goes, the most popular one first, so that blocks get their fair part of all.
+
+    The positions are the ranks with their bits reversed (van der Corput's order): the first two ranks lie in different
+    halves, the first four in different quarters, and so on. Contiguous blocks stay fair for any number of parties.
+
+    >>> spread_out(8).tolist()
+    [0, 4, 2, 6, 1, 5, 3, 7]
+    """
+    ranks = np.arange(columns)
+    reversed_bits = np.zeros(columns, dtype=np.int64)
+    for _ in range(max(columns - 1, 0).bit_length()):
+        reversed_bits = 2 * reversed_bits + ranks % 2
+        ranks //= 2
+    place = np.empty(columns, dtype=np.int64)
+    place[np.argsort(reversed_bits)] = np.arange(columns)
+    return place
 
 
 def row_strips(height: int, parties: int) -> tuple[slice, ...]:

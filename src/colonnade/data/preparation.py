@@ -1,4 +1,4 @@
-"""From raw columns and labels to tensors, each party on its own.
+"""From raw columns and labels to tensors and sparse tables, each party on its own.
 
 Means, deviations and maxima come from the party's own train rows; nothing about them is shared, and test rows
 never shape them. Messages name parties, columns and counts, never a value.
@@ -9,9 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import torch
+from scipy.sparse import csr_array
 
 from colonnade.data.federated import Labels, PartyColumns
 from colonnade.data.sources import Array
+from colonnade.data.sparse import MOST_NONZEROS, canonical, constant_columns, largest_by_column, scaled
 from colonnade.errors import DataError
 
 # More distinct whole numbers than this are as likely amounts as classes, so the user has to say.
@@ -41,16 +43,19 @@ def prepare_table(
 ) -> PartyColumns:
     """One party's table as float32: gaps filled or refused, then (x − mean) / deviation of the train rows.
 
-    A column that is constant in the train rows carries nothing to learn from and becomes 0.
+    A column that is constant in the train rows carries nothing to learn from and becomes 0. A party all of whose
+    columns are constant has nothing to contribute and is refused.
     """
     train = train.astype(np.float64)
     test = test.astype(np.float64)
     _refuse_infinite(train, test, names, party)
     _treat_missing(train, test, names, party, missing)
+    # Judged by range: rounding gives a constant 0.1 a tiny deviation, which would blow up test rows.
+    constant = train.max(axis=0) == train.min(axis=0)
+    _refuse_all_constant(constant, len(train), party)
     if standardise:
         deviation = train.std(axis=0)
-        # Judged by range: rounding gives a constant 0.1 a tiny deviation, which would blow up test rows.
-        constant = (train.max(axis=0) == train.min(axis=0)) | (deviation == 0)
+        constant |= deviation == 0
         mean = train.mean(axis=0)
         deviation[constant] = 1.0
         for part in (train, test):
@@ -61,6 +66,32 @@ def prepare_table(
         # A test row can lie astronomically far from a nearly constant train column.
         _refuse_infinite(train, test, names, party)
     return PartyColumns(_tensor(train), _tensor(test), tuple(names))
+
+
+def prepare_sparse(
+    train: csr_array, test: csr_array, names: Sequence[str], *, party: str, standardise: bool, missing: str
+) -> PartyColumns:
+    """One party's sparse table as float32: each column divided by its largest absolute value in the train rows.
+
+    Nothing is subtracted, which would fill the zeros in. The largest value and not the deviation is the scale, because
+    the deviation of a column with few non-zeros is tiny, and would make them huge. A column that is 0 in all train rows
+    becomes 0 throughout.
+    """
+    nonzeros = train.nnz + test.nnz
+    if nonzeros > MOST_NONZEROS:
+        raise DataError(
+            f"Party {party!r}: its sparse columns have {nonzeros} non-zeros; at most {MOST_NONZEROS} are possible: use "
+            "fewer rows or columns."
+        )
+    parts = [canonical(part) for part in (train, test)]
+    _refuse_sparse_gaps(parts, names, party, missing)
+    _refuse_all_constant(constant_columns(parts[0]), train.shape[0], party)
+    if standardise:
+        scale = largest_by_column(parts[0])
+        parts = [scaled(part, scale) for part in parts]
+        # A test row can lie astronomically far from a train column of tiny values.
+        _refuse_sparse_gaps(parts, names, party, missing)
+    return PartyColumns(parts[0], parts[1], tuple(names))
 
 
 def prepare_image(train: Array, test: Array, names: Sequence[str], *, party: str, standardise: bool) -> PartyColumns:
@@ -148,8 +179,8 @@ def _classes(values: Array, rows: int, task: str, party: str) -> Labels:
         )
     if task == "binary" and len(classes) != 2:
         raise DataError(
-            f"Party {party!r}: the task is binary, but the labels have {len(classes)} classes: "
-            "set data.task = 'multiclass', or check data.label."
+            f"Party {party!r}: the task is binary, but the labels have {len(classes)} classes instead of two, such as "
+            "0 and 1 or −1 and +1: set data.task = 'multiclass', or check data.label."
         )
     kind = task or ("binary" if len(classes) == 2 else "multiclass")
     return Labels(
@@ -181,15 +212,42 @@ def _treat_missing(train: Array, test: Array, names: Sequence[str], party: str, 
         raise DataError(
             f"Party {party!r}: {_some(names, empty)} have no value in any train row: leave them out through `columns`."
         )
-    if missing != "mean":
+    if missing == "refuse":
         rows = int(gaps_train.any(axis=1).sum() + gaps_test.any(axis=1).sum())
         raise DataError(
             f"Party {party!r}: {rows} rows miss a value in {_some(names, gaps)}: "
-            "fill them in, or set data.missing = 'mean'."
+            "fill them in, or set data.missing = 'mean' or 'median'."
         )
-    mean = np.nanmean(train, axis=0)
+    middle = np.nanmedian(train, axis=0) if missing == "median" else np.nanmean(train, axis=0)
     for part, holes in ((train, gaps_train), (test, gaps_test)):
-        part[holes] = np.broadcast_to(mean, part.shape)[holes]
+        part[holes] = np.broadcast_to(middle, part.shape)[holes]
+
+
+def _refuse_sparse_gaps(parts: Sequence[csr_array], names: Sequence[str], party: str, missing: str) -> None:
+    if all(np.isfinite(part.data).all() for part in parts):
+        return
+    gaps = sum(int(np.isnan(part.data).sum()) for part in parts)
+    bad = np.zeros(len(names), dtype=bool)
+    for part in parts:
+        bad[part.indices[np.isnan(part.data) if gaps else np.isinf(part.data)]] = True
+    if gaps:
+        told = "" if missing == "refuse" else f", and data.missing = {missing!r} cannot fill gaps of sparse columns"
+        raise DataError(
+            f"Party {party!r}: {gaps} values are missing in {_some(names, bad)}{told}: fill them in, or "
+            "leave the columns out through `columns`."
+        )
+    raise DataError(
+        f"Party {party!r}: {_some(names, bad)} hold infinite values, or values too large for a 32-bit "
+        "float: repair those rows, or leave the columns out through `columns`."
+    )
+
+
+def _refuse_all_constant(constant: Array, rows: int, party: str) -> None:
+    if constant.all():
+        raise DataError(
+            f"Party {party!r}: each of its {len(constant)} columns is constant in the {rows} train rows, so it has "
+            "nothing to contribute: give it other columns or more rows, or leave the party out."
+        )
 
 
 def _some(names: Sequence[str], chosen: Array) -> str:

@@ -13,7 +13,7 @@ from colonnade.errors import SettingsError, unknown_name
 
 SPLITS = ("equal-columns", "named-columns", "row-strips", "patches")
 TASKS = ("binary", "multiclass", "regression")
-MISSING = ("refuse", "mean")
+MISSING = ("refuse", "mean", "median")
 ROWS = ("same", "intersection")
 DEFAULT_TEST_FRACTION = 0.25
 
@@ -31,9 +31,9 @@ class DataSettings:
     task: str = ""  # one of TASKS; "" = inferred from the labels
     test_fraction: float | None = None  # None = the data set's own test part, or a quarter of the rows
     standardise: bool = (
-        True  # columns (and a regression's label) by their train mean and deviation; images by their largest value
+        True  # columns (and a regression's label) by their train mean and deviation; sparse columns and images by size
     )
-    missing: str = ""  # "refuse" | "mean" (of the train rows); "" = the data set's own default, or refuse
+    missing: str = ""  # "refuse" | "mean" | "median" (of the train rows); "" = the data set's own default, or refuse
     rows: str = "same"  # "same" = all parties must hold the same ids | "intersection" = use those all hold
     max_rows: int = 0  # 0 = all; else the first ones after the shuffle (of each part, if there is a test part)
     seed: int = 0  # of the shuffle that orders rows and separates train from test
@@ -67,7 +67,7 @@ class DataSettings:
 class PartyData:
     """Where one party's data are: part of its `[parties.NAME]` section."""
 
-    file: str = ""  # relative to the configuration's folder; CSV, Parquet, .npz or .npy
+    file: str = ""  # relative to the configuration's folder; CSV, Parquet, .npz, .npy or LIBSVM text
     columns: tuple[str, ...] = ()  # () = all but the id and the label
     id: str = ""  # "" = as in data.id
 

@@ -1,9 +1,10 @@
-"""Reading one party's rows: CSV, Parquet, NumPy files and pandas frames all become a `Table`.
+"""Reading one party's rows: CSV, Parquet, NumPy and LIBSVM files and pandas frames all become a `Table`.
 
 A table has one id a row, as text, so that the id 7 of one party's Parquet file meets the id 7 of another's
 CSV. No message repeats what a parser said about a file's contents: that could show a value.
 """
 
+import lzma
 import warnings
 import zipfile
 import zlib
@@ -16,15 +17,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.sparse import csr_array
 
+from colonnade.data.sparse import open_text, read_sparse_npz, read_svmlight
 from colonnade.errors import DataError
 
 Array = npt.NDArray[Any]
 CSV = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz")
 PARQUET = (".parquet", ".pq")
 NUMPY = (".npz", ".npy")
-# What pandas, pyarrow and NumPy raise for a file that is not what its name says.
-UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, pd.errors.ParserWarning)
+LIBSVM = tuple(kind + packed for kind in (".svm", ".libsvm", ".svmlight") for packed in ("", ".gz", ".bz2", ".xz"))
+# What the readers of pandas, pyarrow, NumPy, SciPy and scikit-learn raise for a file that is not what its name says.
+UNREADABLE = (
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    OverflowError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    pd.errors.ParserWarning,
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,10 +46,22 @@ class Table:
     """One party's rows as read: unique ids, and every column but the id (also the label, if it is there)."""
 
     ids: Array  # text, unique
-    frame: pd.DataFrame
+    frame: pd.DataFrame  # of a sparse file the label alone
+    sparse: csr_array | None = None  # [n, d]
+    sparse_names: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        return [*self.sparse_names, *(str(name) for name in self.frame.columns)]
+
+    def column(self, name: str) -> pd.Series:
+        """One column, such as the label, dense."""
+        if self.sparse is None or name in self.frame.columns:
+            return self.frame[name]
+        return pd.Series(self.sparse[:, [self.sparse_names.index(name)]].toarray()[:, 0])
 
     def __repr__(self) -> str:
-        return f"Table({len(self.ids)} rows, {len(self.frame.columns)} columns)"
+        return f"Table({len(self.ids)} rows, {len(self.names)} columns)"
 
 
 def read_table(source: pd.DataFrame | Path | str, *, party: str, id: str, label: str = "") -> Table:
@@ -44,15 +70,18 @@ def read_table(source: pd.DataFrame | Path | str, *, party: str, id: str, label:
     In an .npz file, the array `ids` holds the ids, `columns` [n, d] the columns, `names` (optional) their
     names and `labels` (optional) the column that the settings call `label`. In an .npy file [n, 1 + d], the
     first column is the id. Columns without names are called `<party>_1`, `<party>_2`, …
+
+    A LIBSVM text and an .npz file of `scipy.sparse.save_npz` are sparse tables. The text has labels and no ids; to the
+    .npz file, `ids`, `names` and `labels` may be added. Without ids, the i-th row has the id i, counted from 1.
     """
     if isinstance(source, pd.DataFrame):
         return _table(source, party=party, id=id, where="its frame")
     path = Path(source)
     name = path.name.lower()
-    if not name.endswith(CSV + PARQUET + NUMPY):
+    if not name.endswith(CSV + PARQUET + NUMPY + LIBSVM):
         raise DataError(
             f"Party {party!r} names the file {str(path)!r}, whose kind is not known by its ending: "
-            f"use one of {', '.join(CSV + PARQUET + NUMPY)}."
+            f"use one of {', '.join(CSV + PARQUET + NUMPY + LIBSVM)}."
         )
     if not path.is_file():
         raise DataError(f"Party {party!r} has no file {str(path)!r}: check the setting `file` of that party.")
@@ -65,6 +94,8 @@ def read_table(source: pd.DataFrame | Path | str, *, party: str, id: str, label:
                 frame = pd.read_csv(path, dtype={id: str}, low_memory=False, index_col=False)
         elif name.endswith(PARQUET):
             frame = pd.read_parquet(path)
+        elif name.endswith(LIBSVM) or (name.endswith(".npz") and _is_sparse_npz(path)):
+            return _sparse_table(path, party, label, text=name.endswith(LIBSVM))
         else:
             frame = _numpy_frame(path, party, id, label)
     except UNREADABLE as error:
@@ -98,6 +129,34 @@ def _numpy_frame(path: Path, party: str, id: str, label: str) -> pd.DataFrame:
     if labels is not None:
         frame[label or "labels"] = labels
     return frame
+
+
+def _is_sparse_npz(path: Path) -> bool:
+    with path.open("rb") as file:
+        content = np.load(file, allow_pickle=False)
+        return not isinstance(content, np.ndarray) and {"format", "shape", "data"} <= set(content.files)
+
+
+def _sparse_table(path: Path, party: str, label: str, *, text: bool) -> Table:
+    ids = names = labels = None
+    if text:
+        with open_text(path) as file:
+            matrix, labels = read_svmlight(file)
+    else:
+        matrix = read_sparse_npz(path)
+        with np.load(path, allow_pickle=False) as content:
+            ids, names, labels = content.get("ids"), content.get("names"), content.get("labels")
+    rows, columns = matrix.shape
+    known = [f"{party}_{1 + i}" for i in range(columns)] if names is None else [str(n) for n in names]
+    for what, given, wanted in (("ids", ids, rows), ("names", known, columns), ("labels", labels, rows)):
+        if given is not None and len(given) != wanted:
+            raise ValueError(f"{what} do not fit the matrix")
+    if len(set(known)) < columns:
+        raise DataError(f"Party {party!r}: the file {str(path)!r} names a column twice: rename all but one.")
+    where = f"the file {str(path)!r}"
+    as_text = _ids_as_text(pd.Series(np.arange(1, rows + 1) if ids is None else ids), party, where)
+    frame = pd.DataFrame(index=range(rows)) if labels is None else pd.DataFrame({label or "labels": labels})
+    return Table(as_text, frame, matrix, tuple(known))
 
 
 def _table(frame: pd.DataFrame, *, party: str, id: str, where: str) -> Table:
@@ -141,8 +200,9 @@ def _ids_as_text(column: pd.Series, party: str, where: str) -> Array:
 
 def choose_columns(table: Table, wanted: Iterable[str], *, party: str, id: str, label: str) -> tuple[str, ...]:
     """The names of a party's columns: those wanted, or all but the label when none are named."""
-    names = [str(name) for name in table.frame.columns]
+    names = table.names
     chosen = tuple(wanted) or tuple(name for name in names if name != label)
+    known = set(names)
     for name in chosen:
         if name in (id, label):
             what = "the id" if name == id else "the label"
@@ -150,7 +210,7 @@ def choose_columns(table: Table, wanted: Iterable[str], *, party: str, id: str, 
                 f"Party {party!r} lists {name!r} among its columns, but that is {what}, never a column: "
                 "remove it from `columns`."
             )
-        if name not in names:
+        if name not in known:
             raise DataError(f"Party {party!r} has no column {name!r}.{nearest(name, names)} Mend `columns`.")
     if len(set(chosen)) < len(chosen):
         raise DataError(f"Party {party!r} lists a column twice in `columns`: name each column once.")

@@ -33,6 +33,8 @@ class AutogradNetwork:
     same.
     """
 
+    trains_as_it_embeds = False  # a module may ask whether it is in training
+
     def __init__(self, module: nn.Module, snapshots: bool = False) -> None:
         self.generator: torch.Generator | None = None
         self._module = deepcopy(module)

@@ -86,6 +86,8 @@ class DenseNetwork:
     Z_L on the last one, before the activation that follows.
     """
 
+    trains_as_it_embeds = True
+
     def __init__(self, module: nn.Module, snapshots: bool = False) -> None:
         if not is_dense(module):
             raise SettingsError(

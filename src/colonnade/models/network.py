@@ -27,6 +27,7 @@ class Pass(list[Any]):
 class Network(Protocol):
     parameters: list[Tensor]
     generator: torch.Generator | None  # set by the owner; needed only by modules with random layers
+    trains_as_it_embeds: bool  # whether training and inference mode give the same outputs, noise aside
 
     def forward(self, inputs: Tensor, noise: LayerNoise | None = None) -> tuple[Tensor, Pass]:
         """The outputs in training mode, and what backward needs."""

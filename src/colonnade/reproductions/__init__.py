@@ -28,19 +28,21 @@ class Reproduction:
     name: str
     summary: str
     run: Callable[[bool, Sequence[int], Watch], list[Row]]  # (quick, seeds, watch)
+    seeds: int = 1  # how many it takes unless told otherwise
 
 
 def reproductions() -> dict[str, Reproduction]:
     """Every reproduction, by name."""
-    from colonnade.reproductions import cascaded
+    from colonnade.reproductions import cascaded, linear
 
-    return {one.name: one for one in cascaded.REPRODUCTIONS}
+    return {one.name: one for one in (*cascaded.REPRODUCTIONS, *linear.REPRODUCTIONS)}
 
 
-def reproduce(name: str, quick: bool, seeds: Sequence[int], watch: Watch = lambda line: None) -> dict[str, Any]:
-    """Run one: {name, quick, seeds, rows: [{label, published, ours, deviation, note}]}."""
+def reproduce(name: str, quick: bool, seeds: int | None = None, watch: Watch = lambda line: None) -> dict[str, Any]:
+    """Run one with seeds from 0 on: {name, quick, seeds, rows: [{label, published, ours, deviation, note}]}."""
     known = reproductions()
     if name not in known:
         raise unknown_name("reproduction", name, known)
-    rows = known[name].run(quick, seeds, watch)
-    return {"name": name, "quick": quick, "seeds": list(seeds), "rows": [asdict(row) for row in rows]}
+    chosen = range(known[name].seeds if seeds is None else seeds)
+    rows = known[name].run(quick, chosen, watch)
+    return {"name": name, "quick": quick, "seeds": list(chosen), "rows": [asdict(row) for row in rows]}

@@ -10,6 +10,7 @@ A direction never leaves its party; neither does the generator that it came from
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -19,36 +20,39 @@ from torch import Tensor
 from colonnade.errors import ProtocolError, SettingsError, unknown_name
 from colonnade.messages import PerturbedUpload
 
-
-def _gaussian(rows: int, size: int, generator: torch.Generator) -> Tensor:
-    return torch.randn(rows, size, generator=generator)
+Losses = TypeVar("Losses", Tensor, NDArray[np.float64])
 
 
-def _on_sphere(rows: int, size: int, generator: torch.Generator, radius: float) -> Tensor:
-    directions = torch.randn(rows, size, generator=generator)
-    return directions.mul_(radius / torch.linalg.vector_norm(directions, dim=1, keepdim=True))
+def _gaussian(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return torch.randn(shape, generator=generator)
 
 
-def _unit_sphere(rows: int, size: int, generator: torch.Generator) -> Tensor:
-    return _on_sphere(rows, size, generator, 1.0)
+def _on_sphere(shape: tuple[int, ...], generator: torch.Generator, radius: float) -> Tensor:
+    directions = torch.randn(shape, generator=generator)
+    norms = torch.linalg.vector_norm(directions, dim=-1, keepdim=True)
+    return directions.mul_(norms.reciprocal_().mul_(radius))
 
 
-def _sphere(rows: int, size: int, generator: torch.Generator) -> Tensor:
-    return _on_sphere(rows, size, generator, math.sqrt(size))
+def _unit_sphere(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return _on_sphere(shape, generator, 1.0)
+
+
+def _sphere(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return _on_sphere(shape, generator, math.sqrt(shape[-1]))
 
 
 # Eight signs for each byte: a table look-up costs a seventh of drawing a normal for each.
 _SIGNS_OF_BYTE = torch.from_numpy(((np.arange(256)[:, None] >> np.arange(8)) & 1).astype(np.float32) * 2 - 1)
 
 
-def _signs(rows: int, size: int, generator: torch.Generator) -> Tensor:
-    count = rows * size
+def _signs(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    count = math.prod(shape)
     words = torch.empty(-(-count // 32), dtype=torch.int32).random_(-(2**31), 2**31, generator=generator)
     signs = _SIGNS_OF_BYTE.index_select(0, words.view(torch.uint8).int())
-    return signs.view(-1)[:count].view(rows, size)
+    return signs.view(-1)[:count].view(shape)
 
 
-_DRAW: dict[str, Callable[[int, int, torch.Generator], Tensor]] = {
+_DRAW: dict[str, Callable[[tuple[int, ...], torch.Generator], Tensor]] = {
     "gaussian": _gaussian,  # N(0, I)
     "unit-sphere": _unit_sphere,  # uniform, radius 1
     "sphere": _sphere,  # uniform, radius √d
@@ -75,17 +79,23 @@ class Directions:
 
     def draw(self, dimension: int, generator: torch.Generator) -> Tensor:
         """One direction of that dimension."""
-        return _DRAW[self.distribution](1, dimension, generator)[0]
+        return _DRAW[self.distribution]((dimension,), generator)
+
+    def draw_scaled(self, dimension: int, generator: torch.Generator, scale: float) -> Tensor:
+        """`scale` ≥ 0 times one direction; of a Gaussian one, without another pass over its numbers."""
+        if self.distribution == "gaussian":
+            return torch.empty(dimension).normal_(0.0, scale, generator=generator)
+        return self.draw(dimension, generator).mul_(scale)
 
     def draw_rows(self, rows: int, dimension: int, generator: torch.Generator) -> Tensor:
         """A direction of its own for each row."""
-        return _DRAW[self.distribution](rows, dimension, generator)
+        return _DRAW[self.distribution]((rows, dimension), generator)
 
     def factor(self, dimension: int) -> float:
         """φ(d)."""
         return float(dimension) if self.distribution == "unit-sphere" else 1.0
 
-    def slopes(self, losses: Tensor) -> Tensor:
+    def slopes(self, losses: Losses) -> Losses:
         """Of each direction, from the losses at (w, w + μu_1, …) or, two-sided, at (w, w + μu_1, w − μu_1, …).
 
         The first dimension of `losses` runs over these points; further ones (rows) are kept.

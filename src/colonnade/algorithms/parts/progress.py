@@ -36,8 +36,13 @@ class Progress:
     def epoch(self, exchange: int) -> float:
         return exchange / self._per_epoch
 
-    def observe(self, exchange: int, step: int, metric: dict[str, float] | None = None) -> list[Effect]:
-        """The observation that is due after this exchange, if any; one with a metric is always due."""
+    def observe(
+        self, exchange: int, step: int, metric: dict[str, float] | None = None, recorded_as: int | None = None
+    ) -> list[Effect]:
+        """The observation that is due after this exchange, if any; one with a metric is always due.
+
+        `recorded_as`: the number of exchanges to record, where the distances are counted in something else.
+        """
         if metric is None and exchange - self._observed < self._observe_every:
             return []
         loss = self._loss_sum / self._loss_count if self._loss_count else None
@@ -46,7 +51,8 @@ class Progress:
             self._epoch_losses = [*self._epoch_losses, loss][-kept:]
         self._loss_sum, self._loss_count = 0.0, 0
         self._observed = exchange
-        return [Observe(exchange, step, self.epoch(exchange), loss, metric), Checkpoint()]
+        recorded = exchange if recorded_as is None else recorded_as
+        return [Observe(recorded, step, self.epoch(exchange), loss, metric), Checkpoint()]
 
     def evaluation_is_due(self, exchange: int) -> bool:
         if self._evaluate_every == 0 or exchange - self._evaluated < self._evaluate_every:

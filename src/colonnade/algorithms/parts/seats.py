@@ -46,3 +46,27 @@ class LabelSeat:
     training: Training
     settings: Any
     seed: int
+
+
+@dataclass(frozen=True)
+class LinearSeat:
+    """A party of a linear federation, whatever its role: its block of columns, and the labels if it has them."""
+
+    name: str
+    parties: tuple[str, ...]  # everybody, in the order that all agree on
+    label_party: str
+    workers: int  # parties with something to learn
+    columns: PartyColumns | None
+    rows: int
+    test_rows: int
+    task: str
+    outputs: int
+    labels: Labels | None
+    intercept: bool  # whether this party holds it
+    training: Training
+    settings: Any
+    seed: int
+
+    @property
+    def is_label_party(self) -> bool:
+        return self.name == self.label_party

@@ -10,7 +10,6 @@ most 5·10⁻⁷, and a step by as much.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -44,10 +43,16 @@ class SeedReplayBottom(Embedder):
         self._directions = directions
         # A sphere is drawn as Gaussian and brought to its radius, which only the whole direction knows.
         drawn = "gaussian" if directions.distribution == "sphere" else directions.distribution
-        self._draw = replace(directions, distribution=drawn).draw
+        self._drawn = replace(directions, distribution=drawn)
         self._rate, self._l2, self._l1 = training.learning_rate, training.l2, training.l1
         self._vector = flatten([self.network], seat.name)
         self._vector.div_(GRID).round_().mul_(GRID)
+        self._pieces = torch.split(self._vector, PIECE)
+        # No coordinate of a direction is larger than this, rounding included. Nothing is known of a Gaussian one, nor
+        # of what l2 does if the learning rate is absurd: then the range is looked at after every step.
+        largest = {"sphere": 1.01 * math.sqrt(self._vector.numel()), "signs": 1.01}
+        self._largest = math.inf if training.l2 else largest.get(directions.distribution, math.inf)
+        self._room = 0.0  # by how much every weight may still move before one could be beyond LIMIT
         self._check_range()
         self._seeds = generator_for(seat.seed, seat.name, "directions")
         self._replay = torch.Generator()
@@ -86,35 +91,39 @@ class SeedReplayBottom(Embedder):
             decay = 1 - self._rate * self._l2
             self._vector.mul_(decay).div_(GRID).round_().mul_(GRID)
         self._move(seed, self._rate * slope * factor, -1)
+        self._room -= abs(self._rate * slope) * self._largest + GRID
         if self._l1:
             threshold = round(self._rate * self._l1 / GRID) * GRID
-            for piece in torch.split(self._vector, PIECE):
+            for piece in self._pieces:
                 piece.sub_(piece.clamp(-threshold, threshold))
-        self._check_range()
+        if not self._room > 0:
+            self._check_range()
         self.steps += 1
         return True
 
     def _move(self, seed: int, scale: float, times: int) -> None:
         """w ← w + times · r, where r is scale · u rounded to the grid."""
-        for piece, direction in self._pieces(seed):
-            piece.add_(direction.mul_(scale / GRID).round_(), alpha=times * GRID)
+        replay = self._replay.manual_seed(seed)
+        steps = abs(scale) / GRID
+        step = math.copysign(times, times * scale) * GRID
+        for piece in self._pieces:
+            piece.add_(self._drawn.draw_scaled(piece.numel(), replay, steps).round_(), alpha=step)
 
     def _factor(self, seed: int) -> float:
         """What brings the drawn direction to the sphere of radius √d; needs a pass of its own."""
         if self._directions.distribution != "sphere":
             return 1.0
-        square = sum(float(torch.dot(direction, direction)) for _, direction in self._pieces(seed))
+        replay = self._replay.manual_seed(seed)
+        square = 0.0
+        for piece in self._pieces:
+            direction = self._drawn.draw(piece.numel(), replay)
+            square += float(torch.dot(direction, direction))
         return math.sqrt(self._vector.numel() / square)
-
-    def _pieces(self, seed: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """The weights piece by piece, each with its part of the direction, drawn anew."""
-        self._replay.manual_seed(seed)
-        for piece in torch.split(self._vector, PIECE):
-            yield piece, self._draw(piece.numel(), self._replay)
 
     def _check_range(self) -> None:
         low, high = torch.aminmax(self._vector)  # abs() would be a copy
-        if not (float(low) >= -LIMIT and float(high) <= LIMIT):  # so NaN is refused as well
+        self._room = LIMIT - max(-float(low), float(high))
+        if not self._room >= 0:  # so NaN is refused as well
             raise RunError(
                 f"A weight of {self._seat.name} went beyond ±{LIMIT:g}, where its restoration would no longer be "
                 "exact: the training has most likely diverged. Lower training.learning_rate."
@@ -137,6 +146,7 @@ class SeedReplayBottom(Embedder):
         self.network.load(state.part("model").tensors)
         self.generator.set_state(state.tensors["generator"])
         self._seeds.set_state(state.tensors["seeds"])
+        self._check_range()
         self._pending = {exchange: (seed, factor) for exchange, seed, factor in state.values["pending"]}
         self.uploads = state.values["uploads"]
         self.steps = state.values["steps"]

@@ -60,18 +60,19 @@ class EmbeddingTable:
         # mode="clip" lets numpy write straight into `out`; `check` has seen that no row is out of range.
         return torch.from_numpy(np.take(self._values, rows, 0, out=buffer, mode="clip"))
 
-    def with_party(self, party: str, embeddings: torch.Tensor, others: NDArray[np.float32]) -> torch.Tensor:
-        """The rows' embeddings with each of several others in a party's place: [points, rows, all widths].
-
-        Good until the next call.
-        """
+    def with_party(self, party: str, embeddings: torch.Tensor, others: Sequence[NDArray[np.float32]]) -> torch.Tensor:
+        """The rows' embeddings with each of several others in a party's place, below each other: [points · rows, all
+        widths]. Good until the next call."""
         part = self.slices[party]
-        points, rows, width = others.shape
-        if rows != len(embeddings) or width != part.stop - part.start:
-            raise ProtocolError(f"{party} sent perturbed embeddings of shape {others.shape}; its own have another.")
-        buffer = self._buffer(("with", 0), (points * rows, self._values.shape[1])).reshape(points, rows, -1)
-        buffer[:] = embeddings.numpy()
-        buffer[:, :, part] = others
+        plain = embeddings.numpy()
+        rows, wanted = plain.shape[0], (plain.shape[0], part.stop - part.start)
+        buffer = self._buffer(("with", 0), (len(others) * rows, plain.shape[1]))
+        for point, other in enumerate(others):
+            if other.shape != wanted:
+                raise ProtocolError(f"{party} sent perturbed embeddings of shape {other.shape}; its own have another.")
+            block = buffer[point * rows : (point + 1) * rows]
+            block[:] = plain
+            block[:, part] = other
         return torch.from_numpy(buffer)
 
     def _buffer(self, purpose: tuple[str, int], shape: tuple[int, int]) -> NDArray[np.float32]:

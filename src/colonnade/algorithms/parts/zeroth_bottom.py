@@ -49,7 +49,7 @@ class ZerothOrderBottom(Embedder):
         looked = directions.draw_rows(directions.count, here_vector.numel(), self._looking)
         here = self.network.embed(inputs, self.noise)
         around = []
-        for direction in looked:
+        for direction in looked.unbind():
             torch.add(here_vector, direction, alpha=directions.radius, out=near_vector)
             around.append(self._near.embed(inputs, self.noise))
             if directions.two_sided:
@@ -58,8 +58,8 @@ class ZerothOrderBottom(Embedder):
         self._pending[exchange] = looked
         self.uploads += 1
         spent = [effect for _ in range(1 + len(around)) for effect in self.spent(rows)]
-        perturbed = around[0].unsqueeze(0) if len(around) == 1 else torch.stack(around)
-        return spent, here.numpy(), perturbed.numpy()
+        perturbed = around[0].numpy()[None] if len(around) == 1 else torch.stack(around).numpy()
+        return spent, here.numpy(), perturbed
 
     def apply(self, exchange: int, losses: NDArray[np.float64]) -> bool:
         """w ← w − η · mean_j φ(d) slope_j u_j. False if no upload of that number waits."""
@@ -72,9 +72,13 @@ class ZerothOrderBottom(Embedder):
                 f"{1 + self._directions.points} embeddings were sent."
             )
         del self._pending[exchange]
-        slopes = self._directions.slopes(torch.from_numpy(losses)).float()
-        slopes *= self._directions.factor(self._vector.numel()) / len(slopes)
-        self._optimiser.step([slopes @ looked])
+        slopes = self._directions.slopes(losses)
+        slopes = slopes * (self._directions.factor(self._vector.numel()) / len(slopes))
+        if len(slopes) == 1:  # the usual case; the direction is not needed any more
+            estimate = looked.view(-1).mul_(slopes.item())
+        else:
+            estimate = torch.from_numpy(slopes.astype(np.float32)) @ looked
+        self._optimiser.step([estimate])
         self.steps += 1
         return True
 

@@ -1,39 +1,40 @@
 """The label party's model without gradients: finite differences along directions of its own."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import torch
 
 from colonnade.algorithms.parts.directions import Directions
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.parts.seats import LabelSeat
-from colonnade.algorithms.parts.top import Top
+from colonnade.algorithms.parts.top import Batch, Top
 from colonnade.party import State
 
 
 class ZerothOrderTop(Top):
     """θ0 in one vector, with estimates of the loss's gradient by it."""
 
-    def __init__(self, seat: LabelSeat, directions: Directions) -> None:
-        super().__init__(seat, flat=True)
-        self.near = Top(seat, flat=True)  # holds θ0 ± μu while the loss is taken there: θ0 itself is never touched
+    def __init__(self, seat: LabelSeat, directions: Directions, first_order: bool = False) -> None:
+        super().__init__(seat, flat=True, first_order=first_order)
+        self.near = Top(
+            seat, flat=True, first_order=False
+        )  # holds θ0 ± μu while the loss is taken there: θ0 itself is never touched
         self.directions = directions
         self.looking = generator_for(seat.seed, seat.name, "directions")
 
-    def estimate(self, loss: Callable[[Top], float], here: float) -> torch.Tensor:
-        """mean_j φ(d0) slope_j u_j, from the loss `here` (at θ0) and near it."""
+    def estimate(self, read: Sequence[tuple[Batch, torch.Tensor]], here: float) -> torch.Tensor:
+        """mean_j φ(d0) slope_j u_j of the mean loss of these batches, each with its embeddings; `here` is it at θ0."""
         directions, vector, near = self.directions, self.vector, self.near
         factor = directions.factor(vector.numel()) / directions.count
         estimates = []
         for _ in range(directions.count):
             direction = directions.draw(vector.numel(), self.looking)
             torch.add(vector, direction, alpha=directions.radius, out=near.vector)
-            points = [here, loss(near)]
+            ahead, behind, apart = near.mean_loss(read), here, directions.radius
             if directions.two_sided:
                 torch.sub(vector, direction, alpha=directions.radius, out=near.vector)
-                points.append(loss(near))
-            slope = float(directions.slopes(torch.tensor(points, dtype=torch.float64)))
-            estimates.append(direction.mul_(slope * factor))
+                behind, apart = near.mean_loss(read), 2 * directions.radius
+            estimates.append(direction.mul_((ahead - behind) / apart * factor))
         return estimates[0] if len(estimates) == 1 else torch.stack(estimates).sum(0)
 
     def state(self) -> State:

@@ -1,0 +1,66 @@
+"""AFSAGA-VP: AFSGD-VP with the variance of the gradient reduced by a table of the last residuals.
+
+B. Gu, A. Xu, Z. Huo, C. Deng, H. Huang. "Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for
+Multiparty Collaborative Learning", 2021, Algorithm 5. The paper's table holds gradients; ours holds the numbers ϑ_i
+that they are multiples of, one a row and output.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from colonnade.algorithms.parts.linear_settings import AsynchronousLinear
+from colonnade.algorithms.parts.member import Member
+from colonnade.algorithms.parts.peers import AsynchronousPeer
+from colonnade.algorithms.parts.seats import LinearSeat
+from colonnade.algorithms.parts.solving import Descent, Floats, requests_per_epoch
+from colonnade.models.linear import Window
+from colonnade.party import Party, State
+
+
+@dataclass(frozen=True)
+class Afsaga(AsynchronousLinear):
+    """`[algorithm]` with name = "afsaga"."""
+
+
+def peer(seat: LinearSeat) -> Party:
+    """Algorithm 5 on worker ℓ."""
+    member = Member(seat, abandons=True, requests_per_epoch=requests_per_epoch(seat))
+    return AsynchronousPeer(member, Descent(member, Saga(member), shared_rows=False))
+
+
+class Saga:
+    """v̂ = ∇_ℓ f_I(ŵ) − α̂_I + (1/n) Σ_i α̂_i, then α̂_I ← ∇_ℓ f_I(ŵ), with α̂_i = ϑ_i x_i."""
+
+    independent_rows = True
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        self.table: Floats = np.zeros((0, member.seat.outputs))
+
+    def pass_is_due(self, steps: int) -> bool:
+        """Line 2: once, to fill the table."""
+        return len(self.table) == 0
+
+    def take_pass(self, residuals: Floats, steps: int) -> None:
+        self.table = residuals
+        self._member.block.set_mean_gradient(*self._member.block.full_gradient(residuals))
+
+    def step(self, window: Window, step_size: float, steps: int) -> float:
+        return self._member.block.saga_steps(window, step_size, self.table)
+
+    def gradient_square(self) -> float | None:
+        """The table's mean gradient: it tends to the whole gradient as the weights come to rest."""
+        if len(self.table) == 0:
+            return None
+        block = self._member.block
+        mean, mean_b = block.mean_gradient()
+        mean += block.l2 * block.weights()
+        return float(np.square(mean).sum() + (np.square(mean_b).sum() if block.has_intercept else 0.0))
+
+    def state(self) -> State:
+        return State({"table": torch.from_numpy(self.table.copy())})
+
+    def restore(self, state: State) -> None:
+        self.table = state.tensors["table"].numpy().copy()

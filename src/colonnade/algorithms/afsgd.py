@@ -1,0 +1,65 @@
+"""AFSGD-VP: every party steps along its own block of the stochastic gradient, at its own pace; no server has a model.
+
+B. Gu, A. Xu, Z. Huo, C. Deng, H. Huang. "Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for
+Multiparty Collaborative Learning", 2021, Algorithm 3. The schedule is in parts/peers.py, the sums in parts/sums.py.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from colonnade.algorithms.parts.linear_settings import AsynchronousLinear
+from colonnade.algorithms.parts.member import Member
+from colonnade.algorithms.parts.peers import AsynchronousPeer
+from colonnade.algorithms.parts.seats import LinearSeat
+from colonnade.algorithms.parts.solving import Descent, Floats, check_not_negative, requests_per_epoch, steps_per_epoch
+from colonnade.models.linear import Window
+from colonnade.party import Party, State
+
+
+@dataclass(frozen=True)
+class Afsgd(AsynchronousLinear):
+    """`[algorithm]` with name = "afsgd"."""
+
+    decay: float = 0.1  # the step size is divided by 1 + decay × epoch; 0: constant, as in the paper
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_not_negative("decay", self.decay)
+
+
+def peer(seat: LinearSeat) -> Party:
+    """Algorithm 3 on worker ℓ."""
+    member = Member(seat, abandons=True, requests_per_epoch=requests_per_epoch(seat))
+    return AsynchronousPeer(member, Descent(member, Sgd(member), shared_rows=False))
+
+
+class Sgd:
+    """w_ℓ ← w_ℓ − γ v̂ with v̂ = ∇_ℓ f_I(ŵ): the own block is current, the others' as they answered."""
+
+    independent_rows = False
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        self._per_epoch = steps_per_epoch(member)
+
+    def pass_is_due(self, steps: int) -> bool:
+        """Only the stopping rule needs one, each epoch."""
+        return bool(self._member.seat.settings.tolerance) and steps > 0 and steps % self._per_epoch == 0
+
+    def take_pass(self, residuals: Floats, steps: int) -> None:
+        pass
+
+    def step(self, window: Window, step_size: float, steps: int) -> float:
+        batches = -(-window.rows.size // window.batch_size)
+        epochs = (steps + np.arange(batches)) / self._per_epoch
+        return self._member.block.sgd_steps(window, step_size / (1 + self._member.seat.settings.decay * epochs))
+
+    def gradient_square(self) -> float | None:
+        return None
+
+    def state(self) -> State:
+        return State()
+
+    def restore(self, state: State) -> None:
+        pass

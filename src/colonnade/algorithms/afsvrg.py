@@ -1,0 +1,69 @@
+"""AFSVRG-VP: AFSGD-VP with the variance of the gradient reduced by a snapshot.
+
+B. Gu, A. Xu, Z. Huo, C. Deng, H. Huang. "Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for
+Multiparty Collaborative Learning", 2021, Algorithm 4. A party's snapshot is what one full pass of its own gave, one
+number a row and output: no barrier is needed, and the inner loop sends nothing for it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from colonnade.algorithms.parts.linear_settings import AsynchronousLinear
+from colonnade.algorithms.parts.member import Member
+from colonnade.algorithms.parts.peers import AsynchronousPeer
+from colonnade.algorithms.parts.seats import LinearSeat
+from colonnade.algorithms.parts.solving import Descent, Floats, check_not_negative, requests_per_epoch, steps_per_epoch
+from colonnade.models.linear import Window
+from colonnade.party import Party, State
+
+
+@dataclass(frozen=True)
+class Afsvrg(AsynchronousLinear):
+    """`[algorithm]` with name = "afsvrg"."""
+
+    snapshot_every_epochs: float = 2.0  # mini-batches between two full passes, in epochs
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_not_negative("snapshot_every_epochs", self.snapshot_every_epochs)
+
+
+def peer(seat: LinearSeat) -> Party:
+    """Algorithm 4 on worker ℓ."""
+    member = Member(seat, abandons=True, requests_per_epoch=requests_per_epoch(seat))
+    return AsynchronousPeer(member, Descent(member, Svrg(member), shared_rows=False))
+
+
+class Svrg:
+    """v̂ = ∇_ℓ f_I(ŵ) − ∇_ℓ f_I(wˢ) + ∇_ℓ f(wˢ), with ϑ_i(wˢ) kept for every row."""
+
+    independent_rows = True
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        self._every: int = max(1, round(member.seat.settings.snapshot_every_epochs * steps_per_epoch(member)))
+        self._taken_at: int = -self._every  # steps when the snapshot was taken
+        self.snapshot: Floats = np.zeros((0, member.seat.outputs))
+
+    def pass_is_due(self, steps: int) -> bool:
+        """Line 3: the full gradient at the beginning of every outer loop."""
+        return steps >= self._taken_at + self._every
+
+    def take_pass(self, residuals: Floats, steps: int) -> None:
+        self.snapshot, self._taken_at = residuals, steps
+        self._member.block.set_mean_gradient(*self._member.block.full_gradient(residuals))
+
+    def step(self, window: Window, step_size: float, steps: int) -> float:
+        return self._member.block.svrg_steps(window, step_size, self.snapshot)
+
+    def gradient_square(self) -> float | None:
+        return None
+
+    def state(self) -> State:
+        return State({"snapshot": torch.from_numpy(self.snapshot.copy())}, {"taken_at": self._taken_at})
+
+    def restore(self, state: State) -> None:
+        self._taken_at = state.values["taken_at"]
+        self.snapshot = state.tensors["snapshot"].numpy().copy()

@@ -1,0 +1,370 @@
+"""FCG: conjugate gradients over all blocks at once, each preconditioned by its owner, with one exact search for all.
+
+Ours, for federations whose parties are all there. In the papers' linear algorithms every block steps for itself, and
+the directions that parties have in common limit how far; here the label party looks along the sum of everybody's
+directions. A step is one message each way, with every row: residuals down, the products of the next direction up.
+
+    party m:      g_m = X_mᵀϑ/n + λw_m,   d_m = −M_m⁻¹ g_m,   M_m its own block of the curvature
+    label party:  (t, u) = argmin f(w + t d + u p), from θ, Σ_m X_m d_m and Σ_m X_m p_m alone;  p: the step before
+    party m:      p_m ← t d_m + u p_m,   w_m ← w_m + p_m
+
+The search over the plane of d and p makes the directions conjugate (A. V. Knyazev, 2001, for eigenvalues).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from colonnade.algorithms.parts.kept_messages import pack, unpack
+from colonnade.algorithms.parts.linear_settings import Linear
+from colonnade.algorithms.parts.member import Member
+from colonnade.algorithms.parts.registrar import Registrar
+from colonnade.algorithms.parts.seats import LinearSeat
+from colonnade.algorithms.parts.sums import Completed
+from colonnade.errors import ProtocolError, SettingsError
+from colonnade.messages import (
+    EvaluationMaskedSum,
+    EvaluationProductRequest,
+    EvaluationProductSum,
+    Introduction,
+    JointStep,
+    MaskedSum,
+    ProductSum,
+    Stop,
+    WeightsSettled,
+)
+from colonnade.models.linear import LinearBlock
+from colonnade.models.linear_loss import LinearLoss
+from colonnade.party import (
+    Effect,
+    Event,
+    Finish,
+    Observe,
+    Party,
+    PeerLost,
+    PeerReturned,
+    Received,
+    Send,
+    SetTimer,
+    Started,
+    State,
+    TimerFired,
+)
+
+Floats = NDArray[np.float64]
+_NO_ROWS = np.zeros(0, np.uint32)
+_SCALARS = 5  # w·d, w·p, d·d, d·p, p·p of the penalised weights, summed with the products
+_MOST_COLUMNS = 1024  # a wider block is preconditioned by its diagonal
+_NEWTON_STEPS, _HALVINGS = 10, 40
+_CURVATURE_ROWS = 16_384  # from about so many rows, evenly spaced
+
+
+@dataclass(frozen=True)
+class Fcg(Linear):
+    """`[algorithm]` with name = "fcg"."""
+
+    max_product_age_epochs: float = 0.0  # no step goes on without a party: last known products are of no use
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_product_age_epochs:
+            raise SettingsError("fcg waits for a party that is away: leave algorithm.max_product_age_epochs at 0.")
+        if self.step != "auto":
+            raise SettingsError("fcg searches for its step at every step: leave algorithm.step out.")
+
+
+def peer(seat: LinearSeat) -> Party:
+    return ConjugatePeer(Member(seat, abandons=False, requests_per_epoch=1))
+
+
+class Direction:
+    """One party's part of d and p, and its preconditioner."""
+
+    def __init__(self, block: LinearBlock, loss: LinearLoss) -> None:
+        self._block, self._loss = block, loss
+        shape = (block.columns + block.has_intercept, block.outputs)
+        self._penalty = np.full((shape[0], 1), block.l2)
+        if block.has_intercept:
+            self._penalty[-1] = 0.0
+        self.d, self.p = np.zeros(shape), np.zeros(shape)
+        self._steps = 0
+        self._inverse: list[Any] = []
+        self.gradient_square = 0.0
+
+    def advance(self, along: float, conjugate: float) -> None:
+        """p ← t d + u p, w ← w + p."""
+        self.p = along * self.d + conjugate * self.p
+        self._block.move(*self._split(self.p), -1.0)
+
+    def turn(self, residuals: Floats) -> Floats:
+        """The next d, and what the label party needs of it: products of every row, then the scalars."""
+        block = self._block
+        mean, mean_b = block.full_gradient(residuals)
+        w = self._joined(block.weights(), block.intercept())
+        gradient = self._joined(mean, mean_b) + self._penalty * w
+        self.gradient_square = float(np.square(gradient).sum())
+        if self._steps & (self._steps - 1) == 0:  # 0, 1, 2, 4, 8, …: the curvature changes less and less
+            self._precondition(residuals)
+        self._steps += 1
+        self.d = -self._solved(gradient)
+        told = np.zeros((block.rows + _SCALARS, block.outputs))
+        told[: block.rows] = block.all_times(*self._split(self.d))
+        held = slice(0, block.columns)
+        pairs = ((w, self.d), (w, self.p), (self.d, self.d), (self.d, self.p), (self.p, self.p))
+        for row, (one, other) in enumerate(pairs):
+            told[block.rows + row, 0] = float((one[held] * other[held]).sum())
+        return told
+
+    def _precondition(self, residuals: Floats) -> None:
+        """M_m for each output apart: the curvature of a softmax between outputs is left out."""
+        block = self._block
+        every = max(1, block.rows // _CURVATURE_ROWS)
+        self._inverse = []
+        for output in range(block.outputs):
+            chosen = np.zeros_like(residuals)
+            chosen[:, output] = 1.0
+            weights = self._loss.curvature_times(residuals, chosen)[:, output]
+            if len(self.d) <= _MOST_COLUMNS:
+                curvature = block.gram(weights, every)
+                # A little more than the penalty: a rare column may have no curvature in the rows that are looked at.
+                curvature[np.diag_indices(len(self.d))] += self._penalty[:, 0] + 1e-6 * (1 + np.trace(curvature))
+                self._inverse.append(cho_factor(curvature, lower=True))
+            else:
+                diagonal = block.squares(weights) + self._penalty[:, 0]
+                self._inverse.append(1 / np.maximum(diagonal, 1e-6))
+
+    def _solved(self, gradient: Floats) -> Floats:
+        solved = np.empty_like(gradient)
+        for output, inverse in enumerate(self._inverse):
+            if isinstance(inverse, tuple):
+                solved[:, output] = cho_solve(inverse, gradient[:, output])
+            else:
+                solved[:, output] = inverse * gradient[:, output]
+        return solved
+
+    def _joined(self, matrix: Floats, intercept: Floats) -> Floats:
+        return np.vstack([matrix, intercept]) if self._block.has_intercept else matrix
+
+    def _split(self, joined: Floats) -> tuple[Floats, Floats]:
+        if self._block.has_intercept:
+            return joined[:-1], joined[-1]
+        return joined, np.zeros(self._block.outputs)
+
+    def state(self) -> State:
+        tensors = {"d": torch.from_numpy(self.d.copy()), "p": torch.from_numpy(self.p.copy())}
+        for output, inverse in enumerate(self._inverse):
+            factor = inverse[0] if isinstance(inverse, tuple) else inverse
+            tensors[f"inverse.{output}"] = torch.from_numpy(np.ascontiguousarray(factor))
+        return State(tensors, {"steps": self._steps, "gradient_square": self.gradient_square})
+
+    def restore(self, state: State) -> None:
+        self.d, self.p = (state.tensors[name].numpy().copy() for name in ("d", "p"))
+        self._steps, self.gradient_square = state.values["steps"], state.values["gradient_square"]
+        self._inverse = []
+        for output in range(self._block.outputs):
+            kept = state.tensors.get(f"inverse.{output}")
+            if kept is not None:
+                factor = kept.numpy().copy()
+                self._inverse.append((np.asfortranarray(factor), True) if factor.ndim == 2 else factor)
+
+
+class Search:
+    """The label party's part: θ and the products of p for every row, and the best step in the plane of d and p."""
+
+    def __init__(self, member: Member) -> None:
+        assert member.targets is not None
+        rows, outputs = member.seat.rows, member.seat.outputs
+        self._loss, self._targets, self._l2 = member.loss, member.targets, member.seat.training.l2
+        self.theta, self._along_p = np.zeros((rows, outputs)), np.zeros((rows, outputs))
+        self.residuals, self.mean_loss = self._loss.residuals_and_mean_loss(self.theta, self._targets)
+
+    def step(self, told: Floats) -> tuple[float, float]:
+        """(t, u) by Newton's method in the plane, and θ there.
+
+        told: Σ_m X_m d_m of every row, then the scalars of the penalty: f in the plane is the mean loss plus
+        λ (t w·d + u w·p + ½ (t² d·d + 2tu d·p + u² p·p)), less what does not change.
+        """
+        along_d, (wd, wp, dd, dp, pp) = told[: len(self.theta)], told[len(self.theta) :, 0]
+        sloped, bent = np.array([wd, wp]), np.array([[dd, dp], [dp, pp]])
+        directions = (along_d, self._along_p)
+        at, theta, residuals, loss = np.zeros(2), self.theta, self.residuals, self.mean_loss
+        value = loss
+        for _ in range(_NEWTON_STEPS):
+            slope = np.array([np.vdot(residuals, one) for one in directions]) / len(residuals)
+            slope += self._l2 * (sloped + bent @ at)
+            curved = [self._loss.curvature_times(residuals, one) for one in directions]
+            curvature = np.array([[np.vdot(one, other) for other in directions] for one in curved]) / len(residuals)
+            newton = -np.linalg.lstsq(curvature + self._l2 * bent, slope, rcond=1e-12)[0]
+            expected = -float(slope @ newton) / 2
+            for _ in range(_HALVINGS):
+                tried = at + newton
+                tried_theta = self.theta + tried[0] * along_d + tried[1] * self._along_p
+                tried_residuals, tried_loss = self._loss.residuals_and_mean_loss(tried_theta, self._targets)
+                tried_value = tried_loss + self._l2 * float(sloped @ tried + tried @ bent @ tried / 2)
+                if tried_value < value:
+                    break
+                newton /= 2
+            else:
+                break  # no further down: rounding is all that is left
+            gained = value - tried_value
+            at, theta, residuals, loss, value = tried, tried_theta, tried_residuals, tried_loss, tried_value
+            if gained > 0.8 * expected:
+                break  # the plane is as good as quadratic: another look along it gains less than a new direction
+        self._along_p = at[0] * along_d + at[1] * self._along_p
+        self.theta, self.residuals, self.mean_loss = theta, residuals, loss
+        return float(at[0]), float(at[1])
+
+    def state(self) -> State:
+        arrays = {"theta": self.theta, "along_p": self._along_p, "residuals": self.residuals}
+        tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        return State(tensors, {"mean_loss": self.mean_loss})
+
+    def restore(self, state: State) -> None:
+        self.theta, self._along_p, self.residuals = (
+            state.tensors[name].numpy().copy() for name in ("theta", "along_p", "residuals")
+        )
+        self.mean_loss = state.values["mean_loss"]
+
+
+class ConjugatePeer:
+    """One party; the label party leads."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        self._sums = member.sums
+        self._direction = Direction(member.block, member.loss)
+        member.gradient_square = lambda: self._direction.gradient_square
+        self._leads = member.seat.is_label_party
+        self._registrar = Registrar(member, self._close) if self._leads else None
+        self._search = Search(member) if self._leads else None
+        self._told: Floats | None = None  # at the label party: the sum is there, the step is not made yet
+        self._steps = 0
+        self._early: list[tuple[str, Any]] = []
+
+    def handle(self, event: Event) -> Sequence[Effect]:
+        match event:
+            case Received(sender=sender, message=message):
+                return self._receive(sender, message)
+            case TimerFired():
+                return self._lead()
+            case Started():
+                effects = self._member.introduce()
+                return effects if self._member.peers else [*effects, *self._begin()]
+            case PeerLost(peer=peer):
+                effects, _ = self._sums.lose(peer)
+                if self._registrar is not None and not self._registrar.ending:
+                    note = f"waiting for {peer}, which cannot be reached"
+                    effects.append(Observe(self._steps, self._steps, float(self._steps), note=note))
+                return [*effects, *(self._registrar.evaluate_if_settled() if self._registrar else [])]
+            case PeerReturned(peer=peer):
+                self._sums.lost.discard(peer)
+                return []
+
+    def _receive(self, sender: str, message: Any) -> list[Effect]:
+        if not self._member.ready and not isinstance(message, Introduction):
+            self._early.append((sender, message))
+            return []
+        match message:
+            case (
+                ProductSum() | MaskedSum() | EvaluationProductRequest() | EvaluationProductSum() | EvaluationMaskedSum()
+            ):
+                effects, completed = self._sums.receive(sender, message)
+                return [*effects, *self._complete(completed)]
+            case JointStep() if sender == self._member.seat.label_party:
+                if message.residuals.shape != (self._member.seat.rows, self._member.seat.outputs):
+                    raise ProtocolError(f"{sender} sent residuals of shape {message.residuals.shape}.")
+                return self._follow(message)
+            case Introduction():
+                return self._begin() if self._member.meet(sender, message) else []
+            case WeightsSettled() if self._registrar is not None:
+                return self._registrar.settle(sender)
+            case Stop():
+                return [Finish()]
+        raise ProtocolError(f"{sender} sent {type(message).__name__}, which a party of this schedule does not take.")
+
+    def _begin(self) -> list[Effect]:
+        effects = self._announce(0.0, 0.0) if self._leads else []
+        early, self._early = self._early, []
+        for sender, message in early:
+            effects += self._receive(sender, message)
+        return effects
+
+    def _announce(self, along: float, conjugate: float, ends: bool = False) -> list[Effect]:
+        """Label party: tell everybody the step and the residuals after it, and take part in the next sum."""
+        assert self._search is not None
+        number = 0 if ends else self._sums.next_number()
+        step = JointStep(number, along, conjugate, self._search.residuals)
+        return [*(Send(peer, step) for peer in self._member.peers), *self._follow(step)]
+
+    def _follow(self, step: JointStep) -> list[Effect]:
+        """Every party: take the step, and tell the products of the next direction."""
+        self._direction.advance(step.along, step.conjugate)
+        if step.number == 0:
+            return [] if self._leads else [Send(self._member.seat.label_party, WeightsSettled())]
+        self._steps += 1
+        told = self._direction.turn(step.residuals)
+        effects, completed = self._sums.contribute(self._member.seat.label_party, step.number, _NO_ROWS, told)
+        return [*effects, *self._complete(completed)]
+
+    def _complete(self, completed: Completed | None) -> list[Effect]:
+        if completed is None:
+            return []
+        assert self._registrar is not None
+        if self._registrar.awaits(completed.number):
+            return self._registrar.receive(completed)
+        self._told = completed.total
+        return [SetTimer("step", 0.0)]  # so that it takes the label party its time
+
+    def _lead(self) -> list[Effect]:
+        """Label party: everybody's directions are there. Look for the best step, and go on."""
+        told, self._told = self._told, None
+        if told is None:
+            return []
+        member, registrar, search = self._member, self._registrar, self._search
+        assert registrar is not None and search is not None and member.targets is not None
+        self._pending = search.step(told)
+        registrar.add_loss(search.mean_loss)
+        registrar.staleness.add(np.zeros(1, np.int64))
+        effects = registrar.look_for_an_optimum(search.theta, member.targets)
+        effects += registrar.count(member.seat.rows, member.seat.workers)
+        return effects if registrar.ending else [*effects, *self._announce(*self._pending)]
+
+    def _close(self) -> list[Effect]:
+        """The registrar ends the training: the last step is still everybody's."""
+        return self._announce(*self._pending, ends=True)
+
+    _pending: tuple[float, float] = (0.0, 0.0)  # a step that is found and not told yet
+
+    def state(self) -> State:
+        state = State(values={"steps": self._steps, "told": self._told is not None, "pending": list(self._pending)})
+        if self._told is not None:
+            state.tensors["told"] = torch.from_numpy(self._told.copy())
+        state.add("early", pack(self._early))
+        for name, part in self._parts().items():
+            state.add(name, part.state())
+        return state
+
+    def restore(self, state: State) -> None:
+        self._steps = state.values["steps"]
+        along, conjugate = state.values["pending"]
+        self._pending = (along, conjugate)
+        self._told = state.tensors["told"].numpy().copy() if state.values["told"] else None
+        self._early = unpack(state.part("early"))
+        for name, part in self._parts().items():
+            part.restore(state.part(name))
+
+    def _parts(self) -> dict[str, Any]:
+        parts = {"member": self._member, "direction": self._direction}
+        return {**parts, "registrar": self._registrar, "search": self._search} if self._leads else parts
+
+    def model(self) -> dict[str, torch.nn.Module]:
+        return self._member.models()
+
+    def counts(self) -> dict[str, Any]:
+        own = {"exchanges": self._steps, "steps": self._steps}
+        return {**own, **self._registrar.counts()} if self._registrar else own

@@ -1,0 +1,86 @@
+"""The settings that all linear federations share: who has the labels, how sums are made, how long a step is."""
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import Literal
+
+from colonnade.errors import SettingsError
+from colonnade.privacy.ring import FixedPoint
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The settings of every linear algorithm.
+
+    An algorithm's settings extend these, so that a name is the same in `[algorithm]`, on the command line and in
+    Python, whichever algorithm it belongs to. λ is `training.l2`.
+    """
+
+    labels: Literal["one", "everywhere"] = "one"  # who has them: the label party alone, or every party
+    sums: Literal["plain", "two-tree", "pairwise"] = "plain"  # how products are hidden while they are added up
+    arity: int = 2  # children of a party in the tree along which sums run; as many as there are peers: a star
+    fraction_bits: int = 32  # of masked products in fixed point: 2^−32 is their resolution
+    allow_two_parties: bool = False  # masked sums of two parties hide nothing: the other's product is the rest
+    intercept: bool = True  # a constant without penalty: the label party's, or the first feature party's
+    step: Literal["auto", "fixed", "search"] = "auto"  # from smoothness | training.learning_rate | from curvature met
+    tolerance: float = 0.0  # ends the training once the whole gradient's norm is below it; 0: after the planned epochs
+    max_product_age_epochs: float = 2.0  # how old a lost party's last known products may be; 0: none are kept
+
+    def __post_init__(self) -> None:
+        if self.arity < 1:
+            raise SettingsError(f"algorithm.arity is {self.arity}; a party of the tree has at least 1 child.")
+        for name in ("tolerance", "max_product_age_epochs"):
+            value = getattr(self, name)
+            if not (isfinite(value) and value >= 0):
+                raise SettingsError(f"algorithm.{name} is {value}; it must be finite and not negative.")
+        FixedPoint(self.fraction_bits, parties=2)  # refuses what cannot be represented
+
+    @property
+    def masked(self) -> bool:
+        return self.sums != "plain"
+
+
+@dataclass(frozen=True)
+class AsynchronousLinear(Linear):
+    """Every party asks for the sums it needs, at its own pace."""
+
+    batches_per_request: int = 1  # mini-batches asked for together; the others' products are that much older
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.batches_per_request < 1:
+            raise SettingsError(f"algorithm.batches_per_request is {self.batches_per_request}; at least 1.")
+
+
+@dataclass(frozen=True)
+class SynchronousLinear(Linear):
+    """One shared batch after the other; everybody waits for everybody."""
+
+    party_timeout_seconds: float = 0.0  # goes on with a lost party's last known products after this; 0: waits
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (isfinite(self.party_timeout_seconds) and self.party_timeout_seconds >= 0):
+            raise SettingsError(
+                f"algorithm.party_timeout_seconds is {self.party_timeout_seconds}; it must be finite and not negative."
+            )
+
+
+@dataclass(frozen=True)
+class QuasiNewton:
+    """How the local curvature is learnt: settings of the algorithms with a damped L-BFGS direction."""
+
+    memory: int = 10  # pairs (s, y) that are kept
+    curvature_rows: Literal["same", "fresh"] = "same"  # y from one batch at both weights | from two batches' gradients
+    least_curvature: float = 1e-4  # δ: γ, the curvature assumed where none is known, is at least this
+
+    def __post_init__(self) -> None:
+        if self.memory < 1:
+            raise SettingsError(f"algorithm.memory is {self.memory}; at least one pair must be kept.")
+        if getattr(self, "batches_per_request", 1) != 1:
+            raise SettingsError(
+                "A quasi-Newton algorithm asks for one mini-batch at a time: several steps on the others' old products "
+                "would each go as far as one may. Leave algorithm.batches_per_request at 1."
+            )
+        if not (isfinite(self.least_curvature) and self.least_curvature > 0):
+            raise SettingsError(f"algorithm.least_curvature is {self.least_curvature}; it must be above 0.")

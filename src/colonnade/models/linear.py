@@ -1,0 +1,495 @@
+"""One party's block of a linear model: its columns, its weights, and the steps that change them.
+
+The model is θ_i = Σ_m w_mᵀ x_{i,m} + b and the objective (1/n) Σ_i loss(θ_i, y_i) + λ/2 ‖w‖², with b outside of the
+norm. A block knows no message and no other party: whoever steps it gives the rows, and for each row either the
+others' part of θ with the label, or the residual. A whole window of mini-batches is one call of compiled code.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import sparse
+
+from colonnade.errors import DataError, SettingsError
+from colonnade.models import linear_rows as kernels
+from colonnade.models.linear_loss import LinearLoss
+from colonnade.models.linear_rows import CLOCK, RESIDUALS_GIVEN, SAGA, SCALE, SGD, STRIDE, SVRG, Floats, readable
+
+RowNumbers = npt.NDArray[np.uint32]
+_IN_ORDER: RowNumbers = readable((), np.uint32)
+_POWER_STEPS = 20
+_POWER_MARGIN = 1.05
+
+
+@dataclass(frozen=True)
+class Window:
+    """Rows to step on: consecutive mini-batches of `batch_size` rows, of which the last may be shorter.
+
+    With `targets` and `loss`, `values` are the other parties' part of θ and each mini-batch adds this block's part
+    at its current weights. Without, `values` are the residuals ϑ, and are used as they are. A row may recur in
+    another mini-batch, but not in the same one.
+    """
+
+    rows: RowNumbers  # [m]
+    batch_size: int
+    values: Floats  # [m, c]
+    targets: Floats | None = None  # [m]
+    loss: LinearLoss | None = None
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise SettingsError(f"A window has mini-batches of {self.batch_size} rows. Give at least 1.")
+        if (self.targets is None) != (self.loss is None):
+            raise SettingsError("A window has targets without a loss, or a loss without targets. Give both or neither.")
+
+
+class LinearBlock:
+    """Weights over one party's columns, in float64, with an intercept if asked for; all start at 0.
+
+    Columns are a float32 tensor, whose trailing dimensions count as one, or a float32 `csr_array`; they are not
+    copied. On sparse columns a step costs what its rows hold, whatever the number of columns. Reading (`products`,
+    `weights`, …) never changes what later steps compute.
+
+    >>> block = LinearBlock(torch.tensor([[1.0], [3.0]]), torch.zeros(0, 1), outputs=1, l2=0.0, intercept=False)
+    >>> rows, loss = np.array([0, 1], np.uint32), LinearLoss("regression")
+    >>> block.sgd_steps(Window(rows, 1, np.zeros((2, 1)), np.array([2.0, 6.0]), loss), 0.25)  # (2² + (6 − 3·1)²)/2
+    6.5
+    >>> block.weights().tolist()  # 1 + 0.25·2·3·3
+    [[5.5]]
+    """
+
+    def __init__(
+        self,
+        train: torch.Tensor | sparse.csr_array,
+        test: torch.Tensor | sparse.csr_array,
+        outputs: int,
+        l2: float,
+        intercept: bool,
+    ) -> None:
+        if outputs < 1:
+            raise SettingsError(f"A linear block was asked for {outputs} outputs. Give at least 1.")
+        if not (l2 >= 0 and math.isfinite(l2)):
+            raise SettingsError(f"The L2 penalty of a linear block is {l2}. Give a number of at least 0.")
+        self._columns: _Columns
+        if isinstance(train, torch.Tensor):
+            self._columns = _DenseColumns(_flat(train), _flat(test), outputs)
+        else:
+            self._columns = _SparseColumns(_canonical(train), _canonical(test), outputs)
+        self.rows, self.test_rows = train.shape[0], test.shape[0]
+        self.columns, self.outputs = self._columns.width, outputs
+        self.l2, self.has_intercept = l2, intercept
+        self._b, self._mean_b = np.zeros(outputs), np.zeros(outputs)
+
+    # Reading
+
+    def products(self, rows: RowNumbers) -> Floats:
+        """This block's part of θ for these rows, [rows, c], with the intercept if it is here."""
+        return self._columns.products(self._chosen(rows)) + self._b
+
+    def all_products(self) -> Floats:
+        """The same for every training row in order."""
+        return self._columns.products(self._all()) + self._b
+
+    def test_products(self, first: int, count: int) -> Floats:
+        """The same for `count` test rows from `first` on."""
+        if first < 0 or count < 0 or first + count > self.test_rows:
+            raise DataError(f"{count} test rows from {first} on were asked for, and there are {self.test_rows}.")
+        return self._columns.products(_Chosen(_IN_ORDER, first, count), test=True) + self._b
+
+    def weights(self) -> Floats:
+        """A copy of w, [d, c]."""
+        return self._columns.weights()
+
+    def intercept(self) -> Floats:
+        """A copy of b, [c]; zeros if the intercept is not here."""
+        return self._b.copy()
+
+    def squared_norm(self) -> float:
+        """‖w‖², without the intercept."""
+        weights = self._columns.weights().ravel()
+        return float(weights @ weights)
+
+    def mean_gradient(self) -> tuple[Floats, Floats]:
+        """Copies of ḡ, the mean gradient of SVRG's snapshot or of SAGA's table, for w and b."""
+        return self._columns.mean(), self._mean_b.copy()
+
+    def gradient(self, rows: RowNumbers, coefficients: Floats) -> tuple[Floats, Floats]:
+        """(1/m) Σ_i coefficient_i x_i over these rows, [d, c], and the mean coefficient; without λw."""
+        return self._mean_of(self._chosen(rows), coefficients)
+
+    def full_gradient(self, coefficients: Floats) -> tuple[Floats, Floats]:
+        """The same over all training rows in order."""
+        return self._mean_of(self._all(), coefficients)
+
+    def times(self, rows: RowNumbers, vector: Floats, vector_b: Floats) -> Floats:
+        """x_iᵀ vector for these rows, [rows, c], plus vector_b if the intercept is here: for curvature products."""
+        self._check_pair(vector, vector_b)
+        products = self._columns.times(self._chosen(rows), vector)
+        return products + vector_b if self.has_intercept else products
+
+    def all_times(self, vector: Floats, vector_b: Floats) -> Floats:
+        """The same for every training row in order."""
+        self._check_pair(vector, vector_b)
+        products = self._columns.times(self._all(), vector)
+        return products + vector_b if self.has_intercept else products
+
+    def squares(self, weights: Floats) -> Floats:
+        """The diagonal of `gram` over all rows."""
+        found = self._columns.squares(readable(weights, np.float64)) / max(self.rows, 1)
+        return np.append(found, weights.mean()) if self.has_intercept else found
+
+    def gram(self, weights: Floats, every: int = 1) -> Floats:
+        """(1/m) Σ_i weight_i x_i x_iᵀ over every so-manieth row, with the intercept's line last if it is here."""
+        size = self.columns + 1
+        total = np.zeros((size, size))
+        self._columns.gram(readable(weights, np.float64), every, total)
+        total = (total + np.tril(total, -1).T) / len(range(0, max(self.rows, 1), every))
+        return total if self.has_intercept else np.ascontiguousarray(total[:-1, :-1])
+
+    def row_moments(self) -> tuple[float, float]:
+        """The means over the rows of ‖x_i‖² and of ‖x_i‖⁴, with the intercept's constant 1."""
+        squares = self._columns.squared_norms() + self.has_intercept
+        return (float(squares.mean()), float(np.square(squares).mean())) if self.rows else (0.0, 0.0)
+
+    def largest_eigenvalue(self) -> float:
+        """λ_max(XᵀX/n) by the power method on this block alone, with a margin for what the method still misses.
+
+        Never more than the trace, which is a bound whatever the method found.
+        """
+        if self.rows == 0 or self.columns == 0:
+            return float(self.has_intercept)
+        trace = float(self._columns.squared_norms().mean()) + self.has_intercept
+        vector = np.random.default_rng(0).standard_normal((self.columns, 1))
+        vector_b = np.full(1, float(self.has_intercept))
+        found = 0.0
+        for _ in range(_POWER_STEPS):
+            length = math.sqrt(np.square(vector).sum() + np.square(vector_b).sum())
+            if length == 0.0:
+                break
+            products = self._columns.times(self._all(), vector / length) + vector_b / length
+            found = float(np.square(products).sum()) / self.rows
+            vector = self._columns.sums(self._all(), readable(products, np.float64)) / self.rows
+            vector_b = products.mean(0) * self.has_intercept
+        return min(_POWER_MARGIN * found, trace)
+
+    # Changing
+
+    def set_weights(self, weights: Floats, intercept: Floats) -> None:
+        self._check_pair(weights, intercept)
+        self._columns.set_weights(weights)
+        if self.has_intercept:
+            self._b[:] = intercept
+
+    def set_mean_gradient(self, mean: Floats, mean_b: Floats) -> None:
+        """Sets ḡ for the steps to come: at an SVRG snapshot, or when SAGA's table is filled."""
+        self._check_pair(mean, mean_b)
+        self._columns.set_mean(mean)
+        self._mean_b[:] = mean_b
+
+    def move(self, direction: Floats, direction_b: Floats, step: float) -> None:
+        """w −= step · direction, and b likewise if it is here."""
+        self._check_pair(direction, direction_b)
+        self._columns.move(direction, step)
+        if self.has_intercept:
+            self._b -= step * direction_b
+
+    def sgd_steps(self, window: Window, step_sizes: float | Floats) -> float:
+        """v = (1/B) Σ_i ϑ_i x_i + λw; one step size for all mini-batches, or one for each.
+
+        All steps return the window's mean loss, each row's at the moment of its use, or NaN without targets.
+        """
+        return self._steps(SGD, window, step_sizes, np.empty((0, self.outputs)))
+
+    def svrg_steps(self, window: Window, step_size: float, snapshot: Floats) -> float:
+        """v = (1/B) Σ_i (ϑ_i − snapshot_i) x_i + ḡ + λw, with the snapshot's residuals of all n rows, [n, c]."""
+        self._check_table(snapshot)
+        return self._steps(SVRG, window, step_size, snapshot)
+
+    def saga_steps(self, window: Window, step_size: float, table: Floats) -> float:
+        """v = (1/B) Σ_i (ϑ_i − table_i) x_i + ḡ + λw; then table_i ← ϑ_i in place, and ḡ follows the table."""
+        self._check_table(table)
+        return self._steps(SAGA, window, step_size, table)
+
+    # Checkpoints
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Copies of all that later steps depend on, to the bit. The data and a table are their owner's to keep."""
+        return {name: array.copy() for name, array in self._arrays().items()}
+
+    def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        arrays = self._arrays()
+        given = {name: array.shape for name, array in state.items()}
+        wanted = {name: array.shape for name, array in arrays.items()}
+        if given != wanted:
+            raise DataError(
+                f"A linear block was restored from arrays of the shapes {given}, and its own are {wanted}. Restore the "
+                "state of a block with the same columns, outputs and storage."
+            )
+        for name, array in arrays.items():
+            array[...] = state[name]
+
+    # Inside
+
+    def _arrays(self) -> dict[str, Floats]:
+        return {**self._columns.arrays(), "intercept": self._b, "mean_gradient_of_intercept": self._mean_b}
+
+    def _steps(self, rule: int, window: Window, step_sizes: float | Floats, table: Floats) -> float:
+        rows = self._chosen(window.rows).rows
+        values = self._checked_values(window.values, len(rows))
+        steps = readable(step_sizes, np.float64).reshape(-1)
+        batches = -(-len(rows) // window.batch_size)
+        if len(steps) != 1 and len(steps) != batches:
+            raise SettingsError(f"{len(steps)} step sizes came for {batches} mini-batches. Give one, or one for each.")
+        loss, targets = RESIDUALS_GIVEN, readable((), np.float64)
+        if window.loss is not None and window.targets is not None:
+            if window.loss.outputs != self.outputs:
+                raise SettingsError(
+                    f"A loss of {window.loss.outputs} outputs was given to a block of {self.outputs}. They must agree."
+                )
+            loss, targets = window.loss.code, window.loss.checked_targets(window.targets, len(rows))
+        if len(rows) == 0:
+            return math.nan
+        intercept = (self.has_intercept, self._b, self._mean_b)
+        batch_size = min(window.batch_size, len(rows))
+        return self._columns.steps(
+            (*intercept, rows, batch_size, values, targets, loss, rule, steps, float(self.l2), table), rule
+        )
+
+    def _chosen(self, rows: RowNumbers) -> "_Chosen":
+        chosen: RowNumbers = readable(rows, np.uint32)
+        # Compiled code does not check: a row that does not exist would read other memory.
+        if len(chosen) and chosen.max() >= self.rows:
+            raise DataError(f"Row {chosen.max()} was asked for, and this block has {self.rows} rows, numbered from 0.")
+        return _Chosen(chosen, 0, len(chosen))
+
+    def _all(self) -> "_Chosen":
+        return _Chosen(_IN_ORDER, 0, self.rows)
+
+    def _mean_of(self, chosen: "_Chosen", coefficients: Floats) -> tuple[Floats, Floats]:
+        coefficients = self._checked_values(coefficients, chosen.number)
+        number = max(chosen.number, 1)
+        return self._columns.sums(chosen, coefficients) / number, coefficients.sum(0) / number
+
+    def _checked_values(self, values: Floats, number: int) -> Floats:
+        values = readable(values, np.float64)
+        if values.shape != (number, self.outputs):
+            raise DataError(
+                f"{number} rows came with values of shape {values.shape}. Give an array of {self.outputs} for each row."
+            )
+        return values
+
+    def _check_table(self, table: Floats) -> None:
+        wanted = (self.rows, self.outputs)
+        kept = table.flags.c_contiguous and table.flags.writeable
+        if table.dtype != np.float64 or table.shape != wanted or not kept:
+            raise SettingsError(
+                f"A table of residuals has shape {table.shape} and type {table.dtype}. Give a writeable, contiguous "
+                f"float64 array of shape {wanted}."
+            )
+
+    def _check_pair(self, matrix: Floats, intercept: Floats) -> None:
+        if matrix.shape != (self.columns, self.outputs) or intercept.shape != (self.outputs,):
+            raise DataError(
+                f"A linear block of {self.columns} columns and {self.outputs} outputs was given {matrix.shape} and "
+                f"{intercept.shape}. Give shapes ({self.columns}, {self.outputs}) and ({self.outputs},)."
+            )
+
+
+class _Chosen(NamedTuple):
+    """Which rows: the listed ones, or, with an empty list, `number` rows in their order from `first` on."""
+
+    rows: RowNumbers
+    first: int
+    number: int
+
+
+class _Columns(Protocol):
+    """Data with w and ḡ over their columns. Matrices are (d, c) at this border, whatever the layout inside."""
+
+    width: int
+
+    def products(self, chosen: _Chosen, test: bool = False) -> Floats: ...
+    def times(self, chosen: _Chosen, matrix: Floats) -> Floats: ...
+    def sums(self, chosen: _Chosen, coefficients: Floats) -> Floats: ...
+    def gram(self, weights: Floats, every: int, gram: Floats) -> None: ...
+    def squares(self, weights: Floats) -> Floats: ...
+    def squared_norms(self) -> Floats: ...
+    def weights(self) -> Floats: ...
+    def mean(self) -> Floats: ...
+    def set_weights(self, weights: Floats) -> None: ...
+    def set_mean(self, mean: Floats) -> None: ...
+    def move(self, direction: Floats, step: float) -> None: ...
+    def steps(self, arguments: tuple[Any, ...], rule: int) -> float: ...
+    def arrays(self) -> dict[str, Floats]: ...
+
+
+class _DenseColumns:
+    """Weights as they are, (c, d)."""
+
+    def __init__(self, train: npt.NDArray[Any], test: npt.NDArray[Any], outputs: int) -> None:
+        self._train, self._test = readable(train, np.float32), readable(test, np.float32)
+        self.width = self._train.shape[1]
+        _check_same_width(self.width, self._test.shape[1])
+        self._w, self._mean = np.zeros((outputs, self.width)), np.zeros((outputs, self.width))
+
+    def products(self, chosen: _Chosen, test: bool = False) -> Floats:
+        products = np.empty((chosen.number, len(self._w)))
+        kernels.dense_times(self._test if test else self._train, chosen.rows, chosen.first, self._w, products)
+        return products
+
+    def times(self, chosen: _Chosen, matrix: Floats) -> Floats:
+        products = np.empty((chosen.number, matrix.shape[1]))
+        kernels.dense_times(self._train, chosen.rows, chosen.first, np.array(matrix.T, np.float64, order="C"), products)
+        return products
+
+    def sums(self, chosen: _Chosen, coefficients: Floats) -> Floats:
+        sums = np.zeros((coefficients.shape[1], self.width))
+        kernels.dense_sums(self._train, chosen.rows, chosen.first, coefficients, sums)
+        return np.ascontiguousarray(sums.T)
+
+    def gram(self, weights: Floats, every: int, gram: Floats) -> None:
+        kernels.dense_gram(self._train, every, weights, gram)
+
+    def squares(self, weights: Floats) -> Floats:
+        found: Floats = np.einsum("i,ij,ij->j", weights, self._train, self._train, dtype=np.float64)
+        return found
+
+    def squared_norms(self) -> Floats:
+        norms: Floats = np.einsum("ij,ij->i", self._train, self._train, dtype=np.float64)
+        return norms
+
+    def weights(self) -> Floats:
+        return np.array(self._w.T, order="C")
+
+    def mean(self) -> Floats:
+        return np.array(self._mean.T, order="C")
+
+    def set_weights(self, weights: Floats) -> None:
+        self._w[...] = weights.T
+
+    def set_mean(self, mean: Floats) -> None:
+        self._mean[...] = mean.T
+
+    def move(self, direction: Floats, step: float) -> None:
+        self._w -= step * direction.T
+
+    def steps(self, arguments: tuple[Any, ...], rule: int) -> float:
+        return kernels.dense_window(self._train, self._w, self._mean, *arguments)
+
+    def arrays(self) -> dict[str, Floats]:
+        return {"weights": self._w, "mean_gradient": self._mean}
+
+
+class _SparseColumns:
+    """Lazy columns (see linear_rows.py) over sparse rows."""
+
+    def __init__(self, train: sparse.csr_array, test: sparse.csr_array, outputs: int) -> None:
+        self._train, self._test = _sparse_data(train), _sparse_data(test)
+        self.width = int(train.shape[1])
+        _check_same_width(self.width, int(test.shape[1]))
+        self._outputs = outputs
+        self._running = np.array([1.0, 0.0])
+        if outputs == 1:
+            self._lazy = np.zeros(STRIDE * self.width)
+            self._u, self._mean, self._paid, _ = np.split(self._lazy.reshape(self.width, STRIDE), STRIDE, 1)
+        else:
+            self._lazy = np.zeros((self.width, 1 + 2 * outputs))
+            self._paid, self._u, self._mean = np.split(self._lazy, [1, 1 + outputs], 1)
+
+    def products(self, chosen: _Chosen, test: bool = False) -> Floats:
+        products = np.empty((chosen.number, self._outputs))
+        data = self._test if test else self._train
+        kernels.lazy_times(data, chosen.rows, chosen.first, self._lazy, self._running, products)
+        return products
+
+    def times(self, chosen: _Chosen, matrix: Floats) -> Floats:
+        products = np.empty((chosen.number, matrix.shape[1]))
+        weights = np.array(matrix[:, 0] if matrix.shape[1] == 1 else matrix, np.float64, order="C")
+        kernels.sparse_times(self._train, chosen.rows, chosen.first, weights, products)
+        return products
+
+    def sums(self, chosen: _Chosen, coefficients: Floats) -> Floats:
+        sums = np.zeros((self.width, coefficients.shape[1]))
+        target = sums[:, 0] if coefficients.shape[1] == 1 else sums
+        kernels.sparse_sums(self._train, chosen.rows, chosen.first, coefficients, target)
+        return sums
+
+    def gram(self, weights: Floats, every: int, gram: Floats) -> None:
+        kernels.sparse_gram(self._train, every, weights, gram)
+
+    def squares(self, weights: Floats) -> Floats:
+        starts, columns, values = self._train
+        by_entry = np.repeat(weights, starts[1:].astype(np.int64) - starts[:-1].astype(np.int64))
+        found: Floats = np.bincount(
+            columns.astype(np.int64), by_entry * np.square(values, dtype=np.float64), self.width
+        ).astype(np.float64)
+        return found
+
+    def squared_norms(self) -> Floats:
+        norms = np.empty(len(self._train[0]) - 1)
+        kernels.sparse_squared_norms(self._train, norms)
+        return norms
+
+    def weights(self) -> Floats:
+        weights: Floats = self._running[SCALE] * (self._u - self._mean * (self._running[CLOCK] - self._paid))
+        return weights
+
+    def mean(self) -> Floats:
+        return self._mean.copy(order="C")
+
+    def set_weights(self, weights: Floats) -> None:
+        self._running[:] = 1.0, 0.0
+        self._paid[...] = 0.0
+        self._u[...] = weights
+
+    def set_mean(self, mean: Floats) -> None:
+        kernels.settle(self._lazy, self._running, 1.0)
+        self._mean[...] = mean
+
+    def move(self, direction: Floats, step: float) -> None:
+        self._u -= (step / self._running[SCALE]) * direction
+
+    def steps(self, arguments: tuple[Any, ...], rule: int) -> float:
+        if rule == SGD and self._running[CLOCK] != 0.0:  # debts of earlier steps under another rule
+            kernels.settle(self._lazy, self._running, 1.0)
+        return kernels.sparse_window(self._train, self._lazy, self._running, *arguments)
+
+    def arrays(self) -> dict[str, Floats]:
+        return {"lazy_columns": self._lazy, "scale_and_clock": self._running}
+
+
+def _flat(table: torch.Tensor | sparse.csr_array) -> npt.NDArray[Any]:
+    if not isinstance(table, torch.Tensor):
+        raise DataError("A party's training rows are dense and its test rows sparse. Prepare both in the same way.")
+    return table.detach().reshape(table.shape[0], math.prod(table.shape[1:])).numpy()
+
+
+def _canonical(table: torch.Tensor | sparse.csr_array) -> sparse.csr_array:
+    """With each column at most once a row, without which the squares of a row's values are not its norm."""
+    if isinstance(table, torch.Tensor):
+        raise DataError("A party's training rows are sparse and its test rows dense. Prepare both in the same way.")
+    if not table.has_canonical_format:
+        table = table.copy()
+        table.sum_duplicates()
+    return table
+
+
+def _sparse_data(table: sparse.csr_array) -> kernels.SparseData:
+    width = int(table.shape[1])
+    if len(table.indices) and not 0 <= int(table.indices.min()) <= int(table.indices.max()) < width <= 2**32:
+        raise DataError(f"A sparse table of {width} columns has a value outside of them. Build the table anew.")
+    indices = table.indices.view(np.uint32) if table.indices.dtype == np.int32 else table.indices
+    return readable(table.indptr, np.uint64), readable(indices, np.uint32), readable(table.data, np.float32)
+
+
+def _check_same_width(train: int, test: int) -> None:
+    if train != test:
+        raise DataError(
+            f"A party's training rows have {train} columns and its test rows {test}. Prepare both from the "
+            "same columns."
+        )

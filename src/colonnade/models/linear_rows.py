@@ -1,0 +1,498 @@
+"""The compiled arithmetic of linear models over dense and sparse rows: products, sums, residuals and windows of steps.
+
+Data are float32 and never written to; everything that is computed is float64. A vector of weights is laid out as its
+storage reads it fastest: (c, d) beside dense rows, (d,) for one output and (d, c) for more beside sparse rows. All
+compiled code is in this file, because Numba's cache on disk only notices a change in the file of the kernel that is
+called, not in the files of those that it calls.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Floats = npt.NDArray[np.float64]
+Data = npt.NDArray[np.float32]
+# Unsigned: Numba then leaves out the test for a negative index, which would double the time of a sparse product.
+Indices = npt.NDArray[np.uint32]
+Starts = npt.NDArray[np.uint64]
+SparseData = tuple[Starts, Indices, Data]  # row i has its columns and values at starts[i]:starts[i + 1]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# What is a number at run time is not compiled anew for each value, which would cost seconds and gain nothing.
+BINARY, REGRESSION, MULTICLASS, RESIDUALS_GIVEN = 0, 1, 2, 3  # losses
+SGD, SVRG, SAGA = 0, 1, 2  # rules
+
+SCALE, CLOCK = 0, 1  # the two running numbers of lazy columns
+STRIDE = 4  # numbers a lazy column with one output: u, ḡ, paid and one unused, so that none straddles a cache line
+SMALLEST_SCALE = 1e-6
+
+
+def compiled(function: Function) -> Function:
+    """Compiles at the first call and keeps the machine code on disk, or in this process alone if no disk may be
+    written.
+
+    Sums may be reassociated (they are then vectorised): the same machine gives the same bits, another one may not.
+    """
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc"}}
+    kernel: Function
+    try:
+        kernel = njit(cache=True, **options)(function)
+    except RuntimeError:  # neither the package's directory nor the user's cache can be written
+        kernel = njit(**options)(function)
+    return kernel
+
+
+def readable(values: npt.ArrayLike, kind: type[np.generic]) -> npt.NDArray[Any]:
+    """The values as contiguous memory that kernels may read alone.
+
+    Always read-only, because Numba would compile a kernel once more for arrays that may be written to.
+    """
+    view = np.require(values, kind, ("C", "ALIGNED")).view()
+    view.flags.writeable = False
+    return view
+
+
+# Losses. The residual of a row is ϑ = ∂loss/∂θ, a number for each of its c outputs. None is formed as 1 − p, which
+# would lose all its digits where p rounds to 1.
+
+
+@compiled
+def fill_residual(loss: int, outputs: Floats, row: int, target: float, residuals: Floats) -> float:
+    """Writes ϑ of one row and returns the row's loss. Both matrices are indexed by the same row."""
+    if loss == BINARY:
+        # With z = θ for y = 0 and −θ for y = 1: loss = log(1 + eᶻ) and ϑ = ±σ(z); exp never overflows.
+        z = float(outputs[row, 0] if target <= 0.5 else -outputs[row, 0])
+        small = math.exp(-abs(z))
+        sigmoid = 1.0 / (1.0 + small) if z >= 0.0 else small / (1.0 + small)
+        residuals[row, 0] = sigmoid if target <= 0.5 else -sigmoid
+        return max(z, 0.0) + math.log1p(small)
+    if loss == REGRESSION:
+        error = float(outputs[row, 0] - target)
+        residuals[row, 0] = 2.0 * error
+        return error * error
+    label = int(target)
+    largest = outputs[row, 0]
+    for k in range(1, outputs.shape[1]):
+        largest = max(largest, outputs[row, k])
+    others = 0.0
+    for k in range(outputs.shape[1]):
+        residuals[row, k] = math.exp(outputs[row, k] - largest)
+        if k != label:
+            others += residuals[row, k]
+    total = residuals[row, label] + others
+    for k in range(outputs.shape[1]):
+        residuals[row, k] /= total
+    residuals[row, label] = -others / total  # p_y − 1 without the cancellation
+    gap = float(largest - outputs[row, label])
+    return math.log1p(others) if gap == 0.0 else gap + math.log(total)
+
+
+@compiled
+def fill_residuals(loss: int, outputs: Floats, targets: Floats, residuals: Floats) -> float:
+    """The same for all rows; returns the sum of their losses."""
+    total = 0.0
+    for row in range(outputs.shape[0]):
+        total += fill_residual(loss, outputs, row, targets[row], residuals)
+    return total
+
+
+@compiled
+def fill_curvature(loss: int, residuals: Floats, direction: Floats, products: Floats) -> None:
+    """loss''(θ_i) · direction_i, with loss'' from the residual."""
+    for row in range(residuals.shape[0]):
+        if loss == BINARY:
+            size = abs(residuals[row, 0])
+            products[row, 0] = size * (1.0 - size) * direction[row, 0]
+        elif loss == REGRESSION:
+            products[row, 0] = 2.0 * direction[row, 0]
+        else:
+            label = 0
+            for k in range(1, residuals.shape[1]):
+                if residuals[row, k] < residuals[row, label]:
+                    label = k
+            others = 0.0
+            for k in range(residuals.shape[1]):
+                if k != label:
+                    others += residuals[row, k] * direction[row, k]
+            own = 1.0 + residuals[row, label]  # p_y
+            mean = others + own * direction[row, label]  # pᵀd
+            for k in range(residuals.shape[1]):
+                products[row, k] = residuals[row, k] * (direction[row, k] - mean)
+            # p_y(d_y − pᵀd) with 1 − p_y = −ϑ_y. A saturated row has ϑ = 0 and no label to find: the result is 0.
+            products[row, label] = own * (-residuals[row, label] * direction[row, label] - others)
+
+
+# Dense rows. With an empty list of rows, all kernels take the rows in their order from `first` on.
+
+
+@compiled
+def dense_times(values: Data, rows: Indices, first: int, weights: Floats, products: Floats) -> None:
+    """products_i = x_iᵀ w."""
+    for p in range(products.shape[0]):
+        i = np.uint64(rows[p]) if rows.size else np.uint64(first + p)
+        for k in range(products.shape[1]):
+            total = 0.0
+            for j in range(values.shape[1]):
+                total += values[i, j] * weights[k, j]
+            products[p, k] = total
+
+
+@compiled
+def dense_sums(values: Data, rows: Indices, first: int, coefficients: Floats, sums: Floats) -> None:
+    """sums += Σ_i coefficient_i x_i, four rows at a time: a sum is then loaded and stored a quarter as often."""
+    count, outputs = coefficients.shape
+    p = 0
+    while p + 4 <= count:
+        i = np.uint64(rows[p]) if rows.size else np.uint64(first + p)
+        i1 = np.uint64(rows[p + 1]) if rows.size else np.uint64(first + p + 1)
+        i2 = np.uint64(rows[p + 2]) if rows.size else np.uint64(first + p + 2)
+        i3 = np.uint64(rows[p + 3]) if rows.size else np.uint64(first + p + 3)
+        for k in range(outputs):
+            a, a1 = coefficients[p, k], coefficients[p + 1, k]
+            a2, a3 = coefficients[p + 2, k], coefficients[p + 3, k]
+            for j in range(values.shape[1]):
+                sums[k, j] += a * values[i, j] + a1 * values[i1, j] + a2 * values[i2, j] + a3 * values[i3, j]
+        p += 4
+    while p < count:
+        i = np.uint64(rows[p]) if rows.size else np.uint64(first + p)
+        for k in range(outputs):
+            for j in range(values.shape[1]):
+                sums[k, j] += coefficients[p, k] * values[i, j]
+        p += 1
+
+
+@compiled
+def dense_gram(values: Data, every: int, weights: Floats, gram: Floats) -> None:
+    """gram += Σ_i weight_i x_i x_iᵀ over every so-manieth row, the lower half; a last column is the constant 1."""
+    width = values.shape[1]
+    for i in range(0, values.shape[0], every):
+        for a in range(gram.shape[0]):
+            left = weights[i] * (values[i, a] if a < width else 1.0)
+            for b in range(a + 1):
+                gram[a, b] += left * (values[i, b] if b < width else 1.0)
+
+
+@compiled
+def sparse_gram(data: SparseData, every: int, weights: Floats, gram: Floats) -> None:
+    """The same for sparse rows; the last line of `gram` is always the constant's."""
+    starts, columns, values = data
+    constant = gram.shape[0] - 1
+    for i in range(0, weights.shape[0], every):
+        for e in range(starts[i], starts[i + 1]):
+            left = weights[i] * values[e]
+            a = columns[e]
+            for f in range(starts[i], starts[i + 1]):
+                b = columns[f]
+                if b <= a:
+                    gram[a, b] += left * values[f]
+            gram[constant, a] += left
+        gram[constant, constant] += weights[i]
+
+
+# Sparse rows. Numba drops the branch of `ndim` that a kernel is not compiled for.
+
+
+@compiled
+def sparse_times(data: SparseData, rows: Indices, first: int, weights: Floats, products: Floats) -> None:
+    starts, columns, values = data
+    for p in range(products.shape[0]):
+        i = np.uint64(rows[p]) if rows.size else np.uint64(first + p)
+        if weights.ndim == 1:
+            total = 0.0
+            for e in range(starts[i], starts[i + np.uint64(1)]):
+                total += values[e] * weights[columns[e]]
+            products[p, 0] = total
+        else:
+            products[p, :] = 0.0
+            for e in range(starts[i], starts[i + np.uint64(1)]):
+                j, x = columns[e], np.float64(values[e])
+                for k in range(products.shape[1]):
+                    products[p, k] += x * weights[j, k]
+
+
+@compiled
+def sparse_sums(data: SparseData, rows: Indices, first: int, coefficients: Floats, sums: Floats) -> None:
+    starts, columns, values = data
+    for p in range(coefficients.shape[0]):
+        i = np.uint64(rows[p]) if rows.size else np.uint64(first + p)
+        if sums.ndim == 1:
+            coefficient = coefficients[p, 0]
+            for e in range(starts[i], starts[i + np.uint64(1)]):
+                sums[columns[e]] += coefficient * values[e]
+        else:
+            for e in range(starts[i], starts[i + np.uint64(1)]):
+                j, x = columns[e], np.float64(values[e])
+                for k in range(coefficients.shape[1]):
+                    sums[j, k] += coefficients[p, k] * x
+
+
+@compiled
+def sparse_squared_norms(data: SparseData, norms: Floats) -> None:
+    starts, _, values = data
+    for i in range(norms.size):
+        total = 0.0
+        for e in range(starts[i], starts[i + 1]):
+            total += np.float64(values[e]) * values[e]
+        norms[i] = total
+
+
+# Lazy columns. A step takes every weight from w to (1 − ηλ)w − ηḡ, but only those of its rows further. So weights
+# are kept as w = s·u: the decay is s ← s(1 − ηλ), and ḡ's part is owed: with a clock C ← C + η/s, column j owes
+# ḡ_j (C − paid_j) to u_j. A column pays before its ḡ_j changes, and when a step reads it. Its numbers lie side by
+# side, so that a column costs one access to memory: with one output u, ḡ, paid at STRIDE·j of a flat array, with c
+# outputs a row of paid, u_1 … u_c, ḡ_1 … ḡ_c.
+
+
+@compiled
+def lazy_times(data: SparseData, rows: Indices, first: int, lazy: Floats, running: Floats, products: Floats) -> None:
+    """products_i = x_iᵀ w. Pays nothing, so that a look at the weights leaves no trace in later bits."""
+    starts, columns, values = data
+    scale, clock = running[SCALE], running[CLOCK]
+    outputs = products.shape[1]
+    for p in range(products.shape[0]):
+        i = np.uint64(rows[p]) if rows.size else np.uint64(first + p)
+        if lazy.ndim == 1:
+            total = 0.0
+            for e in range(starts[i], starts[i + np.uint64(1)]):
+                j = np.uint64(columns[e]) * np.uint64(STRIDE)
+                total += values[e] * (lazy[j] - lazy[j + np.uint64(1)] * (clock - lazy[j + np.uint64(2)]))
+            products[p, 0] = scale * total
+        else:
+            products[p, :] = 0.0
+            for e in range(starts[i], starts[i + np.uint64(1)]):
+                j, x = columns[e], np.float64(values[e])
+                owed = clock - lazy[j, 0]
+                for k in range(outputs):
+                    products[p, k] += x * (lazy[j, 1 + k] - lazy[j, 1 + outputs + k] * owed)
+            for k in range(outputs):
+                products[p, k] *= scale
+
+
+@compiled
+def paid_times(data: SparseData, rows: Indices, lazy: Floats, running: Floats, products: Floats) -> None:
+    """The same, and every column of these rows pays."""
+    starts, columns, values = data
+    scale, clock = running[SCALE], running[CLOCK]
+    outputs = products.shape[1]
+    for p in range(rows.size):
+        i = np.uint64(rows[p])
+        if lazy.ndim == 1:
+            total = 0.0
+            for e in range(starts[i], starts[i + np.uint64(1)]):
+                j = np.uint64(columns[e]) * np.uint64(STRIDE)
+                u = lazy[j] - lazy[j + np.uint64(1)] * (clock - lazy[j + np.uint64(2)])
+                lazy[j] = u
+                lazy[j + np.uint64(2)] = clock
+                total += values[e] * u
+            products[p, 0] = scale * total
+        else:
+            products[p, :] = 0.0
+            for e in range(starts[i], starts[i + np.uint64(1)]):
+                j, x = columns[e], np.float64(values[e])
+                owed = clock - lazy[j, 0]
+                lazy[j, 0] = clock
+                for k in range(outputs):
+                    lazy[j, 1 + k] -= lazy[j, 1 + outputs + k] * owed
+                    products[p, k] += x * lazy[j, 1 + k]
+            for k in range(outputs):
+                products[p, k] *= scale
+
+
+@compiled
+def lazy_add(
+    data: SparseData, rows: Indices, coefficients: Floats, weight_factor: float, mean_factor: float, lazy: Floats
+) -> None:
+    """u += weight_factor · Σ_i coefficient_i x_i, and ḡ with its own factor."""
+    starts, columns, values = data
+    outputs = coefficients.shape[1]
+    for p in range(rows.size):
+        i = np.uint64(rows[p])
+        if lazy.ndim == 1:
+            weight, mean = weight_factor * coefficients[p, 0], mean_factor * coefficients[p, 0]
+            for e in range(starts[i], starts[i + np.uint64(1)]):
+                j = np.uint64(columns[e]) * np.uint64(STRIDE)
+                lazy[j] += weight * values[e]
+                if mean_factor != 0.0:
+                    lazy[j + np.uint64(1)] += mean * values[e]
+        else:
+            for e in range(starts[i], starts[i + np.uint64(1)]):
+                j, x = columns[e], np.float64(values[e])
+                for k in range(outputs):
+                    lazy[j, 1 + k] += weight_factor * coefficients[p, k] * x
+                    if mean_factor != 0.0:
+                        lazy[j, 1 + outputs + k] += mean_factor * coefficients[p, k] * x
+
+
+@compiled
+def settle(lazy: Floats, running: Floats, decay: float) -> None:
+    """w ← decay·w with every column paid, s = 1 and C = 0."""
+    scale, clock = running[SCALE] * decay, running[CLOCK]
+    if lazy.ndim == 1:
+        for j in range(0, lazy.size, STRIDE):
+            lazy[j] = scale * (lazy[j] - lazy[j + 1] * (clock - lazy[j + 2]))
+            lazy[j + 2] = 0.0
+    else:
+        outputs = lazy.shape[1] // 2
+        for j in range(lazy.shape[0]):
+            for k in range(outputs):
+                lazy[j, 1 + k] = scale * (lazy[j, 1 + k] - lazy[j, 1 + outputs + k] * (clock - lazy[j, 0]))
+            lazy[j, 0] = 0.0
+    running[SCALE] = 1.0
+    running[CLOCK] = 0.0
+
+
+# Windows of steps: v = (1/B) Σ_i ϑ_i x_i + λw for SGD; with the differences ϑ_i − table_i and + ḡ for SVRG (whose
+# table is the snapshot) and SAGA. The intercept takes the same steps on a constant 1, without λ.
+
+
+@compiled
+def fill_differences(
+    rule: int,
+    loss: int,
+    theta: Floats,
+    rows: Indices,
+    values: Floats,
+    targets: Floats,
+    table: Floats,
+    differences: Floats,
+) -> float:
+    """ϑ_i, less the table's unless the rule is SGD; SAGA's table takes ϑ_i. Returns the sum of the losses."""
+    total = 0.0
+    for p in range(rows.size):
+        if loss == RESIDUALS_GIVEN:
+            for k in range(values.shape[1]):
+                differences[p, k] = values[p, k]
+        else:
+            total += fill_residual(loss, theta, p, targets[p], differences)
+        if rule != SGD:
+            for k in range(values.shape[1]):
+                residual = differences[p, k]
+                differences[p, k] = residual - table[rows[p], k]
+                if rule == SAGA:
+                    table[rows[p], k] = residual
+    return total
+
+
+@compiled
+def step_intercept(
+    rule: int, differences: Floats, count: int, total_rows: int, eta: float, b: Floats, mean_b: Floats
+) -> None:
+    for k in range(differences.shape[1]):
+        total = 0.0
+        for p in range(count):
+            total += differences[p, k]
+        b[k] -= eta * (total / count)
+        if rule != SGD:
+            b[k] -= eta * mean_b[k]
+        if rule == SAGA:
+            mean_b[k] += total / total_rows
+
+
+@compiled
+def dense_window(
+    data: Data,
+    w: Floats,
+    mean: Floats,
+    has_intercept: bool,
+    b: Floats,
+    mean_b: Floats,
+    rows: Indices,
+    batch_size: int,
+    values: Floats,
+    targets: Floats,
+    loss: int,
+    rule: int,
+    step_sizes: Floats,
+    l2: float,
+    table: Floats,
+) -> float:
+    outputs, columns = w.shape
+    total_rows = data.shape[0]
+    theta, differences = np.empty((batch_size, outputs)), np.empty((batch_size, outputs))
+    sums = np.empty((outputs, columns))
+    total_loss = 0.0
+    for number in range((rows.size + batch_size - 1) // batch_size):
+        first = number * batch_size
+        batch = rows[first : first + batch_size]
+        count = batch.size
+        eta = step_sizes[min(number, step_sizes.size - 1)]
+        if loss != RESIDUALS_GIVEN:
+            dense_times(data, batch, 0, w, theta[:count])
+            for p in range(count):
+                for k in range(outputs):
+                    theta[p, k] += values[first + p, k] + b[k]
+        total_loss += fill_differences(rule, loss, theta, batch, values[first:], targets[first:], table, differences)
+        sums[:, :] = 0.0
+        dense_sums(data, batch, 0, differences[:count], sums)
+        decay, share = 1.0 - eta * l2, eta / count
+        for k in range(outputs):
+            for j in range(columns):
+                w[k, j] = decay * w[k, j] - share * sums[k, j]
+            if rule != SGD:
+                for j in range(columns):
+                    w[k, j] -= eta * mean[k, j]
+            if rule == SAGA:
+                for j in range(columns):
+                    mean[k, j] += sums[k, j] / total_rows
+        if has_intercept:
+            step_intercept(rule, differences, count, total_rows, eta, b, mean_b)
+    return total_loss / rows.size if loss != RESIDUALS_GIVEN else math.nan
+
+
+@compiled
+def sparse_window(
+    data: SparseData,
+    lazy: Floats,
+    running: Floats,
+    has_intercept: bool,
+    b: Floats,
+    mean_b: Floats,
+    rows: Indices,
+    batch_size: int,
+    values: Floats,
+    targets: Floats,
+    loss: int,
+    rule: int,
+    step_sizes: Floats,
+    l2: float,
+    table: Floats,
+) -> float:
+    outputs, total_rows = values.shape[1], data[0].size - 1
+    theta, differences = np.empty((batch_size, outputs)), np.empty((batch_size, outputs))
+    total_loss = 0.0
+    for number in range((rows.size + batch_size - 1) // batch_size):
+        first = number * batch_size
+        batch = rows[first : first + batch_size]
+        count = batch.size
+        eta = step_sizes[min(number, step_sizes.size - 1)]
+        # Where ḡ stays as it is, debts may wait until someone reads the column: they only grow by C.
+        if rule == SAGA or (rule == SVRG and loss != RESIDUALS_GIVEN):
+            paid_times(data, batch, lazy, running, theta)
+        elif loss != RESIDUALS_GIVEN:
+            lazy_times(data, batch, 0, lazy, running, theta[:count])
+        if loss != RESIDUALS_GIVEN:
+            for p in range(count):
+                for k in range(outputs):
+                    theta[p, k] += values[first + p, k] + b[k]
+        total_loss += fill_differences(rule, loss, theta, batch, values[first:], targets[first:], table, differences)
+        decay = 1.0 - eta * l2
+        if running[SCALE] * decay >= SMALLEST_SCALE:
+            running[SCALE] *= decay
+        else:  # s would be so small that sums of η/s lose digits, or 0, or negative
+            settle(lazy, running, decay)
+        tick = eta / running[SCALE]
+        weight_factor, mean_factor = -tick / count, 0.0
+        if rule != SGD:
+            running[CLOCK] += tick
+        if rule == SAGA:
+            # This step owes the old ḡ, but its columns will pay with the new one: they get the excess back.
+            mean_factor = 1.0 / total_rows
+            weight_factor += tick * mean_factor
+        lazy_add(data, batch, differences, weight_factor, mean_factor, lazy)
+        if has_intercept:
+            step_intercept(rule, differences, count, total_rows, eta, b, mean_b)
+    return total_loss / rows.size if loss != RESIDUALS_GIVEN else math.nan

@@ -1,0 +1,89 @@
+"""Independent runs side by side, one process a core, one thread a process.
+
+Results come back in the order of the jobs, whoever finishes first. When the caller stops, by Ctrl-C or by an error, so
+do the processes; when it is killed, they notice and end.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+
+from colonnade.errors import RunError
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+MOST_WORKERS = 8
+"""Each holds the data set and an embedding table of its own, so memory is what bounds them."""
+
+
+def run_each(
+    work: Callable[[Job], Result],
+    jobs: Sequence[Job],
+    finished: Callable[[Job, Result], None] = lambda job, result: None,
+    workers: int | None = None,
+) -> list[Result]:
+    """`[work(job) for job in jobs]`, in processes; `finished` is called here as each comes in.
+
+    `work` is a function of a module, and jobs and results can be pickled.
+    """
+    if not jobs:
+        return []
+    before = multiprocessing.active_children()
+    count = min(len(jobs), MOST_WORKERS, workers or os.cpu_count() or 1)
+    # spawn: a process forked after torch has used threads can hang.
+    executor = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _begin)
+    try:
+        with _interrupts_ignored():  # inherited by the workers: a Ctrl-C is for this process to act on
+            futures: dict[Future[Result], Job] = {executor.submit(work, job): job for job in jobs}
+        for future in as_completed(futures):
+            finished(futures[future], future.result())
+    except BrokenProcessPool:
+        raise RunError(
+            "A worker process was killed, most likely because the machine ran out of memory. Close other programs and "
+            "start again."
+        ) from None
+    except BaseException:
+        for child in multiprocessing.active_children():
+            if child not in before:
+                child.terminate()
+        raise
+    finally:
+        executor.shutdown(cancel_futures=True)
+    return [future.result() for future in futures]
+
+
+def _begin() -> None:
+    """In a new worker."""
+    torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed cannot end its workers."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    if (
+        threading.current_thread() is not threading.main_thread()
+    ):  # only the main thread may set this, or be interrupted
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,79 @@
+"""The label party's losses: those that are differenced are the same function of the embeddings, whatever gives them."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from recorded_runs import tiny_data
+from torch import nn
+
+from colonnade import Cascaded, Training
+from colonnade.algorithms.parts.seats import LabelSeat
+from colonnade.algorithms.parts.top import Top, means
+
+DATA = tiny_data()
+ROWS = np.array([5, 0, 3, 8, 2, 7, 1], np.uint32)
+EMBEDDINGS = torch.randn(7, 4, generator=torch.Generator().manual_seed(1))
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "closed form": lambda: nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 1)),
+    "dropout": lambda: nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.5), nn.Linear(5, 1)),
+    "batch norm": lambda: nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 1)),
+}
+
+
+def top_of(module: nn.Module) -> Top:
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.uniform_(-1, 1, generator=generator)
+    seat = LabelSeat(
+        name="label",
+        feature_parties=("party1",),
+        widths={"party1": 4},
+        labels=DATA.labels,
+        columns=None,
+        bottom=None,
+        top=module,
+        training=Training(),
+        settings=Cascaded(),
+        seed=0,
+    )
+    return Top(seat)
+
+
+def test_means_are_taken_in_float64() -> None:
+    """In float32, 2²⁴ + 1 is 2²⁴."""
+    assert means(np.array([[2.0**24, 1.0], [1.0, 3.0]], np.float32)).tolist() == [(2**24 + 1) / 2, 2.0]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_same_embeddings_have_the_same_loss_to_the_last_bit(model: str) -> None:
+    """`cascaded` divides the difference of these by a radius of 0.001."""
+    top = top_of(MODELS[model]())
+    batch = top.batch(ROWS)
+    here, near = top.losses_and_own_gradients(batch, EMBEDDINGS, EMBEDDINGS)[0]
+    assert here == near
+    here, further, *furthest = top.losses_and_own_gradients(
+        batch, EMBEDDINGS, torch.cat([EMBEDDINGS + 1, EMBEDDINGS + 2, EMBEDDINGS])
+    )[0]
+    assert len({here, further, furthest[0]}) == 3
+    assert furthest[1] == pytest.approx(here, rel=1e-6)
+    assert here == top.mean_loss([(batch, EMBEDDINGS)])
+    assert here == means(top.row_losses(batch, top.outputs(batch, EMBEDDINGS)))[0]
+
+
+def test_gradients_are_those_of_that_loss() -> None:
+    top = top_of(MODELS["closed form"]())
+    batch = top.batch(ROWS)
+    losses, gradients = top.losses_and_own_gradients(batch, EMBEDDINGS, EMBEDDINGS)
+    loss, same, _ = top.gradients(ROWS, EMBEDDINGS)
+    assert loss == pytest.approx(losses[0], rel=1e-6)
+    assert all(torch.equal(one, other) for one, other in zip(gradients, same, strict=True))
+    assert all(map(torch.equal, gradients, top.own_gradients(batch, EMBEDDINGS)))
+
+
+def test_one_row_of_a_batch_is_the_batch_of_that_row() -> None:
+    top = top_of(MODELS["closed form"]())
+    one, alone = top.batch(ROWS).row(3), top.batch(ROWS[3:4])
+    assert (one.rows, one.targets.tolist()) == (alone.rows, alone.targets.tolist()) == (1, alone.targets.tolist())

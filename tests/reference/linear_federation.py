@@ -1,0 +1,352 @@
+"""Linear federations once more, slowly: dense NumPy, one party after the other, nothing shared with the framework.
+
+The twin is given a recorded run. It reads from the traces who asked for which rows, after how many of its own steps
+each party answered, and whose sum became whose step; then it computes every number anew, and compares what crossed the
+wire. Step sizes must be fixed.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from recorded_runs import Item, Plan
+
+from colonnade.messages import (
+    LastCall,
+    ProductRequest,
+    ProductSum,
+    ResidualReply,
+    ResidualRequest,
+    SharedStep,
+)
+
+Floats = NDArray[np.float64]
+CLOSE = 1e-9
+
+
+@dataclass
+class Objective:
+    """(1/n) Σ loss(θ_i, y_i): the loss and its first two derivatives in θ, row by row."""
+
+    task: str
+    classes: int
+
+    def residuals(self, theta: Floats, y: Floats) -> Floats:
+        if self.task == "regression":
+            return 2 * (theta - y[:, None])
+        if self.task == "binary":
+            return 1 / (1 + np.exp(-theta)) - y[:, None]
+        return self._softmax(theta) - np.eye(self.classes)[y.astype(int)]
+
+    def loss(self, theta: Floats, y: Floats) -> float:
+        if self.task == "regression":
+            return float(np.square(theta[:, 0] - y).mean())
+        if self.task == "binary":
+            return float(np.mean(np.logaddexp(0, theta[:, 0]) - y * theta[:, 0]))
+        return float(-np.log(self._softmax(theta)[np.arange(len(y)), y.astype(int)]).mean())
+
+    def curvature(self, theta: Floats, y: Floats) -> Floats:
+        """∂²loss/∂θ², [rows, c, c]."""
+        if self.task == "regression":
+            return np.full((len(theta), 1, 1), 2.0)
+        if self.task == "binary":
+            p = 1 / (1 + np.exp(-theta))
+            return (p * (1 - p))[:, :, None]
+        p = self._softmax(theta)
+        return p[:, :, None] * np.eye(self.classes) - p[:, :, None] * p[:, None, :]
+
+    def _softmax(self, theta: Floats) -> Floats:
+        powers = np.exp(theta - theta.max(1, keepdims=True))
+        return powers / powers.sum(1, keepdims=True)
+
+
+def residuals_to_outputs(objective: Objective, residuals: Floats, y: Floats) -> Floats:
+    """θ up to what the curvature does not depend on, from ϑ."""
+    if objective.task == "regression":
+        return residuals / 2 + y[:, None]
+    if objective.task == "binary":
+        p = residuals + y[:, None]
+        return np.log(p / (1 - p))
+    return np.log(residuals + np.eye(objective.classes)[y.astype(int)])
+
+
+@dataclass
+class Inverse:
+    """The damped BFGS matrix of the last pairs, as a matrix."""
+
+    memory: int
+    delta: float
+    gamma: float = 1.0
+    pairs: deque[tuple[Floats, Floats]] = field(default_factory=deque)
+
+    def add(self, s: Floats, y: Floats) -> None:
+        if not s.any():
+            return
+        self.gamma = max(y @ y / (s @ y), self.delta) if s @ y > 0 else self.delta
+        sigma = self.gamma * (s @ s)
+        theta = 0.7 * sigma / (sigma - s @ y) if s @ y < 0.3 * sigma else 1.0
+        self.pairs.append((s, theta * y + (1 - theta) * self.gamma * s))
+        if len(self.pairs) > self.memory:
+            self.pairs.popleft()
+
+    def matrix(self, width: int) -> Floats:
+        unit = np.eye(width)
+        matrix = unit / self.gamma
+        for s, y in self.pairs:
+            left = unit - np.outer(s, y) / (s @ y)
+            matrix = left @ matrix @ left.T + np.outer(s, s) / (s @ y)
+        return matrix
+
+
+class Worker:
+    """One party's block: w with the intercept, if it has it, as a last row on a column of ones."""
+
+    def __init__(self, plan: Plan, name: str, objective: Objective) -> None:
+        data, settings = plan.data, plan.algorithm
+        own = data.columns.get(name)
+        X = np.zeros((data.rows, 0)) if own is None else dense(own.train)
+        owner = data.label_party if data.label_party in data.columns else data.feature_parties[0]
+        self.intercept = settings.intercept and name == owner
+        self.X = np.hstack([X, np.ones((data.rows, 1))]) if self.intercept else X
+        self.w = np.zeros((self.X.shape[1], objective.classes))
+        self.penalty = np.full(self.w.shape, plan.training.l2)
+        if self.intercept:
+            self.penalty[-1] = 0.0
+        self.y = data.labels.train.double().numpy()
+        self.has_labels = name == data.label_party or settings.labels == "everywhere"
+        self.objective, self.settings, self.training = objective, settings, plan.training
+        self.per_epoch = -(-data.rows // plan.training.batch_size)
+        self.rule = type(settings).__name__.lower().removeprefix("asysqn").removeprefix("synsqn")
+        self.rule = self.rule.removeprefix("af").removeprefix("f")
+        self.newton = hasattr(settings, "memory")
+        self.steps = 0
+        self.taken_at: int | None = None
+        self.table: Floats = np.zeros((0, 0))
+        self.mean: Floats = np.zeros((0, 0))
+        self.before: tuple[Floats, Floats] | None = None
+        self.inverse = Inverse(settings.memory, settings.least_curvature) if self.newton else None
+
+    def products(self, rows: NDArray[np.uint32]) -> Floats:
+        return self.X[rows] @ self.w
+
+    def wants_pass(self) -> bool:
+        if self.rule == "sgd":
+            return False
+        if self.taken_at is None:
+            return True
+        return self.rule == "svrg" and self.steps >= self.taken_at + round(
+            self.settings.snapshot_every_epochs * self.per_epoch
+        )
+
+    def step(self, rows: NDArray[np.uint32], others: Floats | None, residuals: Floats | None) -> None:
+        """What a request gave: the others' part of θ for a party with labels, ϑ for one without."""
+        if self.wants_pass():
+            assert rows.tolist() == list(range(len(self.y)))
+            self.table = self._residuals(rows, others, residuals).copy()
+            self.mean = self.X.T @ self.table / len(self.y)
+            self.taken_at = self.steps
+            return
+        for at in range(0, len(rows), self.training.batch_size):
+            part = slice(at, at + self.training.batch_size)
+            own_others = None if others is None else others[part]
+            theta_residuals = self._residuals(rows[part], own_others, None if residuals is None else residuals[part])
+            self._batch(rows[part], theta_residuals)
+            self.steps += 1
+
+    def _residuals(self, rows: NDArray[np.uint32], others: Floats | None, residuals: Floats | None) -> Floats:
+        if others is None:
+            assert residuals is not None
+            return residuals
+        return self.objective.residuals(others + self.products(rows), self.y[rows])
+
+    def _batch(self, rows: NDArray[np.uint32], residuals: Floats) -> None:
+        X = self.X[rows]
+        v = X.T @ residuals / len(rows)
+        if self.rule != "sgd":
+            change = X.T @ (residuals - self.table[rows]) / len(rows)
+            v = change + self.mean
+            if self.rule == "saga":
+                self.mean = self.mean + change * len(rows) / len(self.y)
+                self.table[rows] = residuals
+        v = v + self.penalty * self.w
+        rate = self.training.learning_rate
+        if self.rule == "sgd":
+            rate /= 1 + self.settings.decay * self.steps / self.per_epoch
+        self.w = self.w - rate * v if self.inverse is None else self._newton_step(v, rate, rows, residuals)
+
+    def _newton_step(self, v: Floats, rate: float, rows: NDArray[np.uint32], residuals: Floats) -> Floats:
+        assert self.inverse is not None
+        flat = v.ravel()
+        hessian = self._hessian(rows, residuals)
+        same = self.settings.curvature_rows == "same"
+        if self.before is None:
+            self.inverse.gamma = max(flat @ hessian @ flat / (flat @ flat), self.inverse.delta)
+        elif not same:
+            self.inverse.add(self.before[0], flat - self.before[1])
+        s = -rate * self.inverse.matrix(flat.size) @ flat
+        if same:
+            self.inverse.add(s, hessian @ s)
+        self.before = (s, flat)
+        return self.w + s.reshape(self.w.shape)
+
+    def _hessian(self, rows: NDArray[np.uint32], residuals: Floats) -> Floats:
+        """∇² of the batch's objective in w, flattened row by row."""
+        y = self.y[rows]
+        curvature = self.objective.curvature(residuals_to_outputs(self.objective, residuals, y), y)
+        whole = np.einsum("id,iab,ie->daeb", self.X[rows], curvature, self.X[rows]) / len(rows)
+        return whole.reshape(self.w.size, self.w.size) + np.diag(self.penalty.ravel())
+
+
+def dense(columns: Any) -> Floats:
+    if hasattr(columns, "toarray"):
+        return columns.toarray().astype(np.float64)
+    return columns.double().numpy().reshape(columns.shape[0], -1)
+
+
+# --- what a party did, in its order -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answer:
+    """It gave its products for a sum."""
+
+    sum: tuple[str, int]
+    rows: NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Step:
+    """It stepped on a sum. `wire`: what it was told of it, if it was told anything."""
+
+    sum: tuple[str, int]
+    wire: Floats | None
+
+
+def timeline(plan: Plan, name: str, items: list[Item], sum_of: dict[tuple[str, int], tuple[str, int]]) -> list[Any]:
+    """A party's answers and steps; `sum_of` tells which sum a request for residuals became."""
+    label = plan.data.label_party
+    line: list[Any] = []
+    begun: set[tuple[str, int]] = set()
+    own: tuple[str, int] | None = None  # the sum that the worker waits for
+    exchange, closed = 0, False
+    for place, item in enumerate(items):
+        message: Any = item.message
+        match item.type, message:
+            case "Received", ProductRequest():
+                line.append(Answer((message.root, message.number), message.rows))
+            case "Send", ProductRequest() if message.root == name and (name, message.number) not in begun:
+                begun.add((name, message.number))
+                line.append(Answer((name, message.number), message.rows))
+                if (name, message.number) not in sum_of.values():
+                    own = (name, message.number)
+            case "Send", ResidualRequest():
+                exchange = message.exchange
+            case "Received", ResidualReply() if not closed and message.exchange == exchange:
+                line.append(Step(sum_of[name, exchange], message.residuals))
+            case "TimerFired", _ if item.fields[1] == "step" and not closed and own is not None:
+                line.append(Step(own, None))
+            case ("Received", LastCall()) | ("Send", LastCall()):
+                closed = True
+            case "Received", SharedStep():
+                if own is not None:
+                    line.append(Step(own, message.values))
+                own = (label, message.number)
+                if message.next_rows.size:
+                    line.append(Answer(own, message.next_rows))
+            case "Send", SharedStep() if (name, message.number) not in begun:
+                begun.add((name, message.number))
+                own = (name, message.number)
+                if message.next_rows.size:
+                    line.append(Answer(own, message.next_rows))
+        del place
+    return line
+
+
+def sums_for_others(label: str, items: list[Item]) -> dict[tuple[str, int], tuple[str, int]]:
+    """(party, its exchange) → the sum that the label party began for it."""
+    found: dict[tuple[str, int], tuple[str, int]] = {}
+    waiting: tuple[str, int] | None = None
+    for item in items:
+        message: Any = item.message
+        if item.type == "Received":
+            waiting = (item.peer, message.exchange) if isinstance(message, ResidualRequest) else None
+        elif item.type == "Send" and isinstance(message, ProductRequest) and message.root == label and waiting:
+            found[waiting] = (label, message.number)
+            waiting = None
+    return found
+
+
+# --- the whole federation ---------------------------------------------------------------------------------------
+
+
+class Twin:
+    """Plays a recorded run again; `checked` counts the numbers that were compared."""
+
+    def __init__(self, plan: Plan, run: dict[str, list[Item]]) -> None:
+        self.plan, self.run = plan, run
+        labels = plan.data.labels
+        self.objective = Objective(labels.task, len(labels.classes) if labels.task == "multiclass" else 1)
+        self.workers = {name: Worker(plan, name, self.objective) for name in plan.names}
+        self.parts: dict[tuple[str, int], dict[str, Floats]] = {}
+        self.rows: dict[tuple[str, int], NDArray[np.uint32]] = {}
+        self.checked = 0
+
+    def play(self) -> None:
+        label = self.plan.data.label_party
+        sum_of = sums_for_others(label, self.run[label])
+        lines = {name: deque(timeline(self.plan, name, items, sum_of)) for name, items in self.run.items()}
+        moved = True
+        while moved:
+            moved = False
+            for name, line in lines.items():
+                while line and self._do(name, line[0]):
+                    line.popleft()
+                    moved = True
+        assert not any(lines.values()), "the twin could not finish: a step waits for a sum that never was"
+        self._check_parts()
+
+    def _do(self, name: str, entry: Answer | Step) -> bool:
+        worker = self.workers[name]
+        if isinstance(entry, Answer):
+            self.parts.setdefault(entry.sum, {})[name] = worker.products(entry.rows)
+            self.rows[entry.sum] = entry.rows
+            return True
+        parts = self.parts.get(entry.sum, {})
+        if len(parts) < len(self.workers):
+            return False
+        rows = self.rows[entry.sum]
+        theta = sum(parts.values(), np.zeros((len(rows), self.objective.classes)))
+        residuals = self.objective.residuals(theta, worker.y[rows])
+        if entry.wire is not None:
+            self._same(entry.wire, theta if worker.has_labels else residuals)
+        if worker.has_labels:
+            worker.step(rows, theta - parts[name], None)
+        else:
+            worker.step(rows, None, residuals)
+        return True
+
+    def _check_parts(self) -> None:
+        """Every ProductSum on the wire is the sum over everybody below its sender."""
+        below: dict[tuple[str, int], dict[str, list[str]]] = {}
+        sent: list[tuple[str, Any]] = []
+        for name, items in self.run.items():
+            for item in items:
+                if item.type == "Send" and isinstance(item.message, ProductSum):
+                    message: Any = item.message
+                    below.setdefault((message.root, message.number), {}).setdefault(item.peer, []).append(name)
+                    sent.append((name, message))
+        for name, message in sent:
+            key = (message.root, message.number)
+            members, waiting = [], [name]
+            while waiting:
+                members.append(waiting.pop())
+                waiting += below[key].get(members[-1], [])
+            if all(member in self.parts[key] for member in members):
+                self._same(message.total, sum(self.parts[key][member] for member in members))
+
+    def _same(self, wire: Floats, ours: Any) -> None:
+        assert wire.shape == ours.shape
+        assert np.abs(wire - ours).max(initial=0.0) <= CLOSE
+        self.checked += wire.size

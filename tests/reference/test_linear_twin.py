@@ -1,0 +1,148 @@
+"""Every linear algorithm against its slow twin: all sums, residuals and final weights of recorded runs, to 1e-9."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from linear_federation import CLOSE, Floats, Twin, Worker, dense
+from recorded_runs import Plan, read_run, tiny_data
+from scipy.sparse import csr_array
+
+from colonnade import FederatedData, Simulate, SimulatedParty, Training, from_arrays
+from colonnade.algorithms import ALGORITHMS
+from colonnade.algorithms.parts.linear_settings import AsynchronousLinear, QuasiNewton
+from colonnade.runtimes.replay import replay
+
+NAMES = [f"{family}{rule}" for family in ("af", "f", "asysqn-", "synsqn-") for rule in ("sgd", "svrg", "saga")]
+ASYNCHRONOUS = [name for name in NAMES if issubclass(ALGORITHMS[name].settings, AsynchronousLinear)]
+FIRST_ORDER = [name for name in NAMES if not issubclass(ALGORITHMS[name].settings, QuasiNewton)]
+TRAINING = Training(epochs=6, batch_size=7, learning_rate=0.05, l2=0.02, evaluate_every_epochs=3)
+UNEVEN = Simulate(
+    compute_seconds={"distribution": "exponential", "mean": 0.01},
+    label_compute_seconds={"distribution": "exponential", "mean": 0.003},
+    latency_seconds={"distribution": "exponential", "mean": 0.004},
+    parties={"party2": SimulatedParty(slowdown=3.0)},
+)
+
+
+def settings_of(name: str, **changes: Any) -> Any:
+    kind = ALGORITHMS[name].settings
+    if issubclass(kind, QuasiNewton):
+        changes = {"memory": 3, **changes}
+    return kind(**{"step": "fixed", **changes})
+
+
+def final_weights(plan: Plan, out: Path) -> dict[str, Floats]:
+    """In float64, of parties that were given the recorded events again; the intercept as a last row."""
+    found = {}
+    for name, party in plan.parties().items():
+        replay(party, out / "trace" / f"{name}.trace")
+        tensors = party.state().tensors
+        weights = tensors["member.block.weights"].numpy().T
+        found[name] = np.vstack([weights, tensors["member.block.intercept"].numpy()[None]])
+    return found
+
+
+def assert_twin_agrees(plan: Plan, out: Path) -> Twin:
+    plan.run(out)
+    twin = Twin(plan, read_run(out))
+    twin.play()
+    for name, weights in final_weights(plan, out).items():
+        worker = twin.workers[name]
+        ours = worker.w if worker.intercept else np.vstack([worker.w, np.zeros((1, worker.w.shape[1]))])
+        assert np.abs(weights - ours).max() <= CLOSE, name
+        assert worker.steps > 0 or not worker.X.size
+    assert twin.checked > 500
+    assert max(np.abs(worker.w).max(initial=0.0) for worker in twin.workers.values()) > 0.05
+    return twin
+
+
+@pytest.mark.parametrize("labels", ["one", "everywhere"])
+@pytest.mark.parametrize("name", NAMES)
+def test_logistic_regression(name: str, labels: str, tmp_path: Path) -> None:
+    assert_twin_agrees(Plan(tiny_data(), settings_of(name, labels=labels), TRAINING, simulate=UNEVEN), tmp_path / "run")
+
+
+@pytest.mark.parametrize("labels", ["one", "everywhere"])
+@pytest.mark.parametrize("name", [name for name in ASYNCHRONOUS if name in FIRST_ORDER])
+def test_four_batches_a_request(name: str, labels: str, tmp_path: Path) -> None:
+    algorithm = settings_of(name, labels=labels, batches_per_request=4, intercept=False)
+    assert_twin_agrees(Plan(tiny_data(), algorithm, TRAINING, simulate=UNEVEN), tmp_path / "run")
+
+
+@pytest.mark.parametrize("task", ["multiclass", "regression"])
+@pytest.mark.parametrize("name", NAMES)
+def test_softmax_and_ridge_regression(name: str, task: str, tmp_path: Path) -> None:
+    """The label party has columns of its own, and so the intercept."""
+    data = tiny_data(task, label_party_columns=True)
+    assert_twin_agrees(Plan(data, settings_of(name, arity=1), TRAINING, simulate=UNEVEN), tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in FIRST_ORDER])
+def test_curvature_from_fresh_rows(name: str, tmp_path: Path) -> None:
+    algorithm = settings_of(name, curvature_rows="fresh", labels="everywhere", least_curvature=0.1)
+    assert_twin_agrees(Plan(tiny_data(), algorithm, TRAINING, simulate=UNEVEN), tmp_path / "run")
+
+
+# --- limits -----------------------------------------------------------------------------------------------------
+
+
+def joined(data: FederatedData, order: list[str]) -> FederatedData:
+    """The same rows with all columns at one party."""
+    X = np.hstack([dense(data.columns[name].train) for name in order])
+    X_test = np.hstack([dense(data.columns[name].test) for name in order])
+    y, y_test = (labels.numpy() for labels in (data.labels.train, data.labels.test))
+    return from_arrays(X, y, X_test=X_test, y_test=y_test, parties=1, task=data.labels.task, standardise=False)
+
+
+def batches_named(out: Path) -> list[Any]:
+    """The shared batches in order, from the label party's trace."""
+    seen: dict[int, Any] = {}
+    for item in read_run(out)["label"]:
+        if item.type == "Send" and type(item.message).__name__ == "SharedStep":
+            seen[item.message.step] = item.message.next_rows  # type: ignore[union-attr]
+    return [rows for rows in seen.values() if rows.size]
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
+@pytest.mark.parametrize("name", ["fsgd", "fsvrg", "fsaga"])
+def test_without_delay_it_is_the_textbooks_algorithm_on_the_joined_columns(
+    name: str, task: str, tmp_path: Path
+) -> None:
+    data = tiny_data(task)
+    plan = Plan(data, settings_of(name), TRAINING)
+    plan.run(tmp_path / "run")
+    one = Plan(joined(data, list(data.columns)), settings_of(name, labels="everywhere"), TRAINING)
+    objective = Twin(plan, {}).objective
+    alone = Worker(one, "party1", objective)
+    for rows in batches_named(tmp_path / "run"):
+        alone.step(rows, np.zeros((len(rows), objective.classes)), None)
+    apart = final_weights(plan, tmp_path / "run")
+    together = np.vstack([apart[party][:-1] for party in data.columns])
+    assert np.abs(together - alone.w[:-1]).max() <= CLOSE
+    assert np.abs(apart["party1"][-1] - alone.w[-1]).max() <= CLOSE
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_feature_party_alone(name: str, tmp_path: Path) -> None:
+    data = tiny_data(parties=1)
+    assert_twin_agrees(Plan(data, settings_of(name), TRAINING, simulate=UNEVEN.__class__()), tmp_path / "run")
+
+
+def test_sparse_columns_give_the_weights_of_dense_ones(tmp_path: Path) -> None:
+    generator = np.random.default_rng(3)
+    X = generator.normal(size=(40, 9)) * (generator.random((40, 9)) < 0.3)
+    X = X.astype(np.float32)
+    y = (X @ np.linspace(-1, 1, 9) > 0).astype(int)
+    shared: dict[str, Any] = {"parties": 3, "task": "binary", "standardise": False}
+    for name in NAMES:
+        found = []
+        for kind, table in (("dense", X), ("sparse", csr_array(X))):
+            data = from_arrays(table[:30], y[:30], X_test=table[30:], y_test=y[30:], **shared)
+            assert data.columns["party1"].sparse == (kind == "sparse")
+            plan = Plan(data, settings_of(name), TRAINING, simulate=UNEVEN)
+            outcome = plan.run(tmp_path / f"{name} {kind}")
+            found.append(outcome.outputs({party: own.test for party, own in data.columns.items()}).double())
+        assert torch.allclose(*found, atol=1e-6, rtol=1e-5), name

@@ -1,0 +1,213 @@
+"""Reproductions: the rows they make from runs, and the processes that the runs happen in."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from colonnade import Training, dataset, train
+from colonnade.errors import RunError, SettingsError
+from colonnade.models.top import TopSettings
+from colonnade.reproductions import Watch, cascaded, reproduce
+from colonnade.reproductions.cascaded import GRID, Run, Trial
+from colonnade.reproductions.pool import run_each
+
+# --- processes --------------------------------------------------------------------------------------------------
+
+
+def test_results_come_in_the_order_of_the_jobs() -> None:
+    seen: dict[int, int] = {}
+    assert run_each(math.factorial, [3, 5, 4], seen.__setitem__, workers=2) == [6, 120, 24]
+    assert seen == {3: 6, 4: 24, 5: 120}
+    assert run_each(math.factorial, []) == []
+
+
+def test_an_error_in_a_process_arrives_here_and_ends_the_others() -> None:
+    with pytest.raises(ValueError, match="negative"):
+        run_each(math.factorial, [-1, 3], workers=1)
+
+
+def test_a_process_that_dies_is_one_sentence() -> None:
+    with pytest.raises(RunError, match="killed"):
+        run_each(os._exit, [1], workers=1)
+
+
+ENDLESS = """
+import sys, time
+from colonnade.reproductions.pool import run_each
+
+def work(job):
+    print("at work", flush=True)
+    time.sleep(600)
+
+if __name__ == "__main__":
+    try:
+        run_each(work, [1, 2, 3], workers=2)
+    except KeyboardInterrupt:
+        sys.exit("interrupted")
+"""
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Two workers that would go on for ten minutes, and the process that started them."""
+    script = tmp_path / "endless.py"
+    script.write_text(ENDLESS)
+    process = subprocess.Popen(
+        [sys.executable, script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # a process group of its own, as a terminal's foreground job has
+    )
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == ["at work\n", "at work\n"]
+    yield process
+    if process.returncode is None:
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_ctrl_c_leaves_no_process_behind(endless: subprocess.Popen[str]) -> None:
+    os.killpg(endless.pid, signal.SIGINT)  # a terminal signals the whole group, the workers too
+    # The output ends when the last process that has it open does.
+    assert endless.communicate(timeout=60) == ("", "interrupted\n")
+    assert endless.returncode == 1
+
+
+def test_a_killed_caller_leaves_no_process_behind(endless: subprocess.Popen[str]) -> None:
+    endless.kill()
+    out, _ = endless.communicate(timeout=60)
+    assert out == ""
+
+
+# --- one run ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small images of ten digits in MNIST's place."""
+    data = dataset("digits", parties=4)
+    monkeypatch.setattr(cascaded, "_mnist", lambda max_rows: data)
+
+
+@pytest.mark.usefixtures("digits")
+@pytest.mark.parametrize(("algorithm", "top_rate"), [("cascaded", 0.005), ("split", 0.02)])
+def test_a_run_gives_the_test_accuracy_of_that_training(algorithm: str, top_rate: float) -> None:
+    found = cascaded.run(Trial(algorithm, 0.02, 4, seed=1, width=16))
+    same = train(
+        dataset("digits", parties=4),
+        algorithm,
+        training=Training(epochs=4, batch_size=64, learning_rate=0.02, top_learning_rate=top_rate),
+        bottom=cascaded.BOTTOM,
+        top=TopSettings(hidden=(16,)),
+        seed=1,
+    )
+    assert found.accuracy == pytest.approx(100 * same.summary["test"]["accuracy"])
+    # 1,348 rows are 22 batches for each of four parties, and accuracy is looked at four times.
+    assert len(found.curve) == 4
+    assert found.curve[-1] == (352, pytest.approx(found.accuracy))
+
+
+@pytest.mark.usefixtures("digits")
+def test_a_watched_run_shows_training_accuracy_on_its_way() -> None:
+    found = cascaded.run(Trial("vafl", 0.1, 8, seed=0, width=16, watched=True))
+    assert len(found.curve) == 16
+    assert found.curve[-1][1] != found.accuracy
+    assert found.exchanges_to(0) == found.curve[0][0]
+    assert found.exchanges_to(101) is None
+
+
+@pytest.mark.usefixtures("digits")
+def test_a_rate_that_diverges_is_given_up() -> None:
+    found = cascaded.run(Trial("zoo", 3.0, 50, seed=0, width=16))
+    assert (found.accuracy, found.curve) == (0.0, ())
+
+
+# --- the tables -------------------------------------------------------------------------------------------------
+
+ACCURACY = {"split": 97, "vafl": 98, "cascaded": 96, "zoo": 88, "zoo-sync": 87}
+
+
+@pytest.fixture
+def trials(monkeypatch: pytest.MonkeyPatch) -> list[Trial]:
+    """All trials that were run, each answered at once: best at a rate of 0.01, a point less with every seed.
+
+    A rate of 0.015 is better still with the first seed, and diverges with the others; one of 0.02 begins best of all,
+    and collapses.
+    """
+    asked: list[Trial] = []
+
+    def answer(trials: Sequence[Trial], watch: Watch) -> list[Run]:
+        asked.extend(trials)
+        return [made(trial) for trial in trials]
+
+    def made(trial: Trial) -> Run:
+        accuracy = ACCURACY[trial.algorithm] - 1000 * abs(trial.rate - 0.01) - trial.seed
+        if trial.rate == 0.015:
+            accuracy = 0 if trial.seed else 99.5
+        if trial.rate == 0.02:
+            accuracy = 99.9 if trial.epochs < 10 else 50
+        slow = 2 if (trial.algorithm, trial.width) == ("zoo", 512) else 1
+        return Run(trial, accuracy, 1.0, ((slow * 100 * (trial.seed + 1), 80.0), (1000, 95.0)))
+
+    monkeypatch.setattr(cascaded, "_run_all", answer)
+    return asked
+
+
+def test_table_2_shows_each_algorithm_at_its_best_rate(trials: list[Trial]) -> None:
+    rows = {row["label"]: row for row in reproduce("cascaded-table-2", quick=False, seeds=2)["rows"]}
+    for name, accuracy in ACCURACY.items():
+        row = rows[f"{name}, test accuracy %"]
+        assert row["ours"] == accuracy - 0.5
+        assert row["deviation"] == pytest.approx(math.sqrt(0.5))  # of two that are a point apart
+        assert row["note"] == f"rates 0.01 and {0.01 if name in ('split', 'zoo-sync') else 0.0025}, 100 epochs"
+    assert rows["vafl less cascaded, points"]["ours"] == 2
+    assert rows["vafl after 25 epochs, test accuracy %"]["ours"] == 80
+    # Every rate of the paper's grid, at full length, and none twice.
+    every = [(name, rate, seed) for name in ACCURACY for rate in GRID for seed in (0, 1)]
+    assert sorted((one.algorithm, one.rate, one.seed) for one in trials) == sorted(every)
+    assert {one.epochs for one in trials} == {100}
+
+
+def test_the_quick_table_2_tries_rates_for_a_short_while(trials: list[Trial]) -> None:
+    result = reproduce("cascaded-table-2", quick=True)
+    assert result["seeds"] == [0]
+    short = [one for one in trials if one.epochs == cascaded.QUICK_RATE_EPOCHS]
+    whole = [one for one in trials if one.epochs == cascaded.QUICK_EPOCHS]
+    assert len(short) == 25
+    # 0.02 was best then and collapsed, so the next one, 0.015, was trained to the end as well.
+    assert sorted((one.algorithm, one.rate) for one in whole) == sorted((n, r) for n in ACCURACY for r in (0.015, 0.02))
+    assert (result["rows"][0]["ours"], result["rows"][0]["deviation"]) == (99.5, None)
+
+
+def test_the_width_compares_exchanges_seed_by_seed(trials: list[Trial], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cascaded, "TARGETS", {"cascaded": 90.0, "zoo": 75.0})
+    result = reproduce("cascaded-top-width", quick=True)
+    assert result["seeds"] == [0, 1, 2]
+    rows = {row["label"]: row for row in result["rows"]}
+    assert rows["cascaded, top 512 wide: exchanges to 90 % in training"]["ours"] == 1000
+    assert rows["zoo, top 128 wide: exchanges to 75 % in training"]["ours"] == 200  # of 100, 200, 300
+    assert rows["zoo, top 128 wide: exchanges to 75 % in training"]["deviation"] == 100
+    assert rows["cascaded: exchanges at 512 over 128"]["ours"] == 1
+    assert (rows["zoo: exchanges at 512 over 128"]["ours"], rows["zoo: exchanges at 512 over 128"]["deviation"]) == (
+        2,
+        0,
+    )
+    assert rows["cascaded, top 128 wide: test accuracy %"]["published"] == 96.4
+
+
+def test_a_target_that_is_not_reached_is_said(trials: list[Trial], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cascaded, "TARGETS", {"cascaded": 99.0})
+    rows = reproduce("cascaded-top-width", quick=True)["rows"]
+    assert rows[0]["ours"] == 1000
+    assert "3 of 3 did not reach it" in rows[0]["note"]
+
+
+def test_a_misspelt_name_is_refused() -> None:
+    with pytest.raises(SettingsError, match="Did you mean 'cascaded-table-2'"):
+        reproduce("cascaded-table-3", quick=True)
