@@ -7,12 +7,26 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from colonnade.algorithms.afsaga import Afsaga
+    from colonnade.algorithms.afsgd import Afsgd
+    from colonnade.algorithms.afsvrg import Afsvrg
+    from colonnade.algorithms.asysqn_saga import AsysqnSaga
+    from colonnade.algorithms.asysqn_sgd import AsysqnSgd
+    from colonnade.algorithms.asysqn_svrg import AsysqnSvrg
     from colonnade.algorithms.cascaded import Cascaded
     from colonnade.algorithms.centralised import Centralised
     from colonnade.algorithms.czofo import Czofo
     from colonnade.algorithms.dpzv import Dpzv
+    from colonnade.algorithms.fcg import Fcg
+    from colonnade.algorithms.fdml import Fdml
+    from colonnade.algorithms.fsaga import Fsaga
+    from colonnade.algorithms.fsgd import Fsgd
+    from colonnade.algorithms.fsvrg import Fsvrg
     from colonnade.algorithms.parts.training import Training
     from colonnade.algorithms.split import Split
+    from colonnade.algorithms.synsqn_saga import SynsqnSaga
+    from colonnade.algorithms.synsqn_sgd import SynsqnSgd
+    from colonnade.algorithms.synsqn_svrg import SynsqnSvrg
     from colonnade.algorithms.vafl import Vafl
     from colonnade.algorithms.zoo import Zoo
     from colonnade.algorithms.zoo_sync import ZooSync
@@ -29,6 +43,12 @@ if TYPE_CHECKING:
 __version__ = metadata.version("colonnade")
 
 __all__ = [
+    "Afsaga",
+    "Afsgd",
+    "Afsvrg",
+    "AsysqnSaga",
+    "AsysqnSgd",
+    "AsysqnSvrg",
     "BottomSettings",
     "Cascaded",
     "Centralised",
@@ -36,8 +56,13 @@ __all__ = [
     "Czofo",
     "DataError",
     "Dpzv",
+    "Fcg",
+    "Fdml",
     "FederatedData",
     "FlatModel",
+    "Fsaga",
+    "Fsgd",
+    "Fsvrg",
     "Outcome",
     "PerturbationSettings",
     "ProtocolError",
@@ -47,6 +72,9 @@ __all__ = [
     "SimulatedLink",
     "SimulatedParty",
     "Split",
+    "SynsqnSaga",
+    "SynsqnSgd",
+    "SynsqnSvrg",
     "TopSettings",
     "Training",
     "Vafl",
@@ -62,6 +90,12 @@ __all__ = [
 
 # Loaded when first asked for: PyTorch and scikit-learn take seconds, and the command line must answer before.
 _HOMES = {
+    "Afsaga": "colonnade.algorithms.afsaga",
+    "Afsgd": "colonnade.algorithms.afsgd",
+    "Afsvrg": "colonnade.algorithms.afsvrg",
+    "AsysqnSaga": "colonnade.algorithms.asysqn_saga",
+    "AsysqnSgd": "colonnade.algorithms.asysqn_sgd",
+    "AsysqnSvrg": "colonnade.algorithms.asysqn_svrg",
     "BottomSettings": "colonnade.models.bottom",
     "Cascaded": "colonnade.algorithms.cascaded",
     "Centralised": "colonnade.algorithms.centralised",
@@ -69,8 +103,13 @@ _HOMES = {
     "Czofo": "colonnade.algorithms.czofo",
     "DataError": "colonnade.errors",
     "Dpzv": "colonnade.algorithms.dpzv",
+    "Fcg": "colonnade.algorithms.fcg",
+    "Fdml": "colonnade.algorithms.fdml",
     "FederatedData": "colonnade.data",
     "FlatModel": "colonnade.models.flat",
+    "Fsaga": "colonnade.algorithms.fsaga",
+    "Fsgd": "colonnade.algorithms.fsgd",
+    "Fsvrg": "colonnade.algorithms.fsvrg",
     "Outcome": "colonnade.experiment",
     "PerturbationSettings": "colonnade.privacy.noise",
     "ProtocolError": "colonnade.errors",
@@ -80,6 +119,9 @@ _HOMES = {
     "SimulatedLink": "colonnade.runtimes.simulate",
     "SimulatedParty": "colonnade.runtimes.simulate",
     "Split": "colonnade.algorithms.split",
+    "SynsqnSaga": "colonnade.algorithms.synsqn_saga",
+    "SynsqnSgd": "colonnade.algorithms.synsqn_sgd",
+    "SynsqnSvrg": "colonnade.algorithms.synsqn_svrg",
     "TopSettings": "colonnade.models.top",
     "Training": "colonnade.algorithms.parts.training",
     "Vafl": "colonnade.algorithms.vafl",

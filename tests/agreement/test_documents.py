@@ -10,14 +10,7 @@ import typer
 from tree import MODULES, PACKAGE, PAGES, ROOT
 
 from colonnade import algorithms
-from colonnade.algorithms.cascaded import Cascaded
-from colonnade.algorithms.czofo import Czofo
-from colonnade.algorithms.dpzv import Dpzv
 from colonnade.algorithms.parts.training import Training
-from colonnade.algorithms.split import Split
-from colonnade.algorithms.vafl import Vafl
-from colonnade.algorithms.zoo import Zoo
-from colonnade.algorithms.zoo_sync import ZooSync
 from colonnade.cli.application import app
 from colonnade.data.settings import DataSettings
 from colonnade.federation import PartySection
@@ -209,7 +202,7 @@ def test_an_algorithm_is_in_the_readmes_table(name: str) -> None:
 
 
 SETTINGS = [
-    *(Training, Vafl, Split, Cascaded, Zoo, ZooSync, Czofo, Dpzv),
+    *(Training, *(row.settings for row in algorithms.ALGORITHMS.values())),
     *(Simulate, SimulatedParty, SimulatedLink, DataSettings, PartySection),
     *(BottomSettings, TopSettings, PerturbationSettings),
 ]
@@ -218,8 +211,3 @@ SETTINGS = [
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.__name__)
 def test_every_setting_is_on_the_page_of_settings(settings: Any) -> None:
     assert unnamed(settings, text_of("docs/settings.md")) == []
-
-
-def test_the_settings_of_every_algorithm_are_checked_above() -> None:
-    nothing_to_set = [row.settings for row in algorithms.ALGORITHMS.values() if not names(row.settings)]
-    assert {row.settings for row in algorithms.ALGORITHMS.values()} <= {*SETTINGS, *nothing_to_set}

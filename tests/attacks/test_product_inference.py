@@ -256,7 +256,7 @@ def test_wrong_settings_are_refused() -> None:
 
 # --- in small federations ---------------------------------------------------------------------------------------
 
-TRAINING = Training(epochs=3, batch_size=16, l2=1e-4, evaluate_every_epochs=0)
+TRAINING = Training(epochs=6, batch_size=16, l2=1e-4, evaluate_every_epochs=0)
 
 
 @pytest.fixture(scope="module")
@@ -281,7 +281,7 @@ def test_the_attacked_party_keeps_a_column_and_adds_zeros(wine: FederatedData) -
         with_columns(wine, "party2", columns=9, padding=0, seed=0)
 
 
-@pytest.mark.parametrize("algorithm", ["afsgd", "afsvrg", "fsgd"])
+@pytest.mark.parametrize("algorithm", ["afsgd", "afsvrg", "fsgd", "fcg"])
 def test_plain_products_give_the_column_away(wine: FederatedData, algorithm: str) -> None:
     for line in measured(wine, algorithm, "plain"):
         assert line.mean >= 0.99 and line.beside["chance"] < 0.3
@@ -290,7 +290,8 @@ def test_plain_products_give_the_column_away(wine: FederatedData, algorithm: str
 
 def test_columns_of_zeros_change_nothing(wine: FederatedData) -> None:
     padded = measured(wine, "afsvrg", "plain", ExposedParty(padding=7))
-    assert [line.mean for line in padded] == [1.0, 1.0]
+    assert [line.mean for line in padded] == [line.mean for line in measured(wine, "afsvrg", "plain")]
+    assert padded[0].mean >= 0.99
     assert [line.beside["one column"] for line in padded] == [1.0, 1.0]
 
 
@@ -324,7 +325,7 @@ def test_only_parties_that_send_products_are_attacked(wine: FederatedData) -> No
 
 def test_the_verb_prints_success_beside_chance_and_writes_a_page(tmp_path: Path) -> None:
     call = ["attack", "product-inference", "--data", "wine", "--sums", "plain", "--padding", "0", "--padding", "2"]
-    answer = CliRunner().invoke(app, [*call, "--trials", "1", "--epochs", "3", "--out", str(tmp_path / "attack")])
+    answer = CliRunner().invoke(app, [*call, "--trials", "1", "--epochs", "6", "--out", str(tmp_path / "attack")])
     assert answer.exit_code == 0, answer.output
     assert "100.0 % ± 0.0 %" in answer.stdout and "tolerance 0.1" in answer.stdout
     result = json.loads((tmp_path / "attack" / "attack.json").read_text())

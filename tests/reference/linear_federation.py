@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from recorded_runs import Item, Plan
 
 from colonnade.messages import (
+    Introduction,
     LastCall,
     ProductRequest,
     ProductSum,
@@ -47,29 +48,19 @@ class Objective:
             return float(np.mean(np.logaddexp(0, theta[:, 0]) - y * theta[:, 0]))
         return float(-np.log(self._softmax(theta)[np.arange(len(y)), y.astype(int)]).mean())
 
-    def curvature(self, theta: Floats, y: Floats) -> Floats:
-        """∂²loss/∂θ², [rows, c, c]."""
+    def curvature(self, residuals: Floats, y: Floats) -> Floats:
+        """∂²loss/∂θ², [rows, c, c], from ϑ = p − y."""
         if self.task == "regression":
-            return np.full((len(theta), 1, 1), 2.0)
+            return np.full((len(y), 1, 1), 2.0)
         if self.task == "binary":
-            p = 1 / (1 + np.exp(-theta))
+            p = residuals + y[:, None]
             return (p * (1 - p))[:, :, None]
-        p = self._softmax(theta)
+        p = residuals + np.eye(self.classes)[y.astype(int)]
         return p[:, :, None] * np.eye(self.classes) - p[:, :, None] * p[:, None, :]
 
     def _softmax(self, theta: Floats) -> Floats:
         powers = np.exp(theta - theta.max(1, keepdims=True))
         return powers / powers.sum(1, keepdims=True)
-
-
-def residuals_to_outputs(objective: Objective, residuals: Floats, y: Floats) -> Floats:
-    """θ up to what the curvature does not depend on, from ϑ."""
-    if objective.task == "regression":
-        return residuals / 2 + y[:, None]
-    if objective.task == "binary":
-        p = residuals + y[:, None]
-        return np.log(p / (1 - p))
-    return np.log(residuals + np.eye(objective.classes)[y.astype(int)])
 
 
 @dataclass
@@ -179,6 +170,8 @@ class Worker:
     def _newton_step(self, v: Floats, rate: float, rows: NDArray[np.uint32], residuals: Floats) -> Floats:
         assert self.inverse is not None
         flat = v.ravel()
+        if not flat.size:
+            return self.w
         hessian = self._hessian(rows, residuals)
         same = self.settings.curvature_rows == "same"
         if self.before is None:
@@ -194,7 +187,7 @@ class Worker:
     def _hessian(self, rows: NDArray[np.uint32], residuals: Floats) -> Floats:
         """∇² of the batch's objective in w, flattened row by row."""
         y = self.y[rows]
-        curvature = self.objective.curvature(residuals_to_outputs(self.objective, residuals, y), y)
+        curvature = self.objective.curvature(residuals, y)
         whole = np.einsum("id,iab,ie->daeb", self.X[rows], curvature, self.X[rows]) / len(rows)
         return whole.reshape(self.w.size, self.w.size) + np.diag(self.penalty.ravel())
 
@@ -231,7 +224,7 @@ def timeline(plan: Plan, name: str, items: list[Item], sum_of: dict[tuple[str, i
     begun: set[tuple[str, int]] = set()
     own: tuple[str, int] | None = None  # the sum that the worker waits for
     exchange, closed = 0, False
-    for place, item in enumerate(items):
+    for item in items:
         message: Any = item.message
         match item.type, message:
             case "Received", ProductRequest():
@@ -260,21 +253,35 @@ def timeline(plan: Plan, name: str, items: list[Item], sum_of: dict[tuple[str, i
                 own = (name, message.number)
                 if message.next_rows.size:
                     line.append(Answer(own, message.next_rows))
-        del place
     return line
 
 
-def sums_for_others(label: str, items: list[Item]) -> dict[tuple[str, int], tuple[str, int]]:
-    """(party, its exchange) → the sum that the label party began for it."""
+def sums_for_others(plan: Plan, items: list[Item]) -> dict[tuple[str, int], tuple[str, int]]:
+    """(party, its exchange) → the sum that the label party began for it.
+
+    Requests that came before everybody was introduced are taken up then, after the label party's own first one.
+    """
+    label = plan.data.label_party
     found: dict[tuple[str, int], tuple[str, int]] = {}
-    waiting: tuple[str, int] | None = None
+    seen: set[int] = set()
+    early: list[tuple[str, int] | None] = [None] if label in plan.data.columns else []
+    due: list[tuple[str, int] | None] = []
+    strangers = len(plan.names) - 1
     for item in items:
         message: Any = item.message
-        if item.type == "Received":
-            waiting = (item.peer, message.exchange) if isinstance(message, ResidualRequest) else None
-        elif item.type == "Send" and isinstance(message, ProductRequest) and message.root == label and waiting:
-            found[waiting] = (label, message.number)
-            waiting = None
+        if item.type == "Received" and isinstance(message, ResidualRequest):
+            due = []
+            (early if strangers else due).append((item.peer, message.exchange))
+        elif item.type == "Received" and isinstance(message, Introduction):
+            strangers -= 1
+            due = [] if strangers else early
+        elif item.type in ("Received", "TimerFired"):
+            due = []
+        elif item.type == "Send" and isinstance(message, ProductRequest) and message.number not in seen:
+            seen.add(message.number)
+            asked = due.pop(0) if due else None
+            if asked is not None:
+                found[asked] = (label, message.number)
     return found
 
 
@@ -295,7 +302,7 @@ class Twin:
 
     def play(self) -> None:
         label = self.plan.data.label_party
-        sum_of = sums_for_others(label, self.run[label])
+        sum_of = sums_for_others(self.plan, self.run[label])
         lines = {name: deque(timeline(self.plan, name, items, sum_of)) for name, items in self.run.items()}
         moved = True
         while moved:

@@ -12,16 +12,22 @@ from colonnade.algorithms import (
     afsaga,
     afsgd,
     afsvrg,
-    asysqn,
+    asysqn_saga,
+    asysqn_sgd,
+    asysqn_svrg,
     cascaded,
     centralised,
     czofo,
     dpzv,
     fcg,
     fdml,
+    fsaga,
     fsgd,
+    fsvrg,
     split,
-    synsqn,
+    synsqn_saga,
+    synsqn_sgd,
+    synsqn_svrg,
     vafl,
     zoo,
     zoo_sync,
@@ -143,19 +149,29 @@ register(
 )
 register(Algorithm("afsvrg", "linear; as afsgd, variance reduced by snapshots", afsvrg.Afsvrg, peer=afsvrg.peer))
 register(Algorithm("afsaga", "linear; as afsgd, variance reduced by a table", afsaga.Afsaga, peer=afsaga.peer))
-register(Algorithm("fsgd", "linear; as afsgd, synchronous", fsgd.Fsgd, peer=fsgd.fsgd))
-register(Algorithm("fsvrg", "linear; as afsvrg, synchronous", fsgd.Fsvrg, peer=fsgd.fsvrg))
-register(Algorithm("fsaga", "linear; as afsaga, synchronous", fsgd.Fsaga, peer=fsgd.fsaga))
-register(Algorithm("asysqn-sgd", "linear; as afsgd, along a quasi-Newton direction", asysqn.AsysqnSgd, peer=asysqn.sgd))
+register(Algorithm("fsgd", "linear; as afsgd, synchronous", fsgd.Fsgd, peer=fsgd.peer))
+register(Algorithm("fsvrg", "linear; as afsvrg, synchronous", fsvrg.Fsvrg, peer=fsvrg.peer))
+register(Algorithm("fsaga", "linear; as afsaga, synchronous", fsaga.Fsaga, peer=fsaga.peer))
+register(Algorithm("asysqn-sgd", "linear; as afsgd, quasi-Newton", asysqn_sgd.AsysqnSgd, peer=asysqn_sgd.peer))
 register(
-    Algorithm("asysqn-svrg", "linear; as afsvrg, along a quasi-Newton direction", asysqn.AsysqnSvrg, peer=asysqn.svrg)
+    Algorithm(
+        "asysqn-svrg",
+        "linear; as afsvrg, quasi-Newton",
+        asysqn_svrg.AsysqnSvrg,
+        peer=asysqn_svrg.peer,
+    )
 )
 register(
-    Algorithm("asysqn-saga", "linear; as afsaga, along a quasi-Newton direction", asysqn.AsysqnSaga, peer=asysqn.saga)
+    Algorithm(
+        "asysqn-saga",
+        "linear; as afsaga, quasi-Newton",
+        asysqn_saga.AsysqnSaga,
+        peer=asysqn_saga.peer,
+    )
 )
-register(Algorithm("synsqn-sgd", "linear; as asysqn-sgd, synchronous", synsqn.SynsqnSgd, peer=synsqn.sgd))
-register(Algorithm("synsqn-svrg", "linear; as asysqn-svrg, synchronous", synsqn.SynsqnSvrg, peer=synsqn.svrg))
-register(Algorithm("synsqn-saga", "linear; as asysqn-saga, synchronous", synsqn.SynsqnSaga, peer=synsqn.saga))
+register(Algorithm("synsqn-sgd", "linear; as asysqn-sgd, synchronous", synsqn_sgd.SynsqnSgd, peer=synsqn_sgd.peer))
+register(Algorithm("synsqn-svrg", "linear; as asysqn-svrg, synchronous", synsqn_svrg.SynsqnSvrg, peer=synsqn_svrg.peer))
+register(Algorithm("synsqn-saga", "linear; as asysqn-saga, synchronous", synsqn_saga.SynsqnSaga, peer=synsqn_saga.peer))
 register(
     Algorithm(
         "fcg",

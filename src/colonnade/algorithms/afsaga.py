@@ -14,7 +14,7 @@ from colonnade.algorithms.parts.linear_settings import AsynchronousLinear
 from colonnade.algorithms.parts.member import Member
 from colonnade.algorithms.parts.peers import AsynchronousPeer
 from colonnade.algorithms.parts.seats import LinearSeat
-from colonnade.algorithms.parts.solving import Descent, Floats, requests_per_epoch
+from colonnade.algorithms.parts.solving import Descent, Floats, requests_per_epoch, steps_per_epoch
 from colonnade.models.linear import Window
 from colonnade.party import Party, State
 
@@ -37,30 +37,24 @@ class Saga:
 
     def __init__(self, member: Member) -> None:
         self._member = member
+        # The table's mean gradient is not the objective's until the weights rest: a stopping rule needs a full pass.
+        self._every = 2 * steps_per_epoch(member) if member.seat.settings.tolerance else 0
+        self._taken_at = 0  # steps when the table was filled
         self.table: Floats = np.zeros((0, member.seat.outputs))
 
     def pass_is_due(self, steps: int) -> bool:
-        """Line 2: once, to fill the table."""
-        return len(self.table) == 0
+        """Line 2: once, to fill the table; every other epoch if there is a stopping rule."""
+        return len(self.table) == 0 or 0 < self._every <= steps - self._taken_at
 
     def take_pass(self, residuals: Floats, steps: int) -> None:
-        self.table = residuals
+        self.table, self._taken_at = residuals, steps
         self._member.block.set_mean_gradient(*self._member.block.full_gradient(residuals))
 
     def step(self, window: Window, step_size: float, steps: int) -> float:
         return self._member.block.saga_steps(window, step_size, self.table)
 
-    def gradient_square(self) -> float | None:
-        """The table's mean gradient: it tends to the whole gradient as the weights come to rest."""
-        if len(self.table) == 0:
-            return None
-        block = self._member.block
-        mean, mean_b = block.mean_gradient()
-        mean += block.l2 * block.weights()
-        return float(np.square(mean).sum() + (np.square(mean_b).sum() if block.has_intercept else 0.0))
-
     def state(self) -> State:
-        return State({"table": torch.from_numpy(self.table.copy())})
+        return State({"table": torch.from_numpy(self.table.copy())}, {"taken_at": self._taken_at})
 
     def restore(self, state: State) -> None:
-        self.table = state.tensors["table"].numpy().copy()
+        self.table, self._taken_at = state.tensors["table"].numpy().copy(), state.values["taken_at"]

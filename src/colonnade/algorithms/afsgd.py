@@ -55,9 +55,6 @@ class Sgd:
         epochs = (steps + np.arange(batches)) / self._per_epoch
         return self._member.block.sgd_steps(window, step_size / (1 + self._member.seat.settings.decay * epochs))
 
-    def gradient_square(self) -> float | None:
-        return None
-
     def state(self) -> State:
         return State()
 

@@ -58,9 +58,6 @@ class Svrg:
     def step(self, window: Window, step_size: float, steps: int) -> float:
         return self._member.block.svrg_steps(window, step_size, self.snapshot)
 
-    def gradient_square(self) -> float | None:
-        return None
-
     def state(self) -> State:
         return State({"snapshot": torch.from_numpy(self.snapshot.copy())}, {"taken_at": self._taken_at})
 

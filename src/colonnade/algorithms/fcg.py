@@ -366,5 +366,5 @@ class ConjugatePeer:
         return self._member.models()
 
     def counts(self) -> dict[str, Any]:
-        own = {"exchanges": self._steps, "steps": self._steps}
+        own = {"exchanges": self._steps, "steps": self._steps, **self._sums.counts()}
         return {**own, **self._registrar.counts()} if self._registrar else own

@@ -1,15 +1,12 @@
-"""FSGD, FSVRG, FSAGA: the estimators of afsgd.py, afsvrg.py and afsaga.py with one shared batch and a barrier.
+"""FSGD: afsgd.py with one shared batch and a barrier; without delay it is SGD on the joined columns.
 
-The synchronous baselines of B. Gu et al., "Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for
-Multiparty Collaborative Learning", 2021. Without delay they are SGD, SVRG and SAGA on the joined columns. The schedule
-is in parts/lockstep.py.
+The synchronous baseline of B. Gu et al., "Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for
+Multiparty Collaborative Learning", 2021. The schedule is in parts/lockstep.py.
 """
 
 from dataclasses import dataclass
 
-from colonnade.algorithms.afsaga import Saga
 from colonnade.algorithms.afsgd import Sgd
-from colonnade.algorithms.afsvrg import Svrg
 from colonnade.algorithms.parts.linear_settings import SynchronousLinear
 from colonnade.algorithms.parts.lockstep import SynchronousPeer
 from colonnade.algorithms.parts.member import Member
@@ -29,32 +26,6 @@ class Fsgd(SynchronousLinear):
         check_not_negative("decay", self.decay)
 
 
-@dataclass(frozen=True)
-class Fsvrg(SynchronousLinear):
-    """`[algorithm]` with name = "fsvrg"."""
-
-    snapshot_every_epochs: float = 2.0  # mini-batches between two full passes, in epochs
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_not_negative("snapshot_every_epochs", self.snapshot_every_epochs)
-
-
-@dataclass(frozen=True)
-class Fsaga(SynchronousLinear):
-    """`[algorithm]` with name = "fsaga"."""
-
-
-def fsgd(seat: LinearSeat) -> Party:
+def peer(seat: LinearSeat) -> Party:
     member = Member(seat, abandons=False, requests_per_epoch=shared_steps_per_epoch(seat))
     return SynchronousPeer(member, Descent(member, Sgd(member), shared_rows=True))
-
-
-def fsvrg(seat: LinearSeat) -> Party:
-    member = Member(seat, abandons=False, requests_per_epoch=shared_steps_per_epoch(seat))
-    return SynchronousPeer(member, Descent(member, Svrg(member), shared_rows=True))
-
-
-def fsaga(seat: LinearSeat) -> Party:
-    member = Member(seat, abandons=False, requests_per_epoch=shared_steps_per_epoch(seat))
-    return SynchronousPeer(member, Descent(member, Saga(member), shared_rows=True))

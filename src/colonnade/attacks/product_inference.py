@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from colonnade.attacks.view import Crossing, PartyView, PooledView, WireView
 from colonnade.errors import SettingsError
-from colonnade.messages import Introduction, MaskedSum, ProductRequest, ProductSum, SharedStep
+from colonnade.messages import Introduction, JointStep, MaskedSum, ProductRequest, ProductSum, SharedStep
 
 Rows = NDArray[np.uint32]
 Floats = NDArray[np.float64]
@@ -100,6 +100,8 @@ def answers_of(crossings: Iterable[Crossing], party: str, root: str) -> list[tup
                 asked[message.number] = message.rows
             case SharedStep() if sender == root:
                 asked[message.number] = message.next_rows
+            case JointStep() if sender == root:  # products of a direction, which is a weight as good as another
+                asked[message.number] = np.arange(len(message.residuals), dtype=np.uint32)
             case ProductSum() if sender == party and message.root == root:
                 sent[message.number] = message.total
             case MaskedSum() if sender == party and message.root == root:
@@ -111,6 +113,7 @@ def answers_of(crossings: Iterable[Crossing], party: str, root: str) -> list[tup
         if number in masks:
             total = total - masks[number]  # wraps around, as the ring does
         values = (total.view(np.int64) if total.dtype == np.uint64 else total).astype(np.float64)
+        values = values[: asked[number].size]  # a JointStep's answer has sums of the weights below the rows
         strongest = int(np.square(values).sum(0).argmax())
         answers.append((asked[number], values[:, strongest]))
     return answers

@@ -2,7 +2,8 @@
 
 A sample is a row of an exchange: all parties give its product, and the one that asked updates its block from it. Of a
 full sample every party's block has learnt; it takes as many exchanges as there are parties, where scikit-learn's SAGA
-has one step. Both are given. Both sides of a ratio run in turns on the same data and one thread. Compiled code is warm: its compilation is paid once for an installation.
+has one step. Both are given. Both sides of a ratio run in turns on the same data and one thread. Compiled code is warm:
+its compilation is paid once for an installation.
 """
 
 import time

@@ -131,7 +131,9 @@ def show(outcome: Outcome, directory: Path, page: Path | None) -> None:
         stale = summary["staleness"]
         table.add_row("staleness", f"mean {stale['mean']:.1f}, p95 {stale['p95']}, max {stale['max']} exchanges")
     if summary["counts"]["late_rows"]:
-        table.add_row("later than max_delay", f"{summary['counts']['late_rows']:,} embeddings, used stale")
+        table.add_row("used though old", f"{summary['counts']['late_rows']:,} embeddings or products of rows")
+    if summary["counts"]["abandoned_sums"]:
+        table.add_row("sums given up", f"{summary['counts']['abandoned_sums']:,}, a party being away")
     table.add_row("time", f"{summary['virtual_seconds']:.3f} virtual s, {summary['wall_seconds']:.1f} wall s")
     events = summary["privacy"]["events"]
     noised = sum(event["releases"] for event in events)

@@ -61,7 +61,7 @@ def summarise(
         "test": scored[-1] if scored else {},
         "headline": headline,
         "staleness": label.get("staleness", {"mean": 0.0, "p95": 0, "max": 0}),
-        "counts": {"late_rows": label.get("late_rows", 0)},
+        "counts": {name: sum(own.get(name, 0) for own in counts.values()) for name in ("late_rows", "abandoned_sums")},
         "parties": parties,
         "privacy": _privacy(privacy_events),
         "data": data,

@@ -36,19 +36,22 @@ L2 = 1e-4
 
 @dataclass(frozen=True)
 class Plan:
-    """How a data set is trained: mini-batches, the first-order step size, how often to look, and how long at most."""
+    """How a data set is trained: mini-batches, the first-order step size, how long at most, and how near is near."""
 
     batch_size: int
     step: float
     epochs: float
+    rough: float = 1e-3  # the sub-optimality that SGD is to reach
+    near: float = 1e-4  # and the others
     every: float = 0.5
 
 
 PLANS = {
-    "credit_default_uci": Plan(512, 1.0, 120),
-    "givemesomecredit": Plan(1024, 2.0, 200),
-    "a9a": Plan(256, 0.5, 600),
-    "mnist_odd_even": Plan(256, 0.02, 600),
+    "credit_default_uci": Plan(512, 1.0, 200),
+    "givemesomecredit": Plan(1024, 2.0, 150),
+    "a9a": Plan(256, 1.0, 200),
+    # Pixels are alike, so the optimum is far; the targets are set to what a first-order method sees in reasonable time.
+    "mnist_odd_even": Plan(1024, 0.1, 60, rough=0.1, near=0.05),
 }
 # AsySQN, Table 4: test accuracy in per cent, federated and not.
 PUBLISHED_ACCURACY = {"credit_default_uci": 81.96, "givemesomecredit": 93.56, "a9a": 85.03, "mnist_odd_even": 87.01}
@@ -60,8 +63,6 @@ def settings_for(name: str, **changes: Any) -> Any:
     """An algorithm's settings: a fixed step for the first-order ones, the one they find themselves for the others."""
     kind = algorithms.find(name).settings
     own: dict[str, Any] = {} if "sqn" in name else {"step": "fixed"}
-    if name in ("afsgd", "fsgd"):
-        own["decay"] = 0.5
     return kind(max_product_age_epochs=0, **{**own, **changes})
 
 
@@ -79,6 +80,7 @@ class Job:
     by_columns: bool = False  # compute time in proportion to a party's columns
     curvature_rows: str = ""
     sums: str = "plain"
+    batches: int = 1  # how many of the plan's mini-batches make one here
 
 
 def _world(job: Job, data: FederatedData) -> Simulate:
@@ -103,7 +105,7 @@ def run_job(job: Job) -> tuple[list[Point], dict[str, float], float]:
         changes["curvature_rows"] = job.curvature_rows
     training = Training(
         epochs=plan.epochs,
-        batch_size=plan.batch_size,
+        batch_size=plan.batch_size * job.batches,
         learning_rate=plan.step,
         l2=L2,
         evaluate_every_epochs=plan.every,
@@ -136,8 +138,8 @@ def lossless(quick: bool, seeds: Sequence[int], watch: Watch) -> list[Row]:
         model = reference_model(data, L2)
         best = objective(model, data, L2)
         theirs = 100 * float(model.score(joined(data, "test"), data.labels.test.numpy()))
-        jobs = [Job(name, algorithm, best, 1e-7) for algorithm in chosen]
-        jobs.append(Job(name, "asysqn-saga", best, 1e-7, sums="pairwise"))
+        jobs = [Job(name, algorithm, best, 5e-7) for algorithm in chosen]
+        jobs.append(Job(name, "asysqn-saga", best, 5e-7, sums="pairwise"))
         results = run_each(run_job, jobs, _tell(watch))
         for job, (points, test, _) in zip(jobs, results, strict=True):
             masked = ", masked" if job.sums != "plain" else ""
@@ -168,12 +170,12 @@ def _tell(watch: Watch) -> Callable[[Job, tuple[list[Point], dict[str, float], f
 def straggler(quick: bool, seeds: Sequence[int], watch: Watch) -> list[Row]:
     """Virtual time to a sub-optimality, synchronous over asynchronous, one of eight parties at a third of the speed."""
     names = ("credit_default_uci",) if quick else tuple(PLANS)
-    pairs = [("afsgd", "fsgd", 1e-3), ("afsvrg", "fsvrg", 1e-4), ("afsaga", "fsaga", 1e-4)]
-    if not quick:
-        pairs += [("asysqn-svrg", "synsqn-svrg", 1e-4), ("asysqn-saga", "synsqn-saga", 1e-4)]
     rows = []
     for name in names:
-        best = _best(name)
+        best, rough, near = _best(name), PLANS[name].rough, PLANS[name].near
+        pairs = [("afsgd", "fsgd", rough), ("afsvrg", "fsvrg", near), ("afsaga", "fsaga", near)]
+        if not quick:
+            pairs += [("asysqn-svrg", "synsqn-svrg", near), ("asysqn-saga", "synsqn-saga", near)]
         jobs = [
             Job(name, algorithm, best, gap, seed, slow=3.0)
             for fast, slow, gap in pairs
@@ -201,16 +203,20 @@ def _best(name: str) -> float:
 
 
 def exchanges(quick: bool, seeds: Sequence[int], watch: Watch) -> list[Row]:
-    """Exchanges to a sub-optimality, a quasi-Newton algorithm over its first-order twin; below 1 it needs fewer."""
-    names = ("credit_default_uci",) if quick else ("credit_default_uci", "givemesomecredit", "a9a")
+    """Exchanges to a sub-optimality, a quasi-Newton algorithm over its first-order twin; below 1 it needs fewer.
+
+    With four times the plans' batches: curvature shows where the gradient's own noise does not drown it.
+    """
+    names = ("credit_default_uci",) if quick else tuple(name for name in PLANS if name != "mnist_odd_even")
     rows = []
     for name in names:
         best = _best(name)
-        cases = [("asysqn-sgd", "afsgd", 1e-3), ("asysqn-svrg", "afsvrg", 1e-4), ("asysqn-saga", "afsaga", 1e-4)]
+        rough, near = PLANS[name].rough, PLANS[name].near
+        cases = [("asysqn-sgd", "afsgd", rough), ("asysqn-svrg", "afsvrg", near), ("asysqn-saga", "afsaga", near)]
         jobs = []
         for curved, plain, gap in cases:
-            jobs.append(Job(name, plain, best, gap))
-            jobs += [Job(name, curved, best, gap, curvature_rows=which) for which in ("same", "fresh")]
+            jobs.append(Job(name, plain, best, gap, batches=4))
+            jobs += [Job(name, curved, best, gap, curvature_rows=which, batches=4) for which in ("same", "fresh")]
         results = iter(run_each(run_job, jobs, _tell(watch)))
         for curved, plain, gap in cases:
             base, same, fresh = (first_below(next(results)[0], gap) for _ in range(3))

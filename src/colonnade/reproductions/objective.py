@@ -66,6 +66,10 @@ def scored_on_training_rows(data: FederatedData) -> FederatedData:
     return replace(data, columns=columns, labels=replace(data.labels, test=data.labels.train))
 
 
+HOPELESS = 100.0
+"""A sub-optimality from which a run does not come back."""
+
+
 @dataclass(frozen=True)
 class Point:
     """Where a run was: its relative sub-optimality (f − f*)/f*, after so much."""
@@ -86,7 +90,7 @@ def gaps(
     seed: int = 0,
     until: float = 0.0,
 ) -> tuple[list[Point], Outcome]:
-    """A run's sub-optimality at every evaluation; it stops once that is at most `until`."""
+    """A run's sub-optimality at every evaluation; it stops once that is at most `until`, or beyond hope."""
     points: list[Point] = []
     scored = scored_on_training_rows(data)
     regression = data.labels.task == "regression"
@@ -105,7 +109,7 @@ def gaps(
         simulate=simulate,
         seed=seed,
         watch=look,
-        stop_requested=lambda: bool(points) and points[-1].gap <= until,
+        stop_requested=lambda: bool(points) and not until < points[-1].gap < HOPELESS,
     )
     return points, outcome
 

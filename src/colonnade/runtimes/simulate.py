@@ -373,8 +373,8 @@ class Simulation:
             waits = f" They wait for {', '.join(away)}, which is away for good." if away else ""
             raise RunError(
                 f"Nothing is left to do at {self.now:.6g} virtual seconds, but {', '.join(unfinished)} "
-                f"did not finish.{waits} A synchronous schedule goes on without a party after "
-                "algorithm.party_timeout_seconds."
+                f"did not finish.{waits} A synchronous schedule without masks goes on without a party after "
+                "algorithm.party_timeout_seconds; masked sums and fcg need everybody."
             )
         return True
 

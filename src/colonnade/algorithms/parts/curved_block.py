@@ -14,25 +14,29 @@ from colonnade.algorithms.parts.solving import Floats, Rows
 from colonnade.models.linear import Window
 from colonnade.party import State
 
-_LONGER, _SHORTER = 1.1, 0.7
+_LONGER, _SHORTER = 1.1, 0.6  # tried: shortening faster than lengthening keeps alike blocks from swinging
+_LEAST = 0.1
 
 
 class CurvedBlock:
-    """Steps w ← w − γ Hv, learns H from them as `curvature_rows` says, and how much of Hv a step may be."""
+    """Steps w ← w − γ Hv, learns H from them as `curvature_rows` says, and, if it adapts, how much of Hv a step may be.
 
-    def __init__(self, member: Member) -> None:
+    Only a gradient of reduced variance says how good the last step was; plain SGD's would shorten steps for its noise.
+    """
+
+    def __init__(self, member: Member, adapts: bool) -> None:
         settings = member.seat.settings
         self._block, self._loss = member.block, member.loss
         self._same_rows: bool = settings.curvature_rows == "same"
         self._curvature = DampedLbfgs(settings.memory, settings.least_curvature)
         self._started = False
         self._before: tuple[Floats, Floats] | None = None  # s and v of the step before
-        # All parties step at once along directions that know their own block alone. A q-th of each is safe, since q
-        # times the block diagonal bounds the whole curvature; how much more is, shows in the gradient after the step.
-        self._least_share = 1 / member.seat.workers
-        self._share = self._least_share
-        self._adapts: bool = settings.step != "fixed"
-        if not self._adapts:
+        # All parties step at once along directions that know their own block alone. With exact curvature a q-th of each
+        # is safe, since q times the block diagonal bounds the whole; how much more or less is, shows after the step.
+        self._share = 1 / member.seat.workers
+        self._least_share = _LEAST / member.seat.workers
+        self._adapts: bool = adapts and settings.step != "fixed"
+        if settings.step == "fixed":
             self._share = 1.0
 
     def gradient(self, rows: Rows, coefficients: Floats) -> Floats:

@@ -29,7 +29,7 @@ class Member:
 
     def __init__(self, seat: LinearSeat, abandons: bool, requests_per_epoch: int) -> None:
         settings: Linear = seat.settings
-        check_scheme(settings.sums, len(seat.parties), settings.allow_two_parties)
+        check_scheme(settings.sums, seat.workers, settings.allow_two_parties)
         self.seat = seat
         self.peers = tuple(party for party in seat.parties if party != seat.name)
         self.loss = LinearLoss(seat.task, seat.outputs)

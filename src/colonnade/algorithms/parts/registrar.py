@@ -139,7 +139,7 @@ class Registrar:
         else:
             effects += self._progress.observe(self._batch, self._batch, self._metric(), self._exchange)
             tolerance: float = self._member.seat.settings.tolerance
-            if not self.ending and self._gradient_norm is not None and self._gradient_norm <= tolerance:
+            if not self.ending and self._gradient_norm is not None and 0 < self._gradient_norm <= tolerance:
                 self._reason = f"the gradient's norm is below algorithm.tolerance = {tolerance:g}"
                 return [*effects, *self._end()]
         if self.ending:

@@ -37,9 +37,6 @@ class Estimator(Protocol):
     def step(self, window: Window, step_size: float, steps: int) -> float:
         """Apply the window's mini-batches, the first of which is step number `steps`; gives the mean loss or NaN."""
 
-    def gradient_square(self) -> float | None:
-        """‖∇_ℓ f‖², if the estimator knows better than the last full pass."""
-
     def state(self) -> State: ...
 
     def restore(self, state: State) -> None: ...
@@ -107,9 +104,6 @@ class Descent:
         return self._member.loss.residuals(values + self._member.block.products(rows), targets)
 
     def _gradient_square(self) -> float:
-        better = self._estimator.gradient_square()
-        if better is not None:
-            return better
         return inf if self._last_square is None else self._last_square
 
     def state(self) -> State:

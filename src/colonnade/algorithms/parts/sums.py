@@ -463,18 +463,18 @@ def _accumulate(open_: _Open, tree: int, part: Any) -> None:
 
 
 def check_scheme(scheme: str, parties: int, allow_two_parties: bool) -> None:
-    """Refuse masks where a sum hides nothing."""
+    """Refuse masks where a sum of so many parties' products hides nothing from one of them."""
     if scheme == "plain" or parties > 2:
         return
     if parties < 2:
         raise SettingsError(f'algorithm.sums = "{scheme}" hides a sum\'s parts from other parties: there are none.')
     if scheme == "two-tree":
         raise SettingsError(
-            f'algorithm.sums = "two-tree" needs at least 3 parties, and there are {parties}. Use "pairwise" with '
-            'algorithm.allow_two_parties, or "plain".'
+            f'algorithm.sums = "two-tree" needs at least 3 parties with columns, and there are {parties}. Use '
+            '"pairwise" with algorithm.allow_two_parties, or "plain".'
         )
     if not allow_two_parties:
         raise SettingsError(
-            f"Masked sums of {parties} parties hide nothing: whoever learns the sum knows the other's product. Add a "
-            "party, or say that you know with algorithm.allow_two_parties = true."
+            f"Masked sums of {parties} parties with columns hide nothing: whoever learns the sum, or the residuals, "
+            "knows the other's product. Add a party, or say that you know with algorithm.allow_two_parties = true."
         )

@@ -1,9 +1,10 @@
 """Which rows a worker of a linear federation asks for: several mini-batches at a time, or every row once."""
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from colonnade.algorithms.parts.randomness import generator_for, seed_for
+from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.parts.seats import LinearSeat
 from colonnade.data.batches import Batches
 from colonnade.party import State
@@ -27,7 +28,7 @@ class Windows:
         self._rows = seat.rows
         self._independent = independent
         self._batches = Batches(seat.rows, self._batch_size, generator_for(seat.seed, owner, "rows"))
-        self._generator = np.random.Generator(np.random.PCG64(seed_for(seat.seed, owner, "independent rows")))
+        self._generator = generator_for(seat.seed, owner, "independent rows")
 
     def next(self) -> NDArray[np.uint32]:
         if self._independent:
@@ -41,22 +42,26 @@ class Windows:
         """Every mini-batch uniform among those without a repeated row."""
         count, size = self._per_request, self._batch_size
         if size * size > 2 * self._rows:  # repetitions are the rule: draw without them
-            chosen = [self._generator.choice(self._rows, size, replace=False) for _ in range(count)]
-            return np.concatenate(chosen).astype(np.uint32)
-        rows = self._generator.integers(0, self._rows, (count, size), dtype=np.uint32)
+            orders = [torch.randperm(self._rows, generator=self._generator, dtype=torch.int32) for _ in range(count)]
+            return torch.cat([order[:size] for order in orders]).numpy().view(np.uint32)
+        rows = self._numbers(count, size)
         again = _repeats(rows)
         while again.any():  # rejection leaves the rest uniform
-            rows[again] = self._generator.integers(0, self._rows, (int(again.sum()), size), dtype=np.uint32)
+            rows[again] = self._numbers(int(again.sum()), size)
             again = _repeats(rows)
         return rows.ravel()
 
+    def _numbers(self, count: int, size: int) -> NDArray[np.uint32]:
+        drawn = torch.randint(self._rows, (count, size), generator=self._generator, dtype=torch.int32)
+        return drawn.numpy().view(np.uint32)
+
     def state(self) -> State:
-        state = State(values={"generator": self._generator.bit_generator.state})
+        state = State({"generator": self._generator.get_state()})
         state.add("batches", self._batches.state())
         return state
 
     def restore(self, state: State) -> None:
-        self._generator.bit_generator.state = state.values["generator"]
+        self._generator.set_state(state.tensors["generator"])
         self._batches.restore(state.part("batches"))
 
 

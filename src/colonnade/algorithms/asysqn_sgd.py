@@ -1,0 +1,66 @@
+"""AsySQN-SGD: afsgd.py along a quasi-Newton direction d = Hv that every party learns from its own block.
+
+Q. Zhang, B. Gu, C. Deng, S. Gu, L. Bo, J. Pei, H. Huang. "AsySQN: Faster Vertical Federated Learning Algorithms with
+Better Computation Resource Utilization", 2021, Algorithm 3. H is Algorithm 1, in parts/damped_lbfgs.py; the
+step and what it learns from are in parts/curved_block.py.
+"""
+
+from dataclasses import dataclass
+
+from colonnade.algorithms.afsgd import Afsgd, Sgd
+from colonnade.algorithms.parts.curved_block import CurvedBlock
+from colonnade.algorithms.parts.linear_settings import QuasiNewton
+from colonnade.algorithms.parts.member import Member
+from colonnade.algorithms.parts.peers import AsynchronousPeer
+from colonnade.algorithms.parts.seats import LinearSeat
+from colonnade.algorithms.parts.solving import Descent, Floats, Rows, requests_per_epoch, steps_per_epoch
+from colonnade.models.linear import Window
+from colonnade.party import Party, State
+
+
+@dataclass(frozen=True)
+class AsysqnSgd(QuasiNewton, Afsgd):
+    """`[algorithm]` with name = "asysqn-sgd"."""
+
+    def __post_init__(self) -> None:
+        Afsgd.__post_init__(self)
+        QuasiNewton.__post_init__(self)
+
+
+def peer(seat: LinearSeat) -> Party:
+    """Algorithm 3 on party ℓ."""
+    member = Member(seat, abandons=True, requests_per_epoch=requests_per_epoch(seat))
+    return AsynchronousPeer(member, Descent(member, SqnSgd(member), shared_rows=False, newton=True))
+
+
+class SqnSgd:
+    """v̂ = ∇_ℓ f_I(ŵ)."""
+
+    independent_rows = False
+
+    def __init__(self, member: Member) -> None:
+        self._first_order = Sgd(member)
+        self._block = CurvedBlock(member, adapts=False)
+        self._per_epoch = steps_per_epoch(member)
+        self._decay: float = member.seat.settings.decay
+
+    def pass_is_due(self, steps: int) -> bool:
+        return self._first_order.pass_is_due(steps)
+
+    def take_pass(self, residuals: Floats, steps: int) -> None:
+        self._first_order.take_pass(residuals, steps)
+
+    def step(self, window: Window, step_size: float, steps: int) -> float:
+        def gradient(rows: Rows, residuals: Floats) -> Floats:
+            return self._block.gradient(rows, residuals)
+
+        def decayed(batch: int) -> float:
+            return step_size / (1 + self._decay * (steps + batch) / self._per_epoch)
+
+        return self._block.steps(window, gradient, decayed)
+
+    def state(self) -> State:
+        return self._block.state()
+
+    def restore(self, state: State) -> None:
+        self._block.restore(state)
