@@ -52,6 +52,7 @@ def test_a_party_weighs_as_much_as_its_share_of_the_columns() -> None:
         X_test=X_test,
         y_test=data.labels.test.numpy(),
         names=[f"x{place}" for place in range(6)],
+        split="named-columns",
         columns=columns,
         standardise=False,
     )
@@ -75,7 +76,9 @@ def test_the_more_parties_the_less_it_can_say() -> None:
     losses = []
     for parties in (1, 3):
         outcome = train(
-            tiny_data(parties=parties), Fdml(), training=Training(epochs=100, batch_size=8, learning_rate=0.5)
+            tiny_data(parties=parties),
+            Fdml(),
+            training=Training(epochs=40, batch_size=8, learning_rate=1.0, evaluate_every_epochs=0),
         )
         losses.append(outcome.summary["train_loss"])
     assert losses[0] < 0.5 * losses[1]

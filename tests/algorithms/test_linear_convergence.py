@@ -72,7 +72,7 @@ def suboptimality(outcome: Outcome, task: str) -> Floats:
     return np.array(values) / least - 1
 
 
-def run(name: str, task: str = "binary", epochs: float = 40, batch_size: int = 8, **settings: Any) -> Outcome:
+def run(name: str, task: str = "binary", epochs: float = 40, batch_size: int = 12, **settings: Any) -> Outcome:
     training = Training(epochs=epochs, batch_size=batch_size, l2=L2, learning_rate=0.1)
     data = well_conditioned(task)
     return train(data, ALGORITHMS[name].settings(**settings), training=training, simulate=UNEVEN)
@@ -97,7 +97,7 @@ def test_reduced_variance_falls_linearly_over_four_decades(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["afsgd", "fsgd"])
 def test_a_constant_step_without_reduced_variance_stalls(name: str) -> None:
-    gaps = suboptimality(run(name, epochs=60, step="fixed", decay=0.0), "binary")
+    gaps = suboptimality(run(name, epochs=40, step="fixed", decay=0.0), "binary")
     late = np.log10(gaps[len(gaps) // 2 :])
     assert abs(np.polyfit(np.arange(len(late)), late, 1)[0]) < 0.05  # flat: no decade in twenty epochs
     assert np.median(late) > -5
@@ -106,7 +106,7 @@ def test_a_constant_step_without_reduced_variance_stalls(name: str) -> None:
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
 @pytest.mark.parametrize("name", [name for name in REDUCED if name.startswith("a")])
 def test_the_optimum_is_reached(name: str, task: str) -> None:
-    assert suboptimality(run(name, task, epochs=60), task)[-1] < 1e-6
+    assert suboptimality(run(name, task), task)[-1] < 1e-6
 
 
 # --- the stopping rule ------------------------------------------------------------------------------------------

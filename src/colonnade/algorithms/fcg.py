@@ -243,7 +243,11 @@ class ConjugatePeer:
         self._registrar = Registrar(member, self._close) if self._leads else None
         self._search = Search(member) if self._leads else None
         self._told: Floats | None = None  # at the label party: the sum is there, the step is not made yet
+        self._pending = (0.0, 0.0)  # a step that is found and not told yet
+        self._sum_number = 0  # of the sum under way
+        self._under_way = False  # whether everybody has been asked for a direction that is not searched along yet
         self._steps = 0
+        # Messages from before everybody was introduced, and of a step that this party has not been told of yet.
         self._early: list[tuple[str, Any]] = []
 
     def handle(self, event: Event) -> Sequence[Effect]:
@@ -270,6 +274,9 @@ class ConjugatePeer:
             self._early.append((sender, message))
             return []
         match message:
+            case ProductSum() | MaskedSum() if message.number > self._sum_number:
+                self._early.append((sender, message))  # a party below was told of the step sooner
+                return []
             case (
                 ProductSum() | MaskedSum() | EvaluationProductRequest() | EvaluationProductSum() | EvaluationMaskedSum()
             ):
@@ -288,17 +295,19 @@ class ConjugatePeer:
         raise ProtocolError(f"{sender} sent {type(message).__name__}, which a party of this schedule does not take.")
 
     def _begin(self) -> list[Effect]:
-        effects = self._announce(0.0, 0.0) if self._leads else []
-        early, self._early = self._early, []
-        for sender, message in early:
-            effects += self._receive(sender, message)
-        return effects
+        effects = self._announce() if self._leads else []
+        return [*effects, *self._receive_early()]
 
-    def _announce(self, along: float, conjugate: float, ends: bool = False) -> list[Effect]:
+    def _receive_early(self) -> list[Effect]:
+        early, self._early = self._early, []
+        return [effect for sender, message in early for effect in self._receive(sender, message)]
+
+    def _announce(self, ends: bool = False) -> list[Effect]:
         """Label party: tell everybody the step and the residuals after it, and take part in the next sum."""
         assert self._search is not None
         number = 0 if ends else self._sums.next_number()
-        step = JointStep(number, along, conjugate, self._search.residuals)
+        self._under_way = not ends
+        step = JointStep(number, *self._pending, self._search.residuals)
         return [*(Send(peer, step) for peer in self._member.peers), *self._follow(step)]
 
     def _follow(self, step: JointStep) -> list[Effect]:
@@ -307,9 +316,10 @@ class ConjugatePeer:
         if step.number == 0:
             return [] if self._leads else [Send(self._member.seat.label_party, WeightsSettled())]
         self._steps += 1
+        self._sum_number = step.number
         told = self._direction.turn(step.residuals)
         effects, completed = self._sums.contribute(self._member.seat.label_party, step.number, _NO_ROWS, told)
-        return [*effects, *self._complete(completed)]
+        return [*effects, *self._complete(completed), *self._receive_early()]
 
     def _complete(self, completed: Completed | None) -> list[Effect]:
         if completed is None:
@@ -317,6 +327,8 @@ class ConjugatePeer:
         assert self._registrar is not None
         if self._registrar.awaits(completed.number):
             return self._registrar.receive(completed)
+        if completed.number != self._sum_number:
+            return []  # of an evaluation that was given up
         self._told = completed.total
         return [SetTimer("step", 0.0)]  # so that it takes the label party its time
 
@@ -327,21 +339,30 @@ class ConjugatePeer:
             return []
         member, registrar, search = self._member, self._registrar, self._search
         assert registrar is not None and search is not None and member.targets is not None
+        self._under_way = False
         self._pending = search.step(told)
         registrar.add_loss(search.mean_loss)
         registrar.staleness.add(np.zeros(1, np.int64))
         effects = registrar.look_for_an_optimum(search.theta, member.targets)
+        if registrar.ending:  # since before this step
+            return [*effects, *self._close()]
         effects += registrar.count(member.seat.rows, member.seat.workers)
-        return effects if registrar.ending else [*effects, *self._announce(*self._pending)]
+        return effects if registrar.ending else [*effects, *self._announce()]
 
     def _close(self) -> list[Effect]:
-        """The registrar ends the training: the last step is still everybody's."""
-        return self._announce(*self._pending, ends=True)
-
-    _pending: tuple[float, float] = (0.0, 0.0)  # a step that is found and not told yet
+        """The registrar ends the training: the last step, and that of a sum under way, is still everybody's."""
+        return [] if self._under_way else self._announce(ends=True)
 
     def state(self) -> State:
-        state = State(values={"steps": self._steps, "told": self._told is not None, "pending": list(self._pending)})
+        state = State(
+            values={
+                "steps": self._steps,
+                "sum_number": self._sum_number,
+                "under_way": self._under_way,
+                "told": self._told is not None,
+                "pending": list(self._pending),
+            }
+        )
         if self._told is not None:
             state.tensors["told"] = torch.from_numpy(self._told.copy())
         state.add("early", pack(self._early))
@@ -350,7 +371,8 @@ class ConjugatePeer:
         return state
 
     def restore(self, state: State) -> None:
-        self._steps = state.values["steps"]
+        self._steps, self._sum_number = state.values["steps"], state.values["sum_number"]
+        self._under_way = state.values["under_way"]
         along, conjugate = state.values["pending"]
         self._pending = (along, conjugate)
         self._told = state.tensors["told"].numpy().copy() if state.values["told"] else None

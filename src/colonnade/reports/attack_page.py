@@ -13,7 +13,8 @@ from colonnade.reports.figures import COLOURS, GRID, INK, MUTED, png_bytes
 from colonnade.reports.markup import document, element, plot, section, table
 
 _CAPTION = {
-    "success": "Share of the training rows whose label was inferred. Whiskers are one deviation over the trials.",
+    "success": "Share of the training rows whose label, or column value within the tolerance, was inferred. "
+    "Whiskers are one deviation over the trials.",
     "R²": "1 − squared error / squared error of predicting the mean: 1 is a perfect reconstruction, 0 is none. "
     "Whiskers are one deviation over the trials.",
 }

@@ -179,7 +179,7 @@ class SynchronousPeer:
         self._values = completed.total if everywhere else residuals
         self._solver.apply(rows, completed.total - completed.own, targets)
         registrar.add_loss(loss)
-        effects = registrar.look_for_an_optimum(completed.total, targets)
+        effects = registrar.look_for_an_optimum(completed.total, targets, rows)
         registrar.staleness.add(np.zeros(1, np.int64))
         if registrar.ending:  # since before this step
             return [*effects, *self._close()]

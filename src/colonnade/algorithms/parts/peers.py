@@ -243,7 +243,9 @@ class AsynchronousPeer:
         self._others = completed.total - completed.own
         effects: list[Effect] = [SetTimer("step", 0.0)]
         if self._registrar is not None and self._member.targets is not None:
-            effects += self._registrar.look_for_an_optimum(completed.total, self._member.targets[self._rows])
+            effects += self._registrar.look_for_an_optimum(
+                completed.total, self._member.targets[self._rows], self._rows
+            )
         return effects
 
     def _sum_for(self, sender: str, request: ResidualRequest) -> list[Effect]:
@@ -271,7 +273,7 @@ class AsynchronousPeer:
         self._registrar.staleness.add(np.array([self._answers - answers_then]))
         self._answers += 1
         reply = ResidualReply(exchange, residuals)
-        return [Send(sender, reply), *self._registrar.look_for_an_optimum(completed.total, targets)]
+        return [Send(sender, reply), *self._registrar.look_for_an_optimum(completed.total, targets, rows)]
 
     def _after_failures(self) -> list[Effect]:
         """Sums of which this party is the root that were abandoned."""

@@ -46,8 +46,8 @@ class Registrar:
         self._awaited: dict[int, tuple[int, int]] = {}  # number of a sum → first test row and count; (0, 0): the norms
         self._incomplete = False
         self._reason = "the planned epochs are done"
-        self._wrong = 0  # rows misclassified since `_seen` was 0: none in an epoch without penalty means no optimum
-        self._seen = 0
+        # Rows classified correctly since one was not: all of them, without a penalty, means that there is no optimum.
+        self._right: NDArray[np.bool_] = np.zeros(seat.rows, np.bool_)
         self._warned = seat.training.l2 > 0 or seat.task == "regression"
         self.staleness = StalenessCount()
         self.settled: set[str] = set()
@@ -72,17 +72,21 @@ class Registrar:
     def add_loss(self, loss: float) -> None:
         self._progress.add_loss(loss)
 
-    def look_for_an_optimum(self, outputs: NDArray[np.float64], targets: NDArray[np.float64]) -> list[Effect]:
-        """Without a penalty, separable rows have none: the weights grow for ever. Say so, once."""
+    def look_for_an_optimum(
+        self, outputs: NDArray[np.float64], targets: NDArray[np.float64], rows: NDArray[np.uint32] | None = None
+    ) -> list[Effect]:
+        """Without a penalty, separable rows have none: the weights grow for ever. Say so, once.
+
+        `rows`: whose outputs these are; None: everybody's.
+        """
         if self._warned:
             return []
         guesses = outputs.argmax(1) if outputs.shape[1] > 1 else outputs[:, 0] > 0
-        self._wrong += int((guesses != targets).sum())
-        self._seen += targets.size
-        if self._seen < self._member.seat.rows:
+        if (guesses != targets).any():
+            self._right[:] = False
             return []
-        separable, self._wrong, self._seen = self._wrong == 0, 0, 0
-        if not separable:
+        self._right[... if rows is None else rows] = True
+        if not self._right.all():
             return []
         self._warned = True
         note = (
@@ -182,7 +186,8 @@ class Registrar:
         values["settled"] = sorted(self.settled)
         values["awaited"] = [[number, *part] for number, part in self._awaited.items()]
         counts = torch.from_numpy(self.staleness.counts().copy())
-        state = State({"outputs": torch.from_numpy(self._outputs.copy()), "staleness": counts}, values)
+        outputs, right = torch.from_numpy(self._outputs.copy()), torch.from_numpy(self._right.view(np.uint8).copy())
+        state = State({"outputs": outputs, "staleness": counts, "right": right}, values)
         state.add("progress", self._progress.state())
         return state
 
@@ -192,6 +197,7 @@ class Registrar:
         self.settled = set(state.values["settled"])
         self._awaited = {number: (first, count) for number, first, count in state.values["awaited"]}
         self._outputs[:] = state.tensors["outputs"].numpy()
+        self._right[:] = state.tensors["right"].numpy().astype(np.bool_)
         self.staleness = StalenessCount(state.tensors["staleness"].numpy().copy())
         self._progress.restore(state.part("progress"))
 
@@ -205,6 +211,6 @@ class Registrar:
 
 
 _VALUES = (
-    *("_exchange", "_batch", "_penalty", "_gradient_norm", "_incomplete", "_reason", "_wrong", "_seen", "_warned"),
+    *("_exchange", "_batch", "_penalty", "_gradient_norm", "_incomplete", "_reason", "_warned"),
     *("ending", "_stopped"),
 )

@@ -1,0 +1,123 @@
+"""A party of a linear federation that sends what no honest one would: a ProtocolError, nothing else, and no update."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from recorded_runs import Plan, tiny_data
+
+from colonnade import ProtocolError, Training
+from colonnade.algorithms import ALGORITHMS
+from colonnade.messages import (
+    EvaluationProductRequest,
+    Introduction,
+    MaskedSum,
+    Message,
+    ProductRequest,
+    ProductSum,
+    ResidualReply,
+    ResidualRequest,
+    SharedStep,
+    Stop,
+)
+from colonnade.party import Party, Received, Send, Started
+
+ROWS = np.array([1, 2], np.uint32)
+EVERYBODY = ("label", "party1", "party2", "party3")
+
+
+def introduced(name: str, who: str, **settings: Any) -> Party:
+    """A party to which everybody has said who they are; it has asked for its first rows."""
+    plan = Plan(tiny_data(), ALGORITHMS[name].settings(**settings), Training(epochs=2, batch_size=8))
+    parties = plan.parties()
+    greetings: dict[str, Message] = {}
+    for other, party in parties.items():
+        for effect in party.handle(Started(0.0)):
+            if isinstance(effect, Send) and effect.to == who:
+                greetings[other] = effect.message
+    for other, message in greetings.items():
+        parties[who].handle(Received(0.0, other, message))
+    return parties[who]
+
+
+def zeros(*shape: int) -> Any:
+    return np.zeros(shape)
+
+
+def words(*shape: int) -> Any:
+    return np.zeros(shape, np.uint64)
+
+
+@pytest.mark.parametrize(
+    ("who", "sums", "sender", "message"),
+    [
+        ("party1", "plain", "label", ProductRequest("label", 1, np.array([24], np.uint32))),  # there are 24 rows
+        ("party1", "plain", "party3", ProductRequest("label", 1, ROWS)),  # is not above party1
+        ("party1", "plain", "label", ProductRequest("nobody", 1, ROWS)),
+        ("party1", "plain", "label", EvaluationProductRequest("label", 1, 0, 9)),  # there are 8 test rows
+        ("party1", "plain", "party2", ProductSum("label", 1, zeros(2, 1))),  # not below party1
+        ("party1", "plain", "party3", MaskedSum("label", 1, 1, words(2, 1))),
+        ("party1", "pairwise", "party3", ProductSum("label", 1, zeros(2, 1))),
+        ("party1", "two-tree", "party3", MaskedSum("label", 1, 3, words(2, 1))),
+        ("party1", "plain", "label", ResidualReply(1, zeros(3, 1))),  # 8 rows were asked for
+        ("party1", "plain", "party2", ResidualRequest(1, ROWS)),  # it has no residuals to give
+        ("label", "plain", "party2", ResidualRequest(1, np.array([24], np.uint32))),
+        ("party1", "plain", "party2", Introduction(0.0, 0.0, 0.0, np.zeros(4, np.uint64))),  # once is enough
+        ("party1", "plain", "label", SharedStep(1, 1, zeros(0, 1), ROWS)),  # of another schedule
+    ],
+)
+def test_an_asynchronous_party_refuses_it(who: str, sums: str, sender: str, message: Message) -> None:
+    with pytest.raises(ProtocolError):
+        introduced("afsgd", who, sums=sums).handle(Received(1.0, sender, message))
+
+
+@pytest.mark.parametrize(
+    ("sender", "message"),
+    [
+        ("party2", SharedStep(1, 1, zeros(0, 1), ROWS)),  # not the label party
+        ("label", SharedStep(0, 1, zeros(0, 1), ROWS)),
+        ("label", SharedStep(1, 1, zeros(0, 1), np.array([24], np.uint32))),
+        ("label", ProductRequest("label", 1, ROWS)),
+    ],
+)
+def test_a_synchronous_party_refuses_it(sender: str, message: Message) -> None:
+    with pytest.raises(ProtocolError):
+        introduced("fsgd", "party1").handle(Received(1.0, sender, message))
+
+
+def test_parts_of_a_sum_that_do_not_fit_together_are_refused() -> None:
+    party = introduced("afsgd", "party1")
+    party.handle(Received(1.0, "label", ProductRequest("label", 1, ROWS)))
+    with pytest.raises(ProtocolError, match="shapes"):
+        party.handle(Received(1.0, "party3", ProductSum("label", 1, zeros(1, 1))))
+    masked = introduced("afsgd", "party1", sums="two-tree")
+    masked.handle(Received(1.0, "party2", MaskedSum("label", 1, 1, words(3, 1))))  # overtakes the request
+    with pytest.raises(ProtocolError, match="shapes"):
+        masked.handle(Received(1.0, "label", ProductRequest("label", 1, ROWS)))
+
+
+@pytest.mark.parametrize("sums", ["two-tree", "pairwise"])
+def test_a_root_does_not_get_two_sums_under_one_mask(sums: str) -> None:
+    party = introduced("afsgd", "party2", sums=sums)
+    parent = next(
+        name for name in EVERYBODY if name != "party2" and _takes(introduced("afsgd", "party2", sums=sums), name)
+    )
+    party.handle(Received(1.0, parent, ProductRequest("label", 5, ROWS)))
+    with pytest.raises(ProtocolError, match=r"used up|asked for twice"):
+        party.handle(Received(1.0, parent, ProductRequest("label", 5, ROWS + 1)))
+
+
+def _takes(party: Party, sender: str) -> bool:
+    try:
+        party.handle(Received(1.0, sender, ProductRequest("label", 5, ROWS)))
+    except ProtocolError:
+        return False
+    return True
+
+
+def test_a_late_reply_changes_nothing() -> None:
+    party = introduced("afsgd", "party1")
+    before = party.state().tensors["member.block.weights"]
+    assert party.handle(Received(1.0, "label", ResidualReply(7, zeros(8, 1)))) == []
+    assert (party.state().tensors["member.block.weights"] == before).all()
+    assert party.handle(Received(1.0, "label", Stop("done")))
