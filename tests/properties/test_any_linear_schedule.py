@@ -83,10 +83,13 @@ def plans(draw: st.DrawFn) -> Plan:
     own: dict[str, Any] = {}
     if issubclass(row.settings, QuasiNewton):
         own["curvature_rows"] = draw(st.sampled_from(["same", "fresh"]))
+        own["least_curvature"] = 1.0  # with less, fresh rows send weights beyond what fixed point holds, and it says so
     elif issubclass(row.settings, AsynchronousLinear):
         own["batches_per_request"] = draw(st.integers(1, 4))
     if row.settings is not Fcg:  # which finds its steps, and waits for everybody
-        own["step"] = draw(st.sampled_from(["auto", "fixed", "search"]))
+        # Curvature from two batches' gradients is mostly noise, and with any step but a small one training diverges.
+        steps = ["fixed"] if own.get("curvature_rows") == "fresh" else ["auto", "fixed", "search"]
+        own["step"] = draw(st.sampled_from(steps))
         own["max_product_age_epochs"] = draw(st.sampled_from([0.0, 0.5, 2.0, 100.0]))
     if issubclass(row.settings, SynchronousLinear):
         own["party_timeout_seconds"] = draw(st.sampled_from([0.0, 0.01, 0.1]))

@@ -67,7 +67,8 @@ tame = st.sampled_from([0.1, 1.0, 10.0])
 @given(histories(tame))
 def test_it_is_symmetric_positive_definite_and_bounded(history: tuple[list[tuple[Floats, Floats]], Floats]) -> None:
     pairs, v = history
-    pairs = [(s, y) for s, y in pairs if np.linalg.norm(s) > 1e-3]
+    # A pair whose product is all but lost is left out, which the bound does not model.
+    pairs = [(s, y) for s, y in pairs if np.linalg.norm(s) > 1e-3 and not 0 < float(s @ y) < 1e-9]
     matrix = np.stack([fed(pairs).direction(unit) for unit in np.eye(len(v))])
     size = np.abs(matrix).max()
     assert np.allclose(matrix, matrix.T, atol=1e-6 * size)

@@ -24,11 +24,13 @@ Gradients = list[torch.Tensor]
 
 
 def mean_gradients(several: list[Gradients]) -> Gradients:
-    """The mean of gradients taken at the same parameters."""
+    """The mean of gradients taken at the same parameters; there may be none."""
     total = several[0]
+    if len(several) == 1 or not total:
+        return total
     for gradients in several[1:]:
         total = list(torch._foreach_add(total, gradients))
-    return total if len(several) == 1 else list(torch._foreach_div(total, len(several)))
+    return list(torch._foreach_div(total, len(several)))
 
 
 def means(row_losses: NDArray[np.float32]) -> NDArray[np.float64]:
