@@ -139,8 +139,9 @@ def build_parties(
 def _refuse_models(name: str, bottom: Bottoms, top: TopSettings | nn.Module) -> None:
     """An algorithm with models of its own: others cannot be asked for."""
     bottoms = bottom.values() if isinstance(bottom, Mapping) else [bottom]
-    kinds = ("linear", BottomSettings().kind)
-    linear = all(isinstance(one, BottomSettings) and one.kind in kinds for one in bottoms)
+    linear = all(
+        isinstance(one, BottomSettings) and (one == BottomSettings() or one.kind == "linear") for one in bottoms
+    )
     summed = isinstance(top, TopSettings) and (top.only_sums or top == TopSettings())
     if not (linear and summed):
         raise SettingsError(

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-# 200,000 rows × 1,000 columns as doubles are 1,600 MB; 10 values a row are 24 MB with their indices.
+# 1,000,000 rows × 1,000 columns as doubles are 8,000 MB; 10 values a row are 120 MB with their indices.
 SCRIPT = """
 import resource, sys
 import numpy as np
@@ -27,10 +27,10 @@ def data(rows):
 
 def run(given):
     settings = ALGORITHMS[sys.argv[1]].settings()
-    train(given, settings, training=Training(epochs=1.2, batch_size=20_000, l2=1e-4))
+    train(given, settings, training=Training(epochs=1.2, batch_size=len(given.labels.train) // 10, l2=1e-4))
 
 run(data(20_000))  # compiles, and imports what is imported late
-large = data(200_000)
+large = data(1_000_000)
 before = peak_mb()
 run(large)
 print(peak_mb() - before)
@@ -38,7 +38,7 @@ print(peak_mb() - before)
 
 
 @pytest.mark.parametrize("name", ["afsaga", "asysqn-svrg"])
-def test_two_hundred_thousand_sparse_rows_of_a_thousand_columns(name: str) -> None:
+def test_a_million_sparse_rows_of_a_thousand_columns(name: str) -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT, name], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert float(done.stdout) < 200, f"{float(done.stdout):.0f} MB"
+    assert float(done.stdout) < 800, f"{float(done.stdout):.0f} MB"

@@ -13,6 +13,7 @@ The search over the plane of d and p makes the directions conjugate (A. V. Knyaz
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,7 @@ class Direction:
         self.d, self.p = np.zeros(shape), np.zeros(shape)
         self._steps = 0
         self._inverse: list[Any] = []
-        self.gradient_square = 0.0
+        self.gradient_square = inf  # until it is known
 
     def advance(self, along: float, conjugate: float) -> None:
         """p ← t d + u p, w ← w + p."""

@@ -2,10 +2,17 @@
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from colonnade.errors import SettingsError
+from colonnade.errors import SettingsError, unknown_name
 from colonnade.privacy.ring import FixedPoint
+
+
+def check_choices(declared: type[Any], settings: Any) -> None:
+    """Refuse a word that is none of a setting's choices: those of a file are checked when it is read, Python's here."""
+    for name, kind in get_type_hints(declared).items():
+        if get_origin(kind) is Literal and getattr(settings, name) not in get_args(kind):
+            raise unknown_name(f"value of algorithm.{name}", str(getattr(settings, name)), get_args(kind))
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,7 @@ class Linear:
     max_product_age_epochs: float = 2.0  # how old a lost party's last known products may be; 0: none are kept
 
     def __post_init__(self) -> None:
+        check_choices(Linear, self)
         if self.arity < 1:
             raise SettingsError(f"algorithm.arity is {self.arity}; a party of the tree has at least 1 child.")
         for name in ("tolerance", "max_product_age_epochs"):
@@ -75,6 +83,7 @@ class QuasiNewton:
     least_curvature: float = 1e-4  # δ: γ, the curvature assumed where none is known, is at least this
 
     def __post_init__(self) -> None:
+        check_choices(QuasiNewton, self)
         if self.memory < 1:
             raise SettingsError(f"algorithm.memory is {self.memory}; at least one pair must be kept.")
         if getattr(self, "batches_per_request", 1) != 1:
