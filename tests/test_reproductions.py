@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,9 @@ def test_when_an_accuracy_was_reached() -> None:
     found = Run(Trial("vafl", 0.1, 3, 0), ((10, 70.0), (20, 90.0), (30, 80.0)), False, 1.0)
     assert [found.exchanges_to(accuracy) for accuracy in (70, 71, 90, 91)] == [10, 20, 20, None]
     assert found.best == 90
+    assert str(found) == "vafl, rate 0.1, width 128, seed 0: 90.0 % (1 s)"
+    assert str(replace(found, diverged=True)).endswith("90.0 %, then diverged (1 s)")
+    assert str(replace(found, diverged=True, curve=())).endswith("seed 0: diverged (1 s)")
 
 
 # --- the tables -------------------------------------------------------------------------------------------------

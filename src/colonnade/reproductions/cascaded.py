@@ -65,7 +65,9 @@ class Run:
         return next((exchanges for exchanges, reached in self.curve if reached >= accuracy), None)
 
     def __str__(self) -> str:
-        return f"{self.trial}: {self.best:.1f} %{', then diverged' if self.diverged else ''} ({self.seconds:.0f} s)"
+        reached = [f"{self.best:.1f} %"] if self.curve else []
+        ending = ", then ".join([*reached, *(["diverged"] if self.diverged else [])])
+        return f"{self.trial}: {ending} ({self.seconds:.0f} s)"
 
 
 @cache
