@@ -38,7 +38,6 @@ from colonnade.attacks.product_inference import (
 from colonnade.attacks.view import PooledView, read_party_view, read_wire_view
 from colonnade.data.federated import FederatedData, PartyColumns
 from colonnade.errors import DataError, SettingsError, unknown_name
-from colonnade.experiment import build_parties
 from colonnade.messages import EmbeddingUpload, Message, PairUpload, PerturbedUpload
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
@@ -47,6 +46,7 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.simulate import Simulate, Simulation
+from colonnade.seating import build_parties
 
 Say = Callable[[str], None]
 

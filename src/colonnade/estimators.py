@@ -25,13 +25,14 @@ from colonnade.data.federated import FederatedData, Labels, PartyColumns
 from colonnade.data.partition import equal_columns
 from colonnade.data.sources import nearest
 from colonnade.errors import DataError, SettingsError
-from colonnade.experiment import Bottoms, train
+from colonnade.experiment import train
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.dense import is_dense
 from colonnade.models.network import network_for
 from colonnade.models.top import TopSettings
 from colonnade.privacy.noise import LayerNoise, PerturbationSettings
 from colonnade.runtimes.simulate import Simulate
+from colonnade.seating import Bottoms
 
 LABEL_PARTY = "label"
 """Who holds y, and columns too if `parties` gives it some."""

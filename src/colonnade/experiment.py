@@ -6,10 +6,10 @@ Everything that can be wrong with settings or data is found before the run direc
 import hashlib
 import json
 import shutil
+import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,29 +20,26 @@ from scipy.sparse import csr_array
 from torch import nn
 
 from colonnade import algorithms
-from colonnade.algorithms.parts.losses import Loss, headline
-from colonnade.algorithms.parts.randomness import seed_for
-from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat, LinearSeat
+from colonnade.algorithms.parts.losses import headline
 from colonnade.algorithms.parts.training import Training
 from colonnade.algorithms.vafl import Vafl
-from colonnade.data.batches import check_batch_size
 from colonnade.data.federated import Columns, FederatedData
 from colonnade.errors import DataError, ProtocolError, RunError, SettingsError, unknown_name
-from colonnade.federation import check_party_name, write_toml
-from colonnade.models.bottom import BottomSettings, build_bottom
-from colonnade.models.network import initialise, network_for, output_width
-from colonnade.models.randomness import seeded
-from colonnade.models.top import TopSettings, build_top
+from colonnade.federation import write_toml
+from colonnade.household import Afterwards, run_processes
+from colonnade.models.bottom import BottomSettings
+from colonnade.models.network import network_for
+from colonnade.models.top import TopSettings
 from colonnade.party import Party, State
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.noise import LayerNoise, PerturbationSettings
 from colonnade.reports.summary import summarise
 from colonnade.runtimes.checkpoint import read_latest, write_atomically
+from colonnade.runtimes.processes import Processes
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.simulate import Simulate, Simulation
+from colonnade.seating import MOST_DENSE_VALUES, Bottoms, Plan, all_dense, build_parties, facts_of, own_of
 from colonnade.settings import as_values
-
-Bottoms = BottomSettings | nn.Module | Mapping[str, BottomSettings | nn.Module]
 
 
 @dataclass
@@ -73,150 +70,6 @@ class Outcome:
         return network.embed(rows, clipped)
 
 
-def build_parties(
-    data: FederatedData,
-    algorithm: Any,
-    training: Training,
-    privacy: PerturbationSettings,
-    bottom: Bottoms,
-    top: TopSettings | nn.Module,
-    seed: int,
-) -> dict[str, Party]:
-    """Every party of a federation, the label party first."""
-    chosen = algorithms.find(algorithms.name_of(algorithm))
-    check_batch_size(data.rows, training.batch_size)
-    for name in (data.label_party, *data.feature_parties):
-        check_party_name(name)
-    outputs = Loss.outputs(data.labels.task, len(data.labels.classes))
-    if chosen.peer is not None or chosen.bottom is not None:
-        _refuse_models(chosen.name, bottom, top)
-    if chosen.peer is not None:
-        _refuse_unused(chosen.name, training, privacy)
-        return {seat.name: chosen.peer(seat) for seat in _linear_seats(data, algorithm, training, outputs, seed)}
-    data = _all_dense(data)
-    if chosen.bottom is not None and chosen.top is not None:
-        bottom, top = _own_models(chosen, data, outputs, seed)
-    only_sums = isinstance(top, TopSettings) and top.only_sums
-    modules = {name: _bottom_for(name, data, bottom, outputs if only_sums else None, seed) for name in data.columns}
-    widths = {name: output_width(module, data.columns[name].shape) for name, module in modules.items()}
-    order = _order(data)
-    top_module = _top_for(top, [widths[name] for name in order], outputs, seed)
-    alone = chosen.alone is not None
-    features = [
-        FeatureSeat(
-            name=name,
-            label_party=data.label_party,
-            columns=data.columns[name],
-            bottom=modules[name],
-            width=widths[name],
-            training=training,
-            settings=algorithm,
-            privacy=PerturbationSettings() if alone else privacy,
-            seed=seed,
-        )
-        for name in data.feature_parties
-    ]
-    label = LabelSeat(
-        name=data.label_party,
-        feature_parties=tuple(data.feature_parties),
-        widths=widths,
-        labels=data.labels,
-        columns=data.columns.get(data.label_party),
-        bottom=modules.get(data.label_party),
-        top=top_module,
-        training=training,
-        settings=algorithm,
-        seed=seed,
-    )
-    if chosen.alone is not None:
-        return {data.label_party: chosen.alone(label, features)}
-    assert chosen.label_party is not None and chosen.feature_party is not None
-    parties: dict[str, Party] = {data.label_party: chosen.label_party(label)}
-    parties.update({seat.name: chosen.feature_party(seat) for seat in features})
-    return parties
-
-
-def _refuse_models(name: str, bottom: Bottoms, top: TopSettings | nn.Module) -> None:
-    """An algorithm with models of its own: others cannot be asked for."""
-    bottoms = bottom.values() if isinstance(bottom, Mapping) else [bottom]
-    linear = all(
-        isinstance(one, BottomSettings) and (one == BottomSettings() or one.kind == "linear") for one in bottoms
-    )
-    summed = isinstance(top, TopSettings) and (top.only_sums or top == TopSettings())
-    if not (linear and summed):
-        raise SettingsError(
-            f"{name} trains a linear model, one block a party: the models given as bottom or top would not be used. "
-            "Leave them out, or choose another algorithm, such as vafl."
-        )
-
-
-def _refuse_unused(name: str, training: Training, privacy: PerturbationSettings) -> None:
-    if privacy != PerturbationSettings():
-        raise SettingsError(f"{name} sends exact sums and no embeddings: [privacy] has no effect. Leave it out.")
-    for setting, usual in (("optimiser", "sgd"), ("l1", 0.0), ("top_learning_rate", None)):
-        if getattr(training, setting) != usual:
-            raise SettingsError(f"{name} does not use training.{setting}. Leave it out.")
-
-
-def _linear_seats(
-    data: FederatedData, algorithm: Any, training: Training, outputs: int, seed: int
-) -> Iterator[LinearSeat]:
-    """Every party's seat in a linear federation, the label party first; it leads even if it has no columns."""
-    parties = (data.label_party, *data.feature_parties)
-    # The intercept needs one owner: the label party if it learns anything at all.
-    owner = data.label_party if data.label_party in data.columns else data.feature_parties[0]
-    for name in parties:
-        has_labels = name == data.label_party or algorithm.labels == "everywhere"
-        yield LinearSeat(
-            name=name,
-            parties=parties,
-            label_party=data.label_party,
-            workers=len(data.columns),
-            columns=data.columns.get(name),
-            rows=data.rows,
-            test_rows=data.test_rows,
-            task=data.labels.task,
-            outputs=outputs,
-            labels=data.labels if has_labels else None,
-            intercept=algorithm.intercept and name == owner,
-            training=training,
-            settings=algorithm,
-            seed=seed,
-        )
-
-
-def _own_models(
-    chosen: algorithms.Algorithm, data: FederatedData, outputs: int, seed: int
-) -> tuple[dict[str, nn.Module], nn.Module]:
-    """The models of an algorithm that defines them itself, with every party's share of all columns."""
-    assert chosen.bottom is not None and chosen.top is not None
-    task = data.labels.task
-    sizes = {name: int(np.prod(own.shape)) for name, own in data.columns.items()}
-    bottoms: dict[str, nn.Module] = {}
-    with seeded(0):
-        for name, own in data.columns.items():
-            bottoms[name] = chosen.bottom(own.shape, sizes[name] / sum(sizes.values()), task, outputs)
-            initialise(bottoms[name], seed_for(seed, name, "bottom"))
-        return bottoms, chosen.top(len(sizes), task, outputs)
-
-
-MOST_DENSE_VALUES = 500_000_000
-"""Sparse columns are made dense, for models that need that, up to this many values (2 GB)."""
-
-
-def _all_dense(data: FederatedData) -> FederatedData:
-    if not any(own.sparse for own in data.columns.values()):
-        return data
-    for name, own in data.columns.items():
-        values = (own.train.shape[0] + own.test.shape[0]) * int(np.prod(own.shape))
-        if own.sparse and values > MOST_DENSE_VALUES:
-            raise SettingsError(
-                f"The sparse columns of {name} would have {values} values when made dense, as this algorithm needs "
-                f"them; at most {MOST_DENSE_VALUES} are. Choose a linear algorithm, such as afsaga, or fewer columns."
-            )
-    return replace(data, columns={name: own.dense() for name, own in data.columns.items()})
-
-
 def _dense(name: str, rows: csr_array) -> torch.Tensor:
     if rows.shape[0] * rows.shape[1] > MOST_DENSE_VALUES:
         raise DataError(f"The sparse rows of {name} are too many to be made dense at once: predict for fewer rows.")
@@ -226,32 +79,6 @@ def _dense(name: str, rows: csr_array) -> torch.Tensor:
 def _order(data: FederatedData) -> tuple[str, ...]:
     own = (data.label_party,) if data.label_party in data.columns else ()
     return (*data.feature_parties, *own)
-
-
-def _bottom_for(name: str, data: FederatedData, bottom: Bottoms, outputs: int | None, seed: int) -> nn.Module:
-    if isinstance(bottom, Mapping):
-        for given in bottom:
-            if given not in data.columns:
-                raise unknown_name("party with columns", given, data.columns)
-        bottom = bottom.get(name, BottomSettings())
-    if isinstance(bottom, nn.Module):
-        return deepcopy(bottom)
-    with seeded(0):  # building a torch layer draws from the global generator, which is the user's
-        module = build_bottom(bottom, data.columns[name].shape, outputs)
-    initialise(module, seed_for(seed, name, "bottom"))
-    return module
-
-
-def _top_for(top: TopSettings | nn.Module, widths: list[int], outputs: int, seed: int) -> nn.Module:
-    if isinstance(top, nn.Module):
-        given = output_width(top, (sum(widths),))
-        if given != outputs:
-            raise SettingsError(f"The top model gives {given} outputs; this task needs {outputs}.")
-        return deepcopy(top)
-    with seeded(0):
-        module = build_top(top, widths, outputs)
-    initialise(module, seed_for(seed, "top"))
-    return module
 
 
 @contextmanager
@@ -273,21 +100,24 @@ def train(
     top: TopSettings | nn.Module | None = None,
     privacy: PerturbationSettings | None = None,
     simulate: Simulate | None = None,
+    runtime: str | Processes = "simulate",
     seed: int = 0,
     out: str | Path | None = None,
     resume: bool = False,
     trace: bool = False,
     watch: Callable[[dict[str, Any]], None] | None = None,
+    report: Callable[[str, dict[str, Any]], None] | None = None,
     stop_requested: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 30.0,
     threads: int = 1,
     settings: dict[str, Any] | None = None,
 ) -> Outcome:
-    """Train one model over the parties' columns, in virtual time.
+    """Train one model over the parties' columns: in virtual time, or with a process for every party.
 
     `algorithm` is a name or a settings object such as `Vafl(wait_for=2)`. With `out`, the run directory is written
-    there and `resume` continues one that was stopped, to the same final models. `settings` is what the run directory
-    records as its federation.toml; by default what was given here.
+    there and `resume` continues one that was stopped; in virtual time to the same final models. `watch` is given every
+    line of metrics, `report` what each party's process says of itself. `settings` is what the run directory records as
+    its federation.toml; by default what was given here.
 
     >>> import colonnade
     >>> data = colonnade.dataset("iris", parties=2)
@@ -304,6 +134,10 @@ def train(
     top = TopSettings() if top is None else top
     privacy = privacy or PerturbationSettings()
     simulate = simulate or Simulate()
+    if isinstance(runtime, str):
+        if runtime not in RUNTIMES:
+            raise unknown_name("runtime", runtime, RUNTIMES)
+        runtime = Processes() if runtime == Processes.name else runtime
     if seed < 0:
         raise SettingsError(f"The seed is {seed}; it must be 0 or more.")
     if trace and out is None:
@@ -314,65 +148,170 @@ def train(
     if settings is None:
         settings = _settings_values(data, name, algorithm, training, privacy, bottom, top, simulate, seed)
     directory = None if out is None else Path(out)
+    plan = Plan(algorithm, training, privacy, bottom, top, seed)
     with _threads(threads):
         parties = build_parties(data, algorithm, training, privacy, bottom, top, seed)
-        world = _world(simulate, {data.label_party, *data.columns}, parties)
-        saved = _open_directory(directory, settings, list(parties), resume, data)
-        if saved is not None:
-            trace = _continues_trace(trace, saved)
-        recorder = Recorder(data.label_party, directory, watch)
-        with _disk_errors(directory), closing(_ledger(directory, saved)) as ledger:
-            simulation = Simulation(
+        if isinstance(runtime, Processes):
+            with _own_directory(directory) as place, _disk_errors(place):
+                _open_directory(place, settings, resume, data, runtime.name)
+                afterwards = _run_processes(
+                    parties, data, plan, runtime, place, trace, checkpoint_seconds, watch, report, stop_requested
+                )
+        else:
+            afterwards = _run_simulation(
                 parties,
-                data.label_party,
-                world,
+                data,
+                simulate,
                 seed,
-                recorder,
-                ledger,
-                directory=directory,
-                trace=trace,
-                resume=saved,
-                checkpoint_seconds=checkpoint_seconds,
-                stop_requested=stop_requested,
+                directory,
+                settings,
+                resume,
+                trace,
+                checkpoint_seconds,
+                watch,
+                stop_requested,
             )
-            try:
-                finished = simulation.run()
-                if finished:
-                    simulation.save()
-            except ProtocolError as error:
-                raise RunError(
-                    f"{error} All parties of a simulation are honest, so the training has most likely diverged: lower "
-                    "training.learning_rate."
-                ) from error
-            finally:
-                simulation.close()
-                recorder.close()
-            up, down = recorder.bytes_up_and_down()
-            summary = summarise(
-                algorithm=name,
-                runtime=Simulate.name,
-                seed=seed,
-                status="finished" if finished else "stopped",
-                label_party=data.label_party,
-                headline=headline(data.labels.task),
-                counts={party: own.counts() for party, own in parties.items()},
-                metrics=recorder.metrics,
-                books=simulation.party_books(),
-                traffic={party: _by_kind(sent.bytes) for party, sent in recorder.traffic.items()},
-                evaluation_bytes=sum(sent.evaluation_bytes() for sent in recorder.traffic.values()),
-                bytes_up=up,
-                bytes_down=down,
-                retransmitted_bytes=simulation.retransmitted_bytes,
-                wall_seconds=recorder.wall_seconds(),
-                virtual_seconds=simulation.now,
-                privacy_events=ledger.summary(),
-                data=_describe(data),
-                settings=settings,
-            )
-            if directory is not None:
+        recorder = afterwards.recorder
+        up, down = recorder.bytes_up_and_down()
+        summary = summarise(
+            algorithm=name,
+            runtime=runtime if isinstance(runtime, str) else runtime.name,
+            seed=seed,
+            status="finished" if afterwards.finished else "stopped",
+            label_party=data.label_party,
+            headline=headline(data.labels.task),
+            counts={party: own.counts() for party, own in parties.items()},
+            metrics=recorder.metrics,
+            books=afterwards.books,
+            traffic={party: _by_kind(sent.bytes) for party, sent in recorder.traffic.items()},
+            evaluation_bytes=sum(sent.evaluation_bytes() for sent in recorder.traffic.values()),
+            bytes_up=up,
+            bytes_down=down,
+            retransmitted_bytes=afterwards.retransmitted_bytes,
+            wall_seconds=afterwards.wall_seconds,
+            virtual_seconds=afterwards.virtual_seconds,
+            privacy_events=afterwards.privacy_events,
+            data=_describe(data),
+            settings=settings,
+        )
+        if directory is not None:
+            with _disk_errors(directory):
                 write_atomically(directory / "summary.json", json.dumps(summary, indent=1).encode())
         models = {party: own.model() for party, own in parties.items()}
-    return Outcome(summary, recorder.metrics, models, _order(data), data.label_party, directory, finished, privacy.clip)
+    return Outcome(
+        summary,
+        recorder.metrics,
+        models,
+        _order(data),
+        data.label_party,
+        directory,
+        afterwards.finished,
+        privacy.clip,
+    )
+
+
+RUNTIMES = ("simulate", "processes")
+
+
+def _run_simulation(
+    parties: Mapping[str, Party],
+    data: FederatedData,
+    simulate: Simulate,
+    seed: int,
+    directory: Path | None,
+    settings: dict[str, Any],
+    resume: bool,
+    trace: bool,
+    checkpoint_seconds: float,
+    watch: Callable[[dict[str, Any]], None] | None,
+    stop_requested: Callable[[], bool],
+) -> Afterwards:
+    world = _world(simulate, {data.label_party, *data.columns}, parties)
+    saved = None
+    if directory is not None:
+        _open_directory(directory, settings, resume, data, Simulate.name)
+        if resume:
+            _, saved = read_latest(directory / "checkpoints", [*parties, "simulate"])
+            trace = _continues_trace(trace, saved)
+    recorder = Recorder(data.label_party, directory, watch)
+    with _disk_errors(directory), closing(_ledger(directory, saved)) as ledger:
+        simulation = Simulation(
+            parties,
+            data.label_party,
+            world,
+            seed,
+            recorder,
+            ledger,
+            directory=directory,
+            trace=trace,
+            resume=saved,
+            checkpoint_seconds=checkpoint_seconds,
+            stop_requested=stop_requested,
+        )
+        try:
+            finished = simulation.run()
+            if finished:
+                simulation.save()
+        except ProtocolError as error:
+            raise RunError(
+                f"{error} All parties of a simulation are honest, so the training has most likely diverged: lower "
+                "training.learning_rate."
+            ) from error
+        finally:
+            simulation.close()
+            recorder.close()
+        return Afterwards(
+            finished,
+            recorder,
+            simulation.party_books(),
+            ledger.summary(),
+            recorder.wall_seconds(),
+            simulation.now,
+            simulation.retransmitted_bytes,
+        )
+
+
+def _run_processes(
+    parties: Mapping[str, Party],
+    data: FederatedData,
+    plan: Plan,
+    runtime: Processes,
+    directory: Path,
+    trace: bool,
+    checkpoint_seconds: float,
+    watch: Callable[[dict[str, Any]], None] | None,
+    report: Callable[[str, dict[str, Any]], None] | None,
+    stop_requested: Callable[[], bool],
+) -> Afterwards:
+    for party in runtime.slowdown:
+        if party not in parties:
+            raise unknown_name("party for processes.slowdown", party, parties)
+    if plan.chosen.peer is None:
+        data = all_dense(data)
+    owns = [own_of(data, party, plan) for party in (data.label_party, *data.feature_parties)]
+    return run_processes(
+        parties,
+        owns,
+        facts_of(data, plan),
+        plan,
+        runtime,
+        directory,
+        trace=trace,
+        checkpoint_seconds=checkpoint_seconds,
+        watch=watch,
+        report=report,
+        stop_requested=stop_requested,
+    )
+
+
+@contextmanager
+def _own_directory(directory: Path | None) -> Iterator[Path]:
+    """The run directory; without one, a place that is gone afterwards, for what processes need to keep."""
+    if directory is not None:
+        yield directory
+        return
+    with tempfile.TemporaryDirectory(prefix="colonnade-run-") as folder:
+        yield Path(folder) / "run"
 
 
 def _by_kind(sizes: Mapping[type, int]) -> dict[str, int]:
@@ -402,15 +341,13 @@ def _ledger(directory: Path | None, saved: Mapping[str, State] | None) -> Ledger
 
 
 def _open_directory(
-    directory: Path | None,
+    directory: Path,
     settings: dict[str, Any],
-    parties: list[str],
     resume: bool,
     data: FederatedData,
-) -> dict[str, State] | None:
-    """Make the run directory, or read the checkpoint of an existing one."""
-    if directory is None:
-        return None
+    runtime: str,
+) -> None:
+    """Make the run directory, or check that an existing one can be continued."""
     kept = directory / "federation.toml"
     if resume:
         if not kept.exists():
@@ -433,14 +370,16 @@ def _open_directory(
                 f"The run in {directory} was started with other settings: {', '.join(different[:5])} differ. "
                 f"Resume with {kept}, or start a new run in another directory."
             )
+        ran_under = digests.pop("runtime", Simulate.name)
+        if ran_under != runtime:
+            raise SettingsError(f"The run in {directory} was started with --runtime {ran_under}: resume it with that.")
         changed = _differences(digests, _digests(data))
         if changed:
             raise DataError(
                 f"The data have changed since the run in {directory} was started: {', '.join(sorted(changed))}. "
                 "Resume with the data it was started with, or start a new run."
             )
-        _, saved = read_latest(directory / "checkpoints", [*parties, "simulate"])
-        return saved
+        return
     try:
         directory.mkdir(parents=True)
     except FileExistsError:
@@ -455,14 +394,13 @@ def _open_directory(
     try:
         write_atomically(kept, write_toml(settings).encode())
         (directory / _DIGESTS).parent.mkdir()
-        write_atomically(directory / _DIGESTS, json.dumps(_digests(data)).encode())
+        write_atomically(directory / _DIGESTS, json.dumps({**_digests(data), "runtime": runtime}).encode())
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
         raise RunError(
             f"The run directory {directory} could not be written: {error.strerror}. Free some space, or choose "
             "another one with --out."
         ) from None
-    return None
 
 
 # Among the checkpoints, which are their owners' own: a digest of a few labels could be guessed.

@@ -77,6 +77,12 @@ def record_of(item: Event | Effect, frame: bytes | bytearray | None = None) -> R
             return Record(name, ())
 
 
+def packed(record: Record) -> bytes:
+    """A record as it stands in a file."""
+    body = _encode([record.type, *record.fields])
+    return len(body).to_bytes(4, "little") + body
+
+
 class TraceWriter:
     """Appends records to one party's trace file."""
 
@@ -92,9 +98,7 @@ class TraceWriter:
             self._file.seek(resume_at)
 
     def write(self, item: Event | Effect, frame: bytes | bytearray | None = None) -> None:
-        record = record_of(item, frame)
-        body = _encode([record.type, *record.fields])
-        self._file.write(len(body).to_bytes(4, "little") + body)
+        self._file.write(packed(record_of(item, frame)))
 
     def position(self) -> int:
         """Where the file stands, everything before it being on disk."""

@@ -36,6 +36,7 @@ def bottom_of(settings: Dpzv, module: nn.Module, training: Training | None = Non
         settings=settings,
         privacy=PerturbationSettings(),
         seed=0,
+        secret=0,
     )
     return SeedReplayBottom(seat, settings.looks())
 
@@ -198,6 +199,7 @@ def top_of(settings: Dpzv) -> NoisedTop:
         training=Training(),
         settings=settings,
         seed=0,
+        secret=0,
     )
     return NoisedTop(seat, settings)
 

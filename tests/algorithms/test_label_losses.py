@@ -38,6 +38,7 @@ def top_of(module: nn.Module) -> Top:
         training=Training(),
         settings=Cascaded(),
         seed=0,
+        secret=0,
     )
     return Top(seat)
 

@@ -27,7 +27,6 @@ from colonnade.attacks.label_inference import InferredLabels, infer_labels
 from colonnade.attacks.view import PartyView, WireView, read_party_view
 from colonnade.data import FederatedData
 from colonnade.errors import DataError, ProtocolError, SettingsError
-from colonnade.experiment import build_parties
 from colonnade.messages import (
     BatchRequest,
     EmbeddingUpload,
@@ -46,6 +45,7 @@ from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.party import Finish, Received, Send, Started
 from colonnade.privacy.noise import PerturbationSettings
+from colonnade.seating import build_parties
 
 ROWS = np.array([7, 2], np.uint32)
 ZEROS = np.zeros((2, 3), np.float32)

@@ -22,10 +22,10 @@ from colonnade import (
     from_arrays,
     train,
 )
-from colonnade.experiment import build_parties
 from colonnade.messages import Message
 from colonnade.party import Party
 from colonnade.privacy.noise import PerturbationSettings
+from colonnade.seating import build_parties
 from colonnade.trace import read_trace
 from colonnade.wire.codec import decode
 

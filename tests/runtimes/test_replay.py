@@ -10,9 +10,10 @@ from small_parties import Scripted, letter, says, still, world
 import colonnade
 from colonnade.algorithms.vafl import Vafl
 from colonnade.errors import RunError
-from colonnade.experiment import build_parties, train
+from colonnade.experiment import train
 from colonnade.party import Checkpoint, Effect, Finish, Observe, Received, Send, SetTimer, Started
 from colonnade.runtimes.replay import event_of, replay
+from colonnade.seating import build_parties
 from colonnade.trace import MAGIC, Record, TraceWriter, read_trace
 
 BANK: dict[str, list[Effect]] = {

@@ -37,7 +37,7 @@ class LookingBottom(Bottom):
     def __init__(self, seat: FeatureSeat) -> None:
         super().__init__(seat, several_in_flight=seat.settings.in_flight > 1)
         self._directions: Directions = seat.settings.looks()
-        self._looking = generator_for(seat.seed, seat.name, "directions")
+        self._looking = generator_for(seat.secret, seat.name, "directions")
         self._looked: dict[int, torch.Tensor] = {}  # exchange → directions [q, rows, width]
 
     def look_around(

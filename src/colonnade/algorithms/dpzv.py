@@ -161,7 +161,7 @@ class NoisedTop(ZerothOrderTop):
     def __init__(self, seat: LabelSeat, settings: Dpzv) -> None:
         super().__init__(seat, settings.looks(), first_order=settings.server_update in ("first-order", "dp-sgd"))
         self._settings = settings
-        self._noise = generator_for(seat.seed, seat.name, "noise")
+        self._noise = generator_for(seat.secret, seat.name, "noise")
 
     def noised_mean(self, slopes: NDArray[np.float64], clip: float, noise: float) -> float:
         if clip > 0:

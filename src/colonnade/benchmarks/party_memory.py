@@ -52,6 +52,7 @@ def main(kind: str, model: str) -> None:
         settings=settings,
         privacy=PerturbationSettings(),
         seed=0,
+        secret=0,
     )
     size = sum(4 * parameter.numel() for parameter in seat.bottom.parameters())
     bottom = SeedReplayBottom(seat, Dpzv().looks()) if kind == "dpzv" else Bottom(seat)

@@ -31,10 +31,11 @@ class Ledger:
         self._kinds: dict[tuple[Any, ...], _Kind] = {}
         self._file: TextIO | None = None
         if path is not None:
-            self._file = path.open("a" if resume_at is None else "r+", encoding="utf-8")
-            if resume_at is not None:
-                self._file.truncate(resume_at)
-                self._file.seek(resume_at)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(0o600)
+            self._file = path.open("r+", encoding="utf-8")
+            self._file.truncate(resume_at or 0)
+            self._file.seek(resume_at or 0)
 
     def spend(self, party: str, event: PrivacyEvent) -> bool:
         """Write an event down. False would forbid the release; without a budget every release is allowed."""

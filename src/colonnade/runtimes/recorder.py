@@ -79,7 +79,8 @@ class Recorder:
             "exchange": observed.exchange,
             "step": observed.step,
             "epoch": round(observed.epoch, 6),
-            "wall_seconds": round(self.wall_seconds(), 6),
+            # In real time `now` is the wall time of the run; a crashed party's events keep theirs when handled again.
+            "wall_seconds": round(self.wall_seconds() if self._virtual else now, 6),
             "virtual_seconds": now if self._virtual else None,
             "loss": observed.loss,
             "metric": observed.metric,
@@ -112,6 +113,11 @@ class Recorder:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def forget(self) -> None:
+        """Drop lines of a run that crashed before its first checkpoint: its events are handled again."""
+        if self._metrics_path is not None:
+            self._metrics_path.unlink(missing_ok=True)
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps."""

@@ -21,7 +21,7 @@ class Embedder:
     def __init__(self, seat: FeatureSeat, network: Network) -> None:
         self._seat = seat.without_model()
         self.network = network
-        self.generator = generator_for(seat.seed, seat.name, "noise")  # of the noise, and of random layers
+        self.generator = generator_for(seat.secret, seat.name, "noise")  # of the noise, and of random layers
         self.network.generator = self.generator
         self.noise = LayerNoise(seat.privacy, self.generator) if seat.privacy.active else None
 

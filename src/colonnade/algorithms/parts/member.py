@@ -17,7 +17,7 @@ from colonnade.algorithms.parts.sums import Sums, check_scheme
 from colonnade.errors import ProtocolError
 from colonnade.messages import Introduction
 from colonnade.models.layers import SumEmbeddings
-from colonnade.models.linear import LinearBlock
+from colonnade.models.linear import LinearBlock, Precondition
 from colonnade.models.linear_loss import LinearLoss
 from colonnade.party import Effect, Send, State
 from colonnade.privacy.masking import OwnMasks, PairwiseMasks, generate_key
@@ -27,7 +27,13 @@ from colonnade.privacy.ring import FixedPoint
 class Member:
     """A block w_m of the joint linear model, and the sums it takes part in."""
 
-    def __init__(self, seat: LinearSeat, abandons: bool, requests_per_epoch: int) -> None:
+    def __init__(
+        self,
+        seat: LinearSeat,
+        abandons: bool,
+        requests_per_epoch: int,
+        precondition: Precondition | None = None,  # None: as the settings say
+    ) -> None:
         settings: Linear = seat.settings
         check_scheme(settings.sums, seat.workers, settings.allow_two_parties)
         self.seat = seat
@@ -40,6 +46,9 @@ class Member:
             seat.outputs,
             seat.training.l2,
             seat.intercept,
+            settings.precondition if precondition is None else precondition,
+            self.loss.smoothness,
+            centred=settings.intercept,
         )
         self.targets = None if seat.labels is None else seat.labels.train.double().numpy()
         self.works = columns is not None or seat.intercept
@@ -124,11 +133,12 @@ class Member:
         models: dict[str, torch.nn.Module] = {}
         if self.works:
             weights = torch.from_numpy(self.block.weights().T.copy()).float()
-            linear = torch.nn.Linear(weights.shape[1], weights.shape[0], bias=self.seat.intercept)
+            has_constant = self.seat.intercept or self.block.centred
+            linear = torch.nn.Linear(weights.shape[1], weights.shape[0], bias=has_constant)
             with torch.no_grad():
                 linear.weight.copy_(weights)
-                if self.seat.intercept:
-                    linear.bias.copy_(torch.from_numpy(self.block.intercept()))
+                if has_constant:
+                    linear.bias.copy_(torch.from_numpy(self.block.constant()))
             flat = self.seat.columns is not None and len(self.seat.columns.shape) > 1
             models["bottom"] = torch.nn.Sequential(torch.nn.Flatten(), linear) if flat else linear
         if self.seat.is_label_party:
@@ -156,5 +166,5 @@ class Member:
 
 def _entropy(seat: LinearSeat, purpose: str) -> bytes:
     """32 bytes that only this party should know. In a simulation they follow from the seed, as everything does."""
-    words: Sequence[Any] = [seed_for(seat.seed, seat.name, purpose, str(part)) for part in range(4)]
+    words: Sequence[Any] = [seed_for(seat.secret, seat.name, purpose, str(part)) for part in range(4)]
     return b"".join(int(word).to_bytes(8, "little") for word in words)

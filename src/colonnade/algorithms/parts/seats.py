@@ -26,6 +26,7 @@ class FeatureSeat:
     settings: Any  # the algorithm's own
     privacy: PerturbationSettings
     seed: int
+    secret: int  # the seed of what no other party may know: noise, directions, first weights
 
     def without_model(self) -> "FeatureSeat":
         """What a party keeps: its network has copied the module, and a second copy would be dead weight."""
@@ -46,6 +47,7 @@ class LabelSeat:
     training: Training
     settings: Any
     seed: int
+    secret: int
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class LinearSeat:
     training: Training
     settings: Any
     seed: int
+    secret: int  # also of the masks
 
     @property
     def is_label_party(self) -> bool:

@@ -54,7 +54,7 @@ class SeedReplayBottom(Embedder):
         self._largest = math.inf if training.l2 else largest.get(directions.distribution, math.inf)
         self._room = 0.0  # by how much every weight may still move before one could be beyond LIMIT
         self._check_range()
-        self._seeds = generator_for(seat.seed, seat.name, "directions")
+        self._seeds = generator_for(seat.secret, seat.name, "directions")
         self._replay = torch.Generator()
         self._pending: dict[int, tuple[int, float]] = {}  # exchange → seed, and the factor that makes its norm √d
         self.uploads = 0

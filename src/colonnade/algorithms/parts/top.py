@@ -68,7 +68,7 @@ class Top:
                 )
         self.network = network_for(seat.top)
         self.own = None if seat.bottom is None else network_for(seat.bottom)
-        self._generator = generator_for(seat.seed, seat.name, "model")
+        self._generator = generator_for(seat.secret, seat.name, "model")
         self.network.generator = self._generator
         self._columns = seat.columns
         networks = [self.network]

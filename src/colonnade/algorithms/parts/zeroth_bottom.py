@@ -30,7 +30,7 @@ class ZerothOrderBottom(Embedder):
         self._near = network_for(seat.bottom)
         self._near.generator = self.generator
         self._near_vector = flatten([self._near], seat.name)
-        self._looking = generator_for(seat.seed, seat.name, "directions")
+        self._looking = generator_for(seat.secret, seat.name, "directions")
         self._optimiser = Optimiser([self._vector], seat.training.bottom_optimiser())
         self._pending: dict[int, torch.Tensor] = {}  # exchange → directions [q, d]
         self.uploads = 0

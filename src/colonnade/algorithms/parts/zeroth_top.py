@@ -20,7 +20,7 @@ class ZerothOrderTop(Top):
             seat, flat=True, first_order=False
         )  # holds θ0 ± μu while the loss is taken there: θ0 itself is never touched
         self.directions = directions
-        self.looking = generator_for(seat.seed, seat.name, "directions")
+        self.looking = generator_for(seat.secret, seat.name, "directions")
 
     def estimate(self, read: Sequence[tuple[Batch, torch.Tensor]], here: float) -> torch.Tensor:
         """mean_j φ(d0) slope_j u_j of the mean loss of these batches, each with its embeddings; `here` is it at θ0."""

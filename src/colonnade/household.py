@@ -1,0 +1,134 @@
+"""A federation in real time on one machine: seats are handed out, processes run, and their books are brought together.
+
+Every party's state lies in the run directory; when the processes have ended, it is read from there.
+"""
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from colonnade.errors import RunError
+from colonnade.messages import KINDS
+from colonnade.party import Party
+from colonnade.privacy.ledger import Ledger
+from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint, write_atomically
+from colonnade.runtimes.processes import Household, Processes
+from colonnade.runtimes.recorder import Recorder
+from colonnade.seat_files import write_seat
+from colonnade.seating import Facts, Own, Plan
+from colonnade.settings import as_values
+
+
+@dataclass
+class Afterwards:
+    """What a run left behind, everybody's books together."""
+
+    finished: bool
+    recorder: Recorder
+    books: dict[str, dict[str, float]]
+    privacy_events: list[dict[str, Any]]
+    wall_seconds: float
+    virtual_seconds: float | None = None
+    retransmitted_bytes: int = 0
+
+
+def run_processes(
+    parties: Mapping[str, Party],
+    owns: list[Own],
+    facts: Facts,
+    plan: Plan,
+    settings: Processes,
+    directory: Path,
+    *,
+    trace: bool,
+    checkpoint_seconds: float,
+    watch: Callable[[dict[str, Any]], None] | None,
+    report: Callable[[str, dict[str, Any]], None] | None,
+    stop_requested: Callable[[], bool],
+) -> Afterwards:
+    """Run every party in a process of its own; `parties` are then given the states that the processes ended with."""
+
+    def hear(party: str, said: dict[str, Any]) -> None:
+        if "line" in said:
+            if watch is not None:
+                watch(said["line"])
+        elif report is not None:
+            report(party, said)
+
+    order = [*parties]
+    endurance = {**as_values(settings.endurance), "checkpoint_seconds": checkpoint_seconds}
+    # A socket's path must be short, so they do not live in the run directory.
+    with tempfile.TemporaryDirectory(prefix="colonnade-") as folder:
+        commands = {}
+        for name in order:
+            life = {
+                "directory": str(directory.absolute()),
+                "sockets": folder,
+                "order": order,
+                "peers": _peers(name, order, facts, plan),
+                "endurance": endurance,
+                "slowdown": settings.slowdown.get(name, 1.0),
+                "trace": trace,
+            }
+            own = tuple(owns) if plan.chosen.alone is not None else tuple(one for one in owns if one.name == name)
+            write_seat(Path(folder) / f"seat-{name}", own, facts, plan, life)
+            commands[name] = ["-m", "colonnade.party_process", str(Path(folder) / f"seat-{name}")]
+        household = Household(commands, directory / "logs", settings, watch=hear, stop_requested=stop_requested)
+        finished = household.run()
+    return gather(parties, facts.label_party, directory, finished)
+
+
+def _peers(name: str, order: list[str], facts: Facts, plan: Plan) -> list[str]:
+    """Whom a party talks to: the label party and everybody, or in a linear federation everybody and everybody."""
+    if plan.chosen.peer is not None or name == facts.label_party:
+        return [other for other in order if other != name]
+    return [facts.label_party]
+
+
+def gather(parties: Mapping[str, Party], label_party: str, directory: Path, finished: bool) -> Afterwards:
+    """Read every party's last checkpoint: its state into the party, its books into one."""
+    recorder = Recorder(label_party, virtual=False)
+    books: dict[str, dict[str, float]] = {}
+    events: list[dict[str, Any]] = []
+    wall = 0.0
+    for name, party in parties.items():
+        saved = next(
+            (
+                state
+                for number in reversed(numbers_of(directory / "checkpoints", name))
+                if (state := read_checkpoint(directory / "checkpoints", name, number)) is not None
+            ),
+            None,
+        )
+        if saved is None:
+            if finished:
+                raise RunError(f"The party {name} has left no whole checkpoint in {directory / 'checkpoints'}.")
+            books[name] = {"busy_seconds": 0.0, "idle_seconds": 0.0, "restarts": 0}
+            continue  # it was stopped before it had begun
+        party.restore(saved.part("party"))
+        values = saved.values["station"]
+        wall = max(wall, values["now"])
+        books[name] = {
+            "busy_seconds": values["busy_seconds"],
+            "idle_seconds": max(0.0, values["now"] - values["busy_seconds"]),
+            "restarts": values["restarts"],
+        }
+        own = values["recorder"]
+        sent = recorder.traffic_of(name)
+        sent.frames = {KINDS[kind].message: n for kind, n in own["traffic"].get(name, {}).get("frames", {}).items()}
+        sent.bytes = {KINDS[kind].message: n for kind, n in own["traffic"].get(name, {}).get("bytes", {}).items()}
+        recorder.timeline += own["timeline"]
+        if name == label_party:
+            recorder.metrics = own["metrics"]
+        ledger = Ledger()
+        ledger.restore(values["ledger"])
+        events += ledger.summary()
+    recorder.timeline.sort(key=lambda line: line["start"])
+    ledgers = [directory / "ledger" / f"{name}.jsonl" for name in parties]
+    write_atomically(directory / "ledger.jsonl", b"".join(path.read_bytes() for path in ledgers if path.exists()))
+    lines = "".join(json.dumps(line) + "\n" for line in recorder.timeline)
+    write_atomically(directory / "timeline.jsonl", lines.encode())
+    return Afterwards(finished, recorder, books, events, wall)

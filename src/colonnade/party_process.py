@@ -1,0 +1,111 @@
+"""The program of one party's process: `python -m colonnade.party_process FOLDER`.
+
+Reads its seat, takes up its state where a process before it left off, and carries on until the training ends or it is
+asked to stop. What it has to say goes to standard output, one JSON object a line, for the process that started it.
+"""
+
+import json
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from colonnade.cli.output import stop_on_interrupt
+from colonnade.errors import ColonnadeError
+from colonnade.party import Party
+from colonnade.privacy.ledger import Ledger
+from colonnade.runtimes.recorder import Recorder
+from colonnade.runtimes.sockets import SocketCarrier
+from colonnade.runtimes.station import Endurance, Station
+from colonnade.seat_files import SeatFiles, read_seat
+from colonnade.seating import build_alone, build_party
+from colonnade.settings import build
+
+_REPORT_SECONDS = 0.5
+
+
+def main(folder: Path) -> int:
+    torch.set_num_threads(1)
+    seat = read_seat(folder)
+    life = seat.life
+    name = seat.owns[0].name
+    directory = Path(life["directory"])
+    endurance = build(Endurance, life["endurance"], "endurance")
+    leads = name == seat.facts.label_party
+    recorder = Recorder(
+        seat.facts.label_party, directory if leads else None, lambda line: say({"line": line}), virtual=False
+    )
+    station = Station(
+        name,
+        build_seat(seat),
+        life["peers"],
+        seat.facts.label_party,
+        directory,
+        recorder,
+        lambda position: Ledger(directory / "ledger" / f"{name}.jsonl", position),
+        trace=life["trace"],
+        endurance=endurance,
+        slowdown=life["slowdown"],
+    )
+    with stop_on_interrupt(quiet=True) as stop:
+        carrier = SocketCarrier(
+            station,
+            [*life["order"]],
+            Path(life["sockets"]),
+            linger_seconds=endurance.linger_seconds,
+            stop_requested=stop,
+            watch=Reports(station),
+            parent=sys.stdin.fileno(),
+        )
+        try:
+            carrier.run()
+            station.save()
+        finally:
+            carrier.close()
+            station.close()
+            recorder.close()
+    return 0
+
+
+def build_seat(seat: SeatFiles) -> Party:
+    if seat.plan.chosen.alone is not None:
+        return build_alone(seat.owns, seat.facts, seat.plan)
+    return build_party(seat.owns[0], seat.facts, seat.plan)
+
+
+class Reports:
+    """Tells the parent, twice a second, how far this party is."""
+
+    def __init__(self, station: Station) -> None:
+        self._station = station
+        self._next = 0.0
+
+    def __call__(self) -> None:
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _REPORT_SECONDS
+        counts = self._station.party.counts()
+        say(
+            {
+                "exchanges": counts["exchanges"],
+                "steps": counts["steps"],
+                "waits_for": self._station.absent() if self._station.started else [],
+                "queue": self._station.queue_depth(),
+            }
+        )
+
+
+def say(line: dict[str, Any]) -> None:
+    with suppress(BrokenPipeError, ValueError):  # nobody listens any more; the end of the other pipe says so too
+        print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(Path(sys.argv[1])))
+    except ColonnadeError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)

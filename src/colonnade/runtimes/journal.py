@@ -1,0 +1,115 @@
+"""What a party must not forget between two checkpoints: every event, in the order in which it was handled.
+
+A party is a pure state machine, so its last checkpoint and the events after it are its whole state: after `kill -9` it
+is rebuilt by handling them again, to the same bits and the same outgoing frames. An event is in the operating system's
+hands before anything that follows from it leaves the party; with `sync` it is on the disk, so that a loss of power
+loses nothing either (a disk sync for every turn is dear).
+
+One file a checkpoint, NAME-NUMBER.journal, holding the events after checkpoint NUMBER. The last two are kept, since a
+torn checkpoint sends the party back to the one before.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from colonnade.party import Event
+from colonnade.trace import MAGIC, Record, packed, read_trace, record_of
+
+_KEPT = 2
+
+
+class Journal:
+    """Appends to the journal after one checkpoint."""
+
+    def __init__(self, directory: Path, name: str, number: int, sync: bool = False) -> None:
+        self._directory = directory
+        self._name = name
+        self._sync = sync
+        self._waiting: list[bytes] = []
+        self.size_bytes = 0
+        self._file = -1
+        self.begin(number)
+
+    def begin(self, number: int) -> None:
+        """A checkpoint of that number is written: its journal begins, and one that nobody needs is removed."""
+        self.flush()
+        self.close()
+        self._directory.mkdir(parents=True, exist_ok=True)
+        path = _path(self._directory, self._name, number)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        whole = _whole_bytes(path)
+        os.ftruncate(self._file, whole)  # a record torn by a crash would hide those after it
+        if not whole:
+            self._waiting.append(MAGIC)
+        self.size_bytes = whole
+        for old in _numbers(self._directory, self._name):
+            if old <= number - _KEPT:
+                _path(self._directory, self._name, old).unlink(missing_ok=True)
+
+    def append(self, event: Event, frame: bytes | bytearray | None = None) -> None:
+        """Take an event; it is safe after the next `flush`."""
+        body = packed(record_of(event, frame))
+        self._waiting.append(body)
+        self.size_bytes += len(body)
+
+    def flush(self) -> None:
+        """Hand everything appended to the operating system, or with `sync` to the disk."""
+        if not self._waiting:
+            return
+        joined = b"".join(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
+        view = memoryview(joined)
+        while view:
+            view = view[os.write(self._file, view) :]
+        self._waiting.clear()
+        if self._sync:
+            os.fdatasync(self._file)
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def events_after(directory: Path, name: str, number: int) -> Iterator[Record]:
+    """Everything handled after checkpoint `number`, also where a later checkpoint turned out to be torn."""
+    for later in _numbers(directory, name):
+        path = _path(directory, name, later)
+        if later >= number and _whole_bytes(path):
+            yield from read_trace(path)
+
+
+def journals_exist(directory: Path, name: str) -> bool:
+    """Whether a process before this one has kept a journal."""
+    return bool(_numbers(directory, name))
+
+
+def last_number(directory: Path, name: str) -> int:
+    """The number of the newest journal; 0 if there is none."""
+    return max(_numbers(directory, name), default=0)
+
+
+def _path(directory: Path, name: str, number: int) -> Path:
+    return directory / f"{name}-{number:010d}.journal"
+
+
+def _numbers(directory: Path, name: str) -> list[int]:
+    found = (path.stem.rpartition("-") for path in directory.glob(f"{name}-*.journal"))
+    return sorted(int(number) for stem, _, number in found if stem == name and number.isdigit())
+
+
+def _whole_bytes(path: Path) -> int:
+    """How far a journal is whole: 0 if not even its first line is."""
+    place = len(MAGIC)
+    size = path.stat().st_size
+    if size < place:
+        return 0
+    with path.open("rb") as file:
+        file.seek(place)
+        while len(prefix := file.read(4)) == 4:
+            end = place + 4 + int.from_bytes(prefix, "little")
+            if end > size:
+                break
+            place = end
+            file.seek(place)
+    return place

@@ -1,0 +1,197 @@
+"""One operating-system process a party, watched over by the one that started them.
+
+The parent starts every party, shows what they report, starts a party again that was killed, and gives up with that
+party's last words if it fails by itself. A party reads the parent's end of a pipe: when the parent is gone, however it
+went, the party saves its state and ends, so no orphan is left.
+"""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any, ClassVar
+
+from colonnade.errors import RunError, SettingsError
+from colonnade.runtimes.station import Endurance
+
+_STOP_SECONDS = 20.0
+"""How long a party may take to save its state before it is killed."""
+_LAST_LINES = 8
+
+
+@dataclass(frozen=True)
+class Processes:
+    """`[processes]`: how the parties of one machine live together."""
+
+    name: ClassVar[str] = "processes"
+    restarts: int = 100  # how often parties that were killed are started again, in all
+    endurance: Endurance = field(default_factory=lambda: Endurance(notice_seconds=0.5))
+    slowdown: Mapping[str, float] = field(default_factory=dict)  # party → how many times slower it is made, for trials
+
+    def __post_init__(self) -> None:
+        if self.restarts < 0:
+            raise SettingsError(f"processes.restarts is {self.restarts}; it must be 0 or more.")
+        for name, factor in self.slowdown.items():
+            if not (isfinite(factor) and factor >= 1):
+                raise SettingsError(f"processes.slowdown.{name} is {factor}; it must be 1 or more.")
+
+
+@dataclass
+class _Child:
+    """A party's process, and what it said last."""
+
+    name: str
+    command: list[str]
+    log: Path
+    process: "subprocess.Popen[bytes]"
+    said: bytes = b""
+    starts: int = 1
+    finished: bool = False
+
+
+class Household:
+    """The parties' processes, from their start to the last one's end."""
+
+    def __init__(
+        self,
+        commands: Mapping[str, list[str]],
+        logs: Path,
+        settings: Processes,
+        *,
+        watch: Callable[[str, dict[str, Any]], None],
+        stop_requested: Callable[[], bool],
+    ) -> None:
+        self._settings = settings
+        self._watch = watch
+        self._stop_requested = stop_requested
+        self._selector = selectors.DefaultSelector()
+        self.restarts = 0
+        logs.mkdir(parents=True, exist_ok=True)
+        self._children: dict[str, _Child] = {}
+        try:
+            for name, command in commands.items():
+                log = logs / f"{name}.log"
+                child = _Child(name, command, log, _start(command, log))
+                self._children[name] = child
+                self._listen(child)
+        except OSError as error:
+            self.kill()
+            raise RunError(f"A party's process could not be started: {error.strerror}.") from None
+
+    @property
+    def process_ids(self) -> dict[str, int]:
+        """Which process each party is now."""
+        return {name: child.process.pid for name, child in self._children.items()}
+
+    def run(self) -> bool:
+        """Watch until everybody has finished (True) or a stop was asked for and everybody has saved (False)."""
+        try:
+            while not all(child.finished for child in self._children.values()):
+                if self._stop_requested():
+                    self._stop()
+                    return False
+                for key, _ in self._selector.select(0.1):
+                    self._hear(key.data)
+                for child in self._children.values():
+                    if not child.finished and child.process.poll() is not None:
+                        self._bury(child)
+            return True
+        finally:
+            self.kill()
+
+    def _listen(self, child: _Child) -> None:
+        assert child.process.stdout is not None
+        os.set_blocking(child.process.stdout.fileno(), False)
+        self._selector.register(child.process.stdout, selectors.EVENT_READ, child)
+
+    def _hear(self, child: _Child) -> None:
+        assert child.process.stdout is not None
+        said = child.process.stdout.read()
+        if not said:
+            self._selector.unregister(child.process.stdout)
+            return
+        *lines, child.said = (child.said + said).split(b"\n")
+        for line in lines:
+            self._watch(child.name, json.loads(line))
+
+    def _bury(self, child: _Child) -> None:
+        """A process has ended: well, by its own failure, or by somebody's signal."""
+        assert child.process.stdout is not None
+        if child.process.stdout in self._selector.get_map():
+            self._hear(child)
+            if child.process.stdout in self._selector.get_map():
+                self._selector.unregister(child.process.stdout)
+        code = child.process.returncode
+        if code == 0:
+            child.finished = True
+            return
+        if code < 0 and self.restarts < self._settings.restarts:
+            self.restarts += 1
+            child.starts += 1
+            child.said = b""
+            self._watch(child.name, {"note": f"{child.name} was ended by {_signal_name(-code)}; it is started again"})
+            child.process = _start(child.command, child.log)
+            self._listen(child)
+            return
+        what = f"was ended by {_signal_name(-code)}" if code < 0 else "failed"
+        raise RunError(f"The party {child.name} {what}. The end of its log, {child.log}:\n{last_lines(child.log)}")
+
+    def _stop(self) -> None:
+        """Ask everybody to save and end; who does not in time is killed, and goes on from its journal."""
+        for child in self._children.values():
+            if child.process.poll() is None:
+                child.process.terminate()
+        deadline = time.monotonic() + _STOP_SECONDS
+        for child in self._children.values():
+            try:
+                child.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.process.kill()
+
+    def kill(self) -> None:
+        """Leave nobody behind."""
+        for child in self._children.values():
+            if child.process.poll() is None:
+                child.process.kill()
+            child.process.wait()
+            for pipe in (child.process.stdin, child.process.stdout):
+                if pipe is not None:
+                    pipe.close()
+        self._selector.close()
+
+
+def _start(command: list[str], log: Path) -> "subprocess.Popen[bytes]":
+    # One thread a party: more would fight over the cores with the other parties.
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            [sys.executable, *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            env={**os.environ, **threads},
+            start_new_session=True,  # Ctrl-C reaches the parent alone, which then asks everybody to save
+        )
+
+
+def last_lines(log: Path) -> str:
+    """The end of a party's log."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    return "\n".join(lines[-_LAST_LINES:]) or "(it is empty)"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
