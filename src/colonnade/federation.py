@@ -1,7 +1,8 @@
 """`federation.toml`: what all parties of a federation share, read strictly and written back whole.
 
-Sections: [federation], [data], [parties.NAME], [algorithm], [training], [privacy], [bottom], [top], [simulate]. Every
-name must exist; a misspelt one is refused with the nearest. A run keeps the file it ran with, defaults filled in.
+Sections: [federation], [data], [parties.NAME], [algorithm], [training], [privacy], [bottom], [top], and one for each
+runtime: [simulate], [processes], [network]. Every name must exist; a misspelt one is refused with the nearest. A run
+keeps the file it ran with, defaults filled in.
 """
 
 import hashlib
@@ -22,10 +23,15 @@ from colonnade.errors import SettingsError, unknown_name
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.privacy.noise import PerturbationSettings
+from colonnade.runtimes.network_settings import Network
+from colonnade.runtimes.processes import Processes
 from colonnade.runtimes.simulate import Simulate
 from colonnade.settings import as_values, build, check_table
 
-_SECTIONS = ("federation", "data", "parties", "algorithm", "training", "privacy", "bottom", "top", "simulate")
+_SECTIONS = (
+    *("federation", "data", "parties", "algorithm", "training", "privacy", "bottom", "top"),
+    *("simulate", "processes", "network"),
+)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -54,6 +60,8 @@ class Federation:
     bottom: BottomSettings = field(default_factory=BottomSettings)
     top: TopSettings = field(default_factory=TopSettings)
     simulate: Simulate = field(default_factory=Simulate)
+    processes: Processes = field(default_factory=Processes)
+    network: Network = field(default_factory=Network)
 
     def party_data(self) -> dict[str, PartyData]:
         return {name: PartyData(own.file, own.columns, own.id) for name, own in self.parties.items()}
@@ -135,6 +143,8 @@ def parse_federation(values: Mapping[str, Any]) -> Federation:
         bottom=build(BottomSettings, values.get("bottom", {}), "bottom"),
         top=build(TopSettings, values.get("top", {}), "top"),
         simulate=build(Simulate, values.get("simulate", {}), "simulate"),
+        processes=build(Processes, values.get("processes", {}), "processes"),
+        network=build(Network, values.get("network", {}), "network"),
     )
 
 
@@ -152,7 +162,7 @@ def federation_values(federation: Federation) -> dict[str, Any]:
     algorithm = {"name": algorithms.name_of(federation.algorithm), **as_values(federation.algorithm)}
     head = {"name": federation.name, "label_party": federation.label_party, "seed": federation.seed}
     values: dict[str, Any] = {"federation": head, "algorithm": algorithm}
-    for section in ("data", "training", "privacy", "bottom", "top", "simulate", "parties"):
+    for section in ("data", "training", "privacy", "bottom", "top", "simulate", "processes", "network", "parties"):
         values[section] = as_values(getattr(federation, section))
     return values
 

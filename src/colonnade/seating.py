@@ -260,14 +260,18 @@ def all_dense(data: FederatedData) -> FederatedData:
     """The same data with every party's columns dense."""
     if not any(own.sparse for own in data.columns.values()):
         return data
-    for name, own in data.columns.items():
-        values = (own.train.shape[0] + own.test.shape[0]) * int(np.prod(own.shape))
-        if own.sparse and values > MOST_DENSE_VALUES:
-            raise SettingsError(
-                f"The sparse columns of {name} would have {values} values when made dense, as this algorithm needs "
-                f"them; at most {MOST_DENSE_VALUES} are. Choose a linear algorithm, such as afsaga, or fewer columns."
-            )
-    return replace(data, columns={name: own.dense() for name, own in data.columns.items()})
+    return replace(data, columns={name: all_dense_columns(name, own) for name, own in data.columns.items()})
+
+
+def all_dense_columns(name: str, own: PartyColumns) -> PartyColumns:
+    """One party's columns, dense; refused where they would not fit into memory."""
+    values = (own.train.shape[0] + own.test.shape[0]) * int(np.prod(own.shape))
+    if own.sparse and values > MOST_DENSE_VALUES:
+        raise SettingsError(
+            f"The sparse columns of {name} would have {values} values when made dense, as this algorithm needs "
+            f"them; at most {MOST_DENSE_VALUES} are. Choose a linear algorithm, such as afsaga, or fewer columns."
+        )
+    return own.dense() if own.sparse else own
 
 
 # --- models -----------------------------------------------------------------------------------------------------

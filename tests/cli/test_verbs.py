@@ -21,6 +21,13 @@ from colonnade.data import names
 VERBS = [
     ("demo",),
     ("run",),
+    ("join",),
+    ("leave",),
+    ("certs",),
+    ("certs", "init"),
+    ("certs", "issue"),
+    ("certs", "revoke"),
+    ("certs", "show"),
     ("report",),
     ("compare",),
     ("attack",),

@@ -147,20 +147,20 @@ def test_an_authority_is_never_overwritten(authority: Path) -> None:
     assert {path.name: path.read_bytes() for path in authority.iterdir()} == before
 
 
-def test_of_two_who_make_an_authority_at_once_one_is_told(tmp_path: Path) -> None:
-    barrier = threading.Barrier(4)
+def test_of_two_who_make_an_authority_at_once_one_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generate = ec.generate_private_key
 
-    def make(name: str) -> bool:
-        barrier.wait()
-        try:
-            make_authority(tmp_path / "a", name, 10)
-        except SettingsError:
-            return False
-        return True
+    def meanwhile(curve: ec.EllipticCurve) -> ec.EllipticCurvePrivateKey:
+        """Somebody else is quicker, after the look whether there is an authority."""
+        monkeypatch.setattr(certificates.ec, "generate_private_key", generate)
+        make_authority(tmp_path / "a", "quicker", 10)
+        return generate(curve)
 
-    with ThreadPoolExecutor(4) as pool:
-        assert sorted(pool.map(make, "wxyz")) == [False, False, False, True]
-    issue(tmp_path / "a", "shop", tmp_path / "s", [], 5)  # its key and its certificate belong together
+    monkeypatch.setattr(certificates.ec, "generate_private_key", meanwhile)
+    with pytest.raises(SettingsError, match=r"authority\.key exists already"):
+        make_authority(tmp_path / "a", "slower", 10)
+    assert read(issue(tmp_path / "a", "shop", tmp_path / "s", [], 5)).name == "shop"
+    assert read_facts(tmp_path / "a" / "authority.pem")[0].name == "quicker"
 
 
 def test_half_an_authority_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -497,6 +497,8 @@ def test_the_authority_is_no_party_and_a_party_no_authority(authority: Path, sho
     assert "does not name one party" in peer_refused((authority / "authority.pem").read_bytes(), authority)
     shops = certificates._private_key(shop.key.read_bytes(), shop.key)
     assert "was not issued by" in peer_refused(signed_by(shops, loaded(shop.certificate)), authority)
+    with pytest.raises(ProtocolError, match="was not issued by"):
+        check_peer(signed_by(shops, loaded(shop.certificate)), shop.certificate.read_bytes(), NONE)
     # Signed by the shop, but said to be the authority's work.
     assert "was not issued by" in peer_refused(signed_by(shops, loaded(shop.authority)), authority)
 

@@ -2,7 +2,7 @@
 
 import typer
 
-from colonnade.cli import algorithms, attack, bench, compare, data, demo, report, reproduce, run
+from colonnade.cli import algorithms, attack, bench, certs, compare, data, demo, join, report, reproduce, run
 
 app = typer.Typer(
     name="colonnade",
@@ -13,6 +13,8 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("run")(run.run)
+app.command("join")(join.join)
+app.command("leave")(join.leave)
 app.command("report")(report.report)
 app.command("compare")(compare.compare)
 app.command("attack")(attack.attack)
@@ -20,3 +22,4 @@ app.command("bench")(bench.bench)
 app.command("reproduce")(reproduce.reproduce)
 app.command("algorithms")(algorithms.list_algorithms)
 app.add_typer(data.app, name="data")
+app.add_typer(certs.app, name="certs")

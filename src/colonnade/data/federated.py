@@ -75,6 +75,17 @@ class Labels:
         return f"Labels({shapes}, task={self.task!r}, {len(self.classes)} classes)"
 
 
+@dataclass(frozen=True, eq=False)
+class OwnData:
+    """What one organisation has of a federation's rows: its columns and its labels, if it has any."""
+
+    columns: PartyColumns | None
+    labels: Labels | None
+    row_digest: str  # as in FederatedData
+    rows: int
+    test_rows: int
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class FederatedData:
     """All parties' columns and the labels, as one experiment on one machine sees them."""

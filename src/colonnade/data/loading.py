@@ -15,7 +15,7 @@ from scipy.sparse import csr_array, issparse, vstack
 from colonnade.data import partition
 from colonnade.data.alignment import common_ids, positions, row_digest, split_rows
 from colonnade.data.datasets import JoinedData, read_dataset, synthetic_sparse_rows
-from colonnade.data.federated import FederatedData, PartyColumns
+from colonnade.data.federated import FederatedData, Labels, OwnData, PartyColumns
 from colonnade.data.preparation import numeric_matrix, prepare_image, prepare_labels, prepare_sparse, prepare_table
 from colonnade.data.settings import DEFAULT_TEST_FRACTION, DataSettings, PartyData, data_settings
 from colonnade.data.sources import Array, Table, choose_columns, nearest, read_table
@@ -250,30 +250,84 @@ def _from_tables(
 
     prepared: dict[str, PartyColumns] = {}
     for party in order:
-        if not chosen[party]:
-            if party != label_party:
-                raise DataError(f"Party {party!r} holds no column besides the id: give it columns or leave it out.")
+        if not chosen[party] and party == label_party:
             continue
-        matrix = _chosen_columns(tables[party], chosen[party], party)
-        prepare = prepare_sparse if issparse(matrix) else prepare_table
-        prepared[party] = prepare(
-            matrix[at[party][train]],
-            matrix[at[party][test]],
-            chosen[party],
-            party=party,
-            standardise=data.standardise,
-            missing=data.missing or "refuse",
-        )
-    label = tables[label_party].column(data.label)
+        own = _prepared(tables[party], chosen[party], at[party][train], at[party][test], party, data)
+        prepared[party] = own
     rows = at[label_party]
-    labels = prepare_labels(
-        label.iloc[rows[train]],
-        label.iloc[rows[test]],
-        task=data.task,
-        party=label_party,
-        standardise=data.standardise,
-    )
+    labels = _prepared_labels(tables[label_party], rows[train], rows[test], label_party, data)
     return FederatedData(name, label_party, labels, prepared, row_digest(common[train], common[test]))
+
+
+def load_own(
+    data: DataSettings,
+    own: PartyData,
+    party: str,
+    parties: Sequence[str],
+    label_party: str,
+    base: Path,
+    *,
+    labels_everywhere: bool = False,
+) -> OwnData:
+    """One party's own part, from its own file alone: the rows follow from its ids, the label from its own column.
+
+    A data set by name lies at every party as a whole; each then takes its own share of it.
+    """
+    if data.set:
+        columns = {name: PartyData(columns=own.columns if name == party else ()) for name in parties}
+        whole = load(data, columns if data.split == "named-columns" or not data.parties else {}, label_party, base)
+        labels = whole.labels if party == label_party or labels_everywhere else None
+        return OwnData(whole.columns.get(party), labels, whole.row_digest, whole.rows, whole.test_rows)
+    if not own.file:
+        raise SettingsError(f"Party {party!r} names no file: give [data] file in its party.toml.")
+    if data.rows != "same":
+        raise SettingsError(
+            "data.rows = 'intersection' needs all parties' ids in one place. Let every party keep the rows that all "
+            "have agreed on, with data.rows = 'same'."
+        )
+    id = own.id or data.id
+    table = read_table(base / own.file, party=party, id=id, label=data.label)
+    if party == label_party and data.label not in table.names:
+        raise DataError(
+            f"The label party {label_party!r} has no column {data.label!r}.{nearest(data.label, table.names)} "
+            "Name the column to predict with data.label."
+        )
+    chosen = choose_columns(table, own.columns, party=party, id=id, label=data.label)
+    ids = common_ids({party: table.ids})
+    fraction = DEFAULT_TEST_FRACTION if data.test_fraction is None else data.test_fraction
+    train, test = split_rows(len(ids), fraction, seed=data.seed, max_rows=data.max_rows)
+    at = positions(table.ids, ids)
+    prepared = None
+    if chosen or party != label_party:
+        prepared = _prepared(table, chosen, at[train], at[test], party, data)
+    has_label = bool(data.label) and data.label in table.names
+    labels = _prepared_labels(table, at[train], at[test], party, data) if has_label else None
+    return OwnData(prepared, labels, row_digest(ids[train], ids[test]), len(train), len(test))
+
+
+def _prepared(
+    table: Table, chosen: tuple[str, ...], train: Array, test: Array, party: str, data: DataSettings
+) -> PartyColumns:
+    """A party's columns of the rows to train and to test on."""
+    if not chosen:
+        raise DataError(f"Party {party!r} holds no column besides the id: give it columns or leave it out.")
+    matrix = _chosen_columns(table, chosen, party)
+    prepare = prepare_sparse if issparse(matrix) else prepare_table
+    return prepare(
+        matrix[train],
+        matrix[test],
+        chosen,
+        party=party,
+        standardise=data.standardise,
+        missing=data.missing or "refuse",
+    )
+
+
+def _prepared_labels(table: Table, train: Array, test: Array, party: str, data: DataSettings) -> Labels:
+    label = table.column(data.label)
+    return prepare_labels(
+        label.iloc[train], label.iloc[test], task=data.task, party=party, standardise=data.standardise
+    )
 
 
 def _chosen_columns(table: Table, chosen: tuple[str, ...], party: str) -> Array | csr_array:

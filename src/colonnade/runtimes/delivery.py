@@ -31,9 +31,13 @@ class Delivery:
         self.kept.append((self.sent, frame))
         self.kept_bytes += len(frame)
 
+    def has_outgoing(self) -> bool:
+        """Whether this connection has not been given everything."""
+        return self._next < len(self.kept) or bool(self.last_word and not self._said_last_word)
+
     def outgoing(self) -> list[bytes | bytearray]:
         """Headers and frames that this connection has not been given yet, in order."""
-        if self._next >= len(self.kept) and (self._said_last_word or not self.last_word):
+        if not self.has_outgoing():
             return []
         parts: list[bytes | bytearray] = []
         for position in range(self._next, len(self.kept)):

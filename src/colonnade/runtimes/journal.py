@@ -59,9 +59,11 @@ class Journal:
             return
         joined = b"".join(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
         view = memoryview(joined)
-        while view:
-            view = view[os.write(self._file, view) :]
-        self._waiting.clear()
+        try:
+            while view:
+                view = view[os.write(self._file, view) :]
+        finally:
+            self._waiting = [bytes(view)] if view else []  # on a full disk: what is written is not written twice
         if self._sync:
             os.fdatasync(self._file)
 
@@ -82,6 +84,11 @@ def events_after(directory: Path, name: str, number: int) -> Iterator[Record]:
 def journals_exist(directory: Path, name: str) -> bool:
     """Whether a process before this one has kept a journal."""
     return bool(_numbers(directory, name))
+
+
+def first_number(directory: Path, name: str) -> int | None:
+    """The number of the oldest journal: how far back events reach; None if there is none."""
+    return min(_numbers(directory, name), default=None)
 
 
 def last_number(directory: Path, name: str) -> int:

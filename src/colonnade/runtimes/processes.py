@@ -113,7 +113,9 @@ class Household:
 
     def _hear(self, child: _Child) -> None:
         assert child.process.stdout is not None
-        said = child.process.stdout.read()
+        said: bytes | None = child.process.stdout.read()
+        if said is None:
+            return  # nothing more for now
         if not said:
             self._selector.unregister(child.process.stdout)
             return
@@ -137,6 +139,7 @@ class Household:
             child.starts += 1
             child.said = b""
             self._watch(child.name, {"note": f"{child.name} was ended by {_signal_name(-code)}; it is started again"})
+            _close_pipes(child)
             child.process = _start(child.command, child.log)
             self._listen(child)
             return
@@ -161,10 +164,14 @@ class Household:
             if child.process.poll() is None:
                 child.process.kill()
             child.process.wait()
-            for pipe in (child.process.stdin, child.process.stdout):
-                if pipe is not None:
-                    pipe.close()
+            _close_pipes(child)
         self._selector.close()
+
+
+def _close_pipes(child: _Child) -> None:
+    for pipe in (child.process.stdin, child.process.stdout):
+        if pipe is not None:
+            pipe.close()
 
 
 def _start(command: list[str], log: Path) -> "subprocess.Popen[bytes]":

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from colonnade.errors import ProtocolError
+from colonnade.errors import ProtocolError, RunError
 from colonnade.runtimes.station import Station
 
 _NAME_BYTES = 64
@@ -100,11 +100,13 @@ class SocketCarrier:
                     key.data()
             station.turn()
             while station.breaches:
-                peer, _ = station.breaches.popleft()
-                if peer in self._connections:
-                    self._drop(self._connections[peer])
+                raise self._refusal(*station.breaches.popleft())
             self._write_all()
             self._watch()
+
+    def _refusal(self, peer: str, why: str) -> RunError:
+        # Sent again, it would be refused again; and nobody here is a stranger from whom to protect the others.
+        return RunError(f"{self._station.name} refused what {peer} sent, so the training cannot go on: {why}")
 
     def close(self) -> None:
         for connection in [*self._connections.values()]:
@@ -138,7 +140,10 @@ class SocketCarrier:
             self._connect(peer, link)
 
     def _accept(self) -> None:
-        link, _ = self._door.accept()
+        try:
+            link, _ = self._door.accept()
+        except OSError:
+            return  # it has gone again
         link.setblocking(False)
         self._guests[link] = bytearray()
         self._selector.register(link, selectors.EVENT_READ, lambda: self._name_guest(link))
@@ -146,17 +151,18 @@ class SocketCarrier:
     def _name_guest(self, link: socket.socket) -> None:
         said = self._guests[link]
         try:
-            said += link.recv(_NAME_BYTES - len(said))
+            heard = link.recv(_NAME_BYTES - len(said))
         except BlockingIOError:
             return
         except OSError:
-            said.clear()
-        name = said.rstrip(b"\0").decode(errors="replace")
-        if len(said) < _NAME_BYTES and said:
+            heard = b""
+        said += heard
+        if heard and len(said) < _NAME_BYTES:
             return
         self._selector.unregister(link)
         del self._guests[link]
-        if name not in self._known or name == self._station.name:
+        name = said.rstrip(b"\0").decode(errors="replace")
+        if len(said) < _NAME_BYTES or name not in self._known:
             link.close()
             return
         if name in self._connections:
@@ -189,7 +195,9 @@ class SocketCarrier:
                 self._station.received(connection.peer, self._scratch[:size])
         except BlockingIOError:
             pass
-        except (OSError, ProtocolError):
+        except ProtocolError as error:
+            raise self._refusal(connection.peer, str(error)) from None
+        except OSError:
             self._drop(connection)
 
     def _write_all(self) -> None:

@@ -23,7 +23,7 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint, write_checkpoint
 from colonnade.runtimes.delivery import Delivery
 from colonnade.runtimes.driver import Driver
-from colonnade.runtimes.journal import Journal, events_after, journals_exist, last_number
+from colonnade.runtimes.journal import Journal, events_after, first_number, journals_exist, last_number
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.replay import event_of
 from colonnade.trace import TraceWriter
@@ -32,6 +32,8 @@ from colonnade.wire.packets import ACKNOWLEDGE, DONE, FRAME, RESUME, START, Pack
 
 JOURNAL_BYTES = 64 << 20
 """A longer journal is cut short by a checkpoint, unless the checkpoint itself is larger."""
+_UNANSWERED_LIMITS = 4
+"""A peer that sends on while this many times the limit of what may wait is kept for it does not take its answers."""
 _ACKNOWLEDGE_SECONDS = 0.05
 _ACKNOWLEDGE_FRAMES = 16
 
@@ -59,6 +61,7 @@ class _Peer:
         self.resumed = False  # whether it has said what it holds, on this connection
         self.lost = False  # whether the algorithm was told so
         self.done = False
+        self.left = False  # for good
         self.seen = False  # since this process began
         self.away_since = 0.0
         self.arrived = 0  # the number of the last frame that waits or was taken
@@ -121,8 +124,9 @@ class Station:
         self._at_once: deque[_Waiting] = deque()
         self._in_turn: deque[_Waiting] = deque()
         self._acknowledge_at: float = inf
-        self._may_start = False
+        self._may_start = self._leads and self._without >= self._peers.keys()  # nobody is waited for
         self._replaying = False
+        self._replayed_now = 0.0  # the time of the event that is handled again
         self._number = 0  # of the last checkpoint
         saved = self._saved()
         values = saved.values["station"] if saved else {}
@@ -181,6 +185,7 @@ class Station:
                     raise ProtocolError("A frame came before the connection was resumed.")
                 self._take(peer, one, packet.number, packet.body)
                 one.delivery.acknowledged(packet.acknowledged)
+                self._check_answers_taken(one)
             elif packet.kind == RESUME:
                 if one.resumed:
                     raise ProtocolError("The connection was resumed twice.")
@@ -203,12 +208,21 @@ class Station:
             raise ProtocolError(f"The frame {number} came after {one.arrived}: frames between them are missing.")
         message = decode(frame, self._limits)
         one.arrived = number
+        if self.finished:
+            return  # it will hear that nothing is needed any more
         one.waiting += 1
         one.waiting_bytes += len(frame)
         # A question is answered before other work, but never before what its sender had sent earlier.
         at_once = message.answered_on_arrival and not one.waiting_in_turn
         (self._at_once if at_once else self._in_turn).append(_Waiting(peer, frame, message, at_once))
         one.waiting_in_turn += not at_once
+
+    def _check_answers_taken(self, one: _Peer) -> None:
+        # Not a reason to stop reading, since what it has taken is told in what it sends.
+        limit, kept = self._endurance, one.delivery
+        frames, size_bytes = _UNANSWERED_LIMITS * limit.waiting_frames, _UNANSWERED_LIMITS * limit.waiting_bytes
+        if len(kept.kept) > frames or kept.kept_bytes > size_bytes:
+            raise ProtocolError(f"{len(kept.kept)} frames wait to be acknowledged by a peer that sends others.")
 
     # --- what the carrier asks ---
 
@@ -217,14 +231,9 @@ class Station:
         return self._clock() - self._began
 
     def wants_more(self, peer: str) -> bool:
-        """Whether to read from a peer: not while too much of it waits, nor while it does not take its answers."""
+        """Whether to read from a peer: not while too much of it waits."""
         one, limit = self._peers[peer], self._endurance
-        return (
-            one.waiting < limit.waiting_frames
-            and one.waiting_bytes < limit.waiting_bytes
-            and len(one.delivery.kept) < limit.waiting_frames
-            and one.delivery.kept_bytes < limit.waiting_bytes
-        )
+        return self.finished or (one.waiting < limit.waiting_frames and one.waiting_bytes < limit.waiting_bytes)
 
     def outgoing(self, peer: str) -> list[bytes | bytearray]:
         """What to send to a connected peer now, as buffers in order."""
@@ -243,11 +252,24 @@ class Station:
                 self._acknowledge_at = min(self._acknowledge_at, self._clock() + _ACKNOWLEDGE_SECONDS)
         return parts
 
+    def has_outgoing(self, peer: str) -> bool:
+        """Whether `outgoing` would give anything."""
+        one = self._peers[peer]
+        return bool(one.words) or (
+            one.resumed
+            and (one.delivery.has_outgoing() or one.delivery.taken - one.delivery.told >= _ACKNOWLEDGE_FRAMES)
+        )
+
+    def leave(self, peer: str) -> None:
+        """A peer is gone for good: the algorithm is told at once, and nobody waits for it any more."""
+        self.disconnected(peer)
+        self._peers[peer].left = True
+
     def idle_until(self) -> float:
         """Clock time at which a turn is due though nothing arrives; now, if something waits."""
         if self.finished:
             return self._acknowledge_at
-        if self._at_once or self._in_turn or (self._may_start and not self.started):
+        if (self._at_once or self._in_turn) if self.started else self._may_start:
             return self._clock()
         due: list[float] = [self._acknowledge_at]
         if self.started:
@@ -257,11 +279,15 @@ class Station:
 
     def absent(self) -> list[str]:
         """Peers that are not connected and have not finished."""
-        return [name for name, one in self._peers.items() if not (one.connected or one.done)]
+        return [name for name, one in self._peers.items() if not (one.connected or one.done or one.left)]
 
     def settled(self) -> bool:
         """Whether this party has finished and everybody has what it sent."""
-        return self.finished and all(one.done or not one.delivery.kept for one in self._peers.values())
+        return self.finished and all(one.done or one.left or not one.delivery.kept for one in self._peers.values())
+
+    def privacy_events(self) -> list[dict[str, Any]]:
+        """What this party has released with noise, by kind."""
+        return self._ledger.summary()
 
     def queue_depth(self) -> int:
         return len(self._at_once) + len(self._in_turn)
@@ -275,6 +301,8 @@ class Station:
         """Handle what is due: all questions, and one piece of other work. False if nothing was."""
         began = self._clock()
         handled = not self.finished and self._notice(began)
+        if not self.started:
+            return handled  # a peer that was told to start sooner may have written already; its frames wait
         while self._at_once and not self.finished:
             self._handle(self._at_once.popleft())
             handled = True
@@ -305,7 +333,9 @@ class Station:
             self._start()
             return True
         noticed = False
-        for name in [name for name, due in self._timers.items() if due <= clock]:
+        for name in sorted(self._timers, key=self._timers.__getitem__):
+            if self._timers[name] > clock or self.finished:
+                continue  # also one that was set anew a moment ago
             del self._timers[name]
             self._handle_event(TimerFired(self.now(), name))
             noticed = True
@@ -330,6 +360,8 @@ class Station:
             return 0.0 if one.connected else inf
         if one.connected or one.done:
             return inf
+        if one.left:
+            return 0.0
         if one.seen:
             return one.away_since + self._endurance.notice_seconds
         return 0.0 if name in self._without else one.away_since + self._endurance.arrival_seconds
@@ -370,7 +402,8 @@ class Station:
             one.delivery.acknowledged(one.delivery.sent)
 
     def set_timer(self, name: str, seconds: float) -> None:
-        self._timers[name] = self._clock() + seconds
+        now = self._began + self._replayed_now if self._replaying else self._clock()
+        self._timers[name] = now + seconds
 
     def checkpoint(self) -> None:
         """The algorithm finds this a good moment; every moment between two turns is as good here."""
@@ -432,7 +465,8 @@ class Station:
             if saved is not None:
                 self._number = number
                 return saved
-        if numbers and min(numbers) > 1:
+        first = first_number(self._directory / "journal", self.name)
+        if first or (numbers and first is None):
             raise RunError(
                 f"None of the checkpoints of {self.name} in {folder} is whole, and the journal does not reach back to "
                 "the beginning. Start this party's run anew in another directory."
@@ -467,7 +501,7 @@ class Station:
         last = 0.0
         for record in events_after(self._directory / "journal", self.name, self._number):
             event = event_of(record)
-            last = event.now
+            last = self._replayed_now = event.now
             match event:
                 case Received():
                     self._deliver(event, bytearray(record.fields[2]))
@@ -481,7 +515,10 @@ class Station:
                 case PeerReturned(_, peer):
                     self._peers[peer].lost = False
             self._driver.deliver(event)
-        self._began = min(self._began, self._clock() - last)
+        # The run's time goes on after the last event; timers run out in it, however often the party has died.
+        shift = min(0.0, self._clock() - last - self._began)
+        self._began += shift
+        self._timers = {name: due + shift for name, due in self._timers.items()}
         self.breaches.clear()
         self._replaying = False
         if self.finished:

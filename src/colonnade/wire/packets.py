@@ -2,7 +2,8 @@
 
 A packet is a header of 24 bytes (length of the body, kind, number, acknowledged; little-endian) and its body. Frames
 are numbered from 1 on in each direction; `acknowledged` is the highest number of the other direction that is safely
-written down at its receiver. A reader keeps at most one packet that is not complete, and never more than was sent.
+written down at its receiver. A reader keeps at most one packet that is not complete, in at most a megabyte or twice
+the bytes that have come of it, whatever its header claims.
 """
 
 from collections.abc import Iterator
@@ -83,6 +84,8 @@ class PacketReader:
         length, kind, number, acknowledged = fields
         if kind not in KINDS:
             raise ProtocolError(f"A packet of the unknown kind {kind} came: not Colonnade, or of another version.")
-        if length > (self._longest_body if kind == FRAME else 0):
+        if length and kind != FRAME:
+            raise ProtocolError(f"A packet of kind {kind} claims a body of {length} bytes; only frames have one.")
+        if length > self._longest_body:
             raise ProtocolError(f"A packet claims {length} bytes; the limit here is {self._longest_body}.")
         return length, kind, number, acknowledged

@@ -1,0 +1,577 @@
+"""One party of a network run, from its two files to its trained model.
+
+The same program at every organisation: read federation.toml and party.toml, load the own data, meet the others, train,
+keep the books. Started again after a crash, in the same directory, it goes on where it was.
+"""
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from colonnade.algorithms.parts.losses import headline
+from colonnade.data.federated import OwnData
+from colonnade.data.loading import load_own
+from colonnade.errors import ProtocolError, RunError, SettingsError, unknown_name
+from colonnade.federation import Federation, digest, federation_values, write_toml
+from colonnade.models.top import TopSettings
+from colonnade.party_file import PartyFile
+from colonnade.privacy.ledger import Ledger
+from colonnade.reports.summary import summarise, versions
+from colonnade.runtimes.checkpoint import write_atomically
+from colonnade.runtimes.network import Guest, Host, Keys
+from colonnade.runtimes.recorder import Recorder
+from colonnade.runtimes.station import Station
+from colonnade.seating import Facts, Own, Plan, all_dense_columns, build_party, check_plan, width_of
+from colonnade.wire.certificates import Credentials, read_credentials
+from colonnade.wire.codec import Limits
+from colonnade.wire.handshake import PROTOCOL, Everybody, Hello, Introduced, difference
+from colonnade.wire.sealing import SealingKey, sign_introduction
+
+log = logging.getLogger("colonnade")
+
+LIMITS = Limits(frame_bytes=256 << 20)
+"""What a party takes from another organisation in one frame."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """How a party's part ended."""
+
+    finished: bool
+    directory: Path
+    summary: dict[str, Any]
+
+
+class Membership:
+    """Everything a party needs to take part, checked before it says a word to anybody."""
+
+    def __init__(self, federation: Federation, own: PartyFile, out: Path | None = None) -> None:
+        self.federation = federation
+        self.own = own
+        self.name = own.party.name
+        self.label_party = federation.label_party
+        self.feature_parties = _feature_parties(federation)
+        self.everyone = (self.label_party, *self.feature_parties)
+        if self.name not in self.everyone:
+            raise unknown_name("party of this federation called", self.name, self.everyone)
+        self.plan = self._plan()
+        if self.plan.chosen.alone is not None:
+            raise SettingsError(
+                f"{self.plan.chosen.name} trains on everybody's data in one place, which a network run never has. "
+                "Choose another algorithm, such as vafl."
+            )
+        self.directory = out or self._directory()
+        self.credentials()  # a wrong certificate is said before anything is loaded
+        self.data = self._load()
+        holders = [name for name in self.everyone if name != self.name] + ([self.name] if self.data.columns else [])
+        check_plan(self.plan, self.data.rows, self.everyone, dict.fromkeys(holders))
+        # As JSON, so that a difference can be named; runtimes of one machine are nobody else's business.
+        values = federation_values(federation)
+        self.settings = {name: own for name, own in values.items() if name not in ("simulate", "processes")}
+        self.digest = digest(self.settings)
+
+    @property
+    def is_label_party(self) -> bool:
+        return self.name == self.label_party
+
+    @property
+    def relays(self) -> bool:
+        """Whether feature parties send one another anything."""
+        return self.plan.chosen.peer is not None
+
+    def credentials(self) -> Credentials:
+        keys, path = self.own.keys, self.own.path
+        revoked = path(keys.revoked) if keys.revoked else None
+        return read_credentials(path(keys.key), path(keys.certificate), path(keys.authority), revoked, self.name)
+
+    def _plan(self) -> Plan:
+        own = self.federation
+        bottom: Any = own.bottom if self.own.bottom is None else {self.name: self.own.bottom}
+        return Plan(own.algorithm, own.training, own.privacy, bottom, own.top, own.seed)
+
+    def _directory(self) -> Path:
+        return Path(self.own.party.out or f"runs/{self.federation.name or 'federation'}-{self.name}")
+
+    def _load(self) -> OwnData:
+        everywhere = self.plan.chosen.peer is not None and self.plan.algorithm.labels == "everywhere"
+        data = load_own(
+            self.federation.data,
+            self.own.data,
+            self.name,
+            self.feature_parties,
+            self.label_party,
+            self.own.base,
+            labels_everywhere=everywhere,
+        )
+        if everywhere and data.labels is None:
+            raise SettingsError(
+                f'algorithm.labels is "everywhere", but the file of {self.name} has no column '
+                f"{self.federation.data.label!r}."
+            )
+        if not everywhere and not self.is_label_party:
+            data = replace(data, labels=None)
+        if self.plan.chosen.peer is None and data.columns is not None:
+            data = replace(data, columns=all_dense_columns(self.name, data.columns))
+        return data
+
+    # --- what is said of it ---
+
+    def shape(self) -> tuple[int, ...]:
+        return () if self.data.columns is None else self.data.columns.shape
+
+    def facts(self, everybody: Everybody) -> Facts:
+        return Facts(
+            self.label_party,
+            self.feature_parties,
+            self.data.rows,
+            self.data.test_rows,
+            everybody.task,
+            everybody.classes,
+            everybody.shapes,
+            everybody.widths,
+        )
+
+    def alone(self, shape: tuple[int, ...], task: str = "", classes: int = 0) -> Facts:
+        """The facts that one party's width follows from."""
+        return Facts(self.label_party, self.feature_parties, 0, 0, task, classes, {self.name: shape}, {})
+
+    def fixed_width(self, shape: tuple[int, ...]) -> int:
+        """The width of this party's embeddings, or 0 where it follows from the label party's task."""
+        only_sums = isinstance(self.plan.top, TopSettings) and self.plan.top.only_sums
+        if self.plan.chosen.peer is not None or self.plan.chosen.bottom is not None or only_sums:
+            return 0
+        return width_of(self.name, self.alone(shape), self.plan)
+
+
+def _feature_parties(federation: Federation) -> tuple[str, ...]:
+    named = tuple(name for name in federation.parties if name != federation.label_party)
+    named = named or tuple(f"party{1 + place}" for place in range(federation.data.parties))
+    if not named:
+        raise SettingsError("The federation names no feature party: give each a [parties.NAME] section.")
+    return named
+
+
+# --- the run directory ------------------------------------------------------------------------------------------
+
+
+class Home:
+    """A party's run directory: its secrets, what it learnt at the door, and a lock against a second process."""
+
+    def __init__(self, membership: Membership) -> None:
+        self.path = membership.directory
+        self._membership = membership
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.chmod(0o700)
+        except OSError as error:
+            raise SettingsError(f"The run directory {self.path} could not be made: {error.strerror}.") from None
+        kept = self.path / "federation.toml"
+        values = write_toml(membership.settings)
+        if kept.exists() and kept.read_text(encoding="utf-8") != values:
+            raise SettingsError(
+                f"{self.path} holds a run with other settings. Choose another directory with --out, or use {kept}."
+            )
+        if not kept.exists():
+            write_atomically(kept, values.encode())
+        self._check_data()
+        self.token = self._secret("token").hex()
+        self.sealing = SealingKey.from_bytes(self._secret("sealing.key"))
+        entropy = int.from_bytes(self._secret("entropy"), "little")
+        self.secret = entropy if membership.federation.network.private_randomness else membership.plan.seed
+
+    def _secret(self, name: str) -> bytes:
+        """32 bytes of this run's own, drawn once and readable by nobody else."""
+        path = self.path / name
+        if not path.exists():
+            temporary = path.with_name(f".{name}.tmp")
+            temporary.unlink(missing_ok=True)
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(os.urandom(32))
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        found = path.read_bytes()
+        if len(found) != 32:
+            raise RunError(f"{path} is damaged, and without it this run cannot go on. Start a new one elsewhere.")
+        return found
+
+    def _check_data(self) -> None:
+        path = self.path / "rows.json"
+        own = {"rows": self._membership.data.row_digest}
+        if not path.exists():
+            write_atomically(path, json.dumps(own).encode())
+        elif json.loads(path.read_text(encoding="utf-8")) != own:
+            raise SettingsError(
+                f"The rows of {self._membership.name} are others than those the run in {self.path} began with."
+            )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the directory against a second process of the same party."""
+        handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(f"Another process takes part from {self.path} already.") from None
+            yield
+        finally:
+            os.close(handle)
+
+    def everybody(self) -> Everybody | None:
+        path = self.path / "everybody.json"
+        return msgspec.json.decode(path.read_bytes(), type=Everybody) if path.exists() else None
+
+    def keep(self, everybody: Everybody) -> None:
+        write_atomically(self.path / "everybody.json", msgspec.json.encode(everybody))
+
+    def left(self) -> list[str]:
+        path = self.path / "left.json"
+        return list(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else []
+
+    def keep_left(self, name: str) -> None:
+        write_atomically(self.path / "left.json", json.dumps(sorted({*self.left(), name})).encode())
+
+
+# --- taking part ------------------------------------------------------------------------------------------------
+
+
+class _LabelDoor:
+    """Whom the label party lets in."""
+
+    def __init__(self, membership: Membership, home: Home) -> None:
+        self._membership = membership
+        self._home = home
+
+    def admit(self, name: str, hello: Hello) -> None:
+        own = self._membership
+        if name in self._home.left():
+            raise ProtocolError(f"{name} has left this federation for good.")
+        try:
+            theirs = json.loads(hello.settings)
+        except ValueError:
+            raise ProtocolError(f"{name} sent settings that are not JSON.") from None
+        if differs := difference(json.loads(json.dumps(own.settings)), theirs):
+            raise ProtocolError(
+                f"The federation.toml of {name} and that of {own.name} differ in {differs}: use the same file."
+            )
+        if hello.row_digest != own.data.row_digest:
+            raise ProtocolError(
+                f"{name} has other rows than {own.name}, or the same in another split: {hello.rows} + {hello.test_rows}"
+                f" to train and test on, against {own.data.rows} + {own.data.test_rows}. Align the ids of both files."
+            )
+        known = self._home.everybody()
+        if known is not None and hello.width and hello.width != known.widths.get(name):
+            raise ProtocolError(
+                f"{name} sends embeddings of {hello.width} numbers, but the training began with "
+                f"{known.widths.get(name)}: its [bottom] must fit."
+            )
+
+    def leave(self, name: str) -> None:
+        self._home.keep_left(name)
+
+
+def join(
+    federation: Federation,
+    own: PartyFile,
+    *,
+    out: Path | None = None,
+    without: Sequence[str] = (),
+    party_timeout_seconds: float | None = None,
+    trace: bool = False,
+    watch: Callable[[dict[str, Any]], None] | None = None,
+    report: Callable[[Station], None] | None = None,
+    operate: Callable[["Membership", Callable[[], Any]], None] | None = None,
+    stop_requested: Callable[[], bool] = lambda: False,
+) -> Joined:
+    """Take part in a network run until it ends. `report` is called now and then with the party's station."""
+    membership = Membership(federation, own, out)
+    _check_without(membership, without)
+    if party_timeout_seconds is not None:
+        membership.plan = _with_timeout(membership.plan, party_timeout_seconds)
+    torch.set_num_threads(1)
+    home = Home(membership)
+    recorder = Recorder(membership.label_party, home.path if membership.is_label_party else None, watch, virtual=False)
+    with home.locked():
+        carrier = (
+            _host(membership, home, recorder, without, trace, stop_requested)
+            if membership.is_label_party
+            else (_guest(membership, home, recorder, trace, stop_requested))
+        )
+        if operate is not None:
+            operate(membership, lambda: carrier)
+
+        def look() -> None:
+            if report is not None and carrier.station is not None:
+                report(carrier.station)
+
+        try:
+            finished = asyncio.run(carrier.run(look))
+        finally:
+            station = carrier.station
+            if station is not None:
+                station.save()
+                station.close()
+            recorder.close()
+        summary = _summary(membership, station, recorder, finished)
+        if station is not None:
+            write_atomically(home.path / "summary.json", json.dumps(summary, indent=1).encode())
+    return Joined(finished, home.path, summary)
+
+
+def leave(federation: Federation, own: PartyFile, out: Path | None = None) -> None:
+    """Tell the label party that this party leaves for good."""
+    membership = Membership(federation, own, out)
+    if membership.is_label_party:
+        raise SettingsError("The label party cannot leave its own federation: stop it instead.")
+    home = Home(membership)
+    guest = _guest(membership, home, Recorder(membership.label_party, virtual=False), False, lambda: False, leaves=True)
+    asyncio.run(guest.leave())
+
+
+def _check_without(membership: Membership, without: Sequence[str]) -> None:
+    for name in without:
+        if name not in membership.feature_parties:
+            raise unknown_name("feature party to begin without", name, membership.feature_parties)
+    if without and not membership.is_label_party:
+        raise SettingsError("--without is the label party's to say: it decides when to begin.")
+    if without and (membership.relays or membership.plan.chosen.bottom is not None):
+        raise SettingsError(
+            f"{membership.plan.chosen.name} cannot begin without a party: everybody's block or share of the columns is "
+            "part of the first step."
+        )
+
+
+def _with_timeout(plan: Plan, seconds: float) -> Plan:
+    """How long the label party's synchronous schedule waits for a lost party; asynchronous ones do not wait."""
+    if "party_timeout_seconds" not in {field.name for field in fields(plan.algorithm)}:
+        return plan
+    return replace(plan, algorithm=replace(plan.algorithm, party_timeout_seconds=seconds))
+
+
+def _station(
+    membership: Membership,
+    home: Home,
+    recorder: Recorder,
+    facts: Facts,
+    trace: bool,
+    without: Sequence[str] = (),
+) -> Station:
+    own = Own(membership.name, membership.data.columns, membership.data.labels, home.secret)
+    everyone = membership.everyone
+    peers = everyone if membership.relays or membership.is_label_party else (membership.label_party,)
+    return Station(
+        membership.name,
+        build_party(own, facts, membership.plan),
+        [name for name in peers if name != membership.name],
+        membership.label_party,
+        home.path,
+        recorder,
+        lambda position: Ledger(home.path / "ledger.jsonl", position),
+        trace=trace,
+        endurance=membership.own.endurance,
+        limits=LIMITS,
+        without=without,
+    )
+
+
+def _keys(membership: Membership, home: Home) -> Keys:
+    return Keys(membership.credentials, home.sealing, membership.digest)
+
+
+def _host(
+    membership: Membership,
+    home: Home,
+    recorder: Recorder,
+    without: Sequence[str],
+    trace: bool,
+    stop_requested: Callable[[], bool],
+) -> Host:
+    labels = membership.data.labels
+    assert labels is not None
+    everybody = home.everybody()
+    left = home.left()
+
+    def begin(hellos: Mapping[str, Hello]) -> tuple[Station, Everybody] | None:
+        nonlocal everybody
+        if everybody is None:
+            there = {*hellos, *without, *left}
+            if not there >= {*membership.feature_parties}:
+                return None
+            everybody = _everybody(membership, hellos, host.introduced(), labels.task, len(labels.classes))
+            home.keep(everybody)
+        absent = {*without, *left}
+        station = _station(membership, home, recorder, membership.facts(everybody), trace, sorted(absent))
+        for name in left:
+            station.leave(name)
+        return station, everybody
+
+    host = Host(
+        membership.name,
+        membership.feature_parties,
+        _keys(membership, home),
+        membership.own.party.listen,
+        _LabelDoor(membership, home),
+        relays=membership.relays,
+        begin=begin,
+        linger_seconds=membership.own.endurance.linger_seconds,
+        stop_requested=stop_requested,
+    )
+    return host
+
+
+def _everybody(
+    membership: Membership, hellos: Mapping[str, Hello], introduced: dict[str, Introduced], task: str, classes: int
+) -> Everybody:
+    """What the label party tells all, once it has met everybody it waits for."""
+    # A party that comes later is taken to have the shared bottom model, whose width does not depend on its columns.
+    shapes = {name: hellos[name].shape if name in hellos else (1,) for name in membership.feature_parties}
+    if membership.data.columns is not None:
+        shapes[membership.name] = membership.shape()
+    facts = Facts(membership.label_party, membership.feature_parties, 0, 0, task, classes, shapes, {})
+    widths: dict[str, int] = {}
+    if membership.plan.chosen.peer is None:
+        for name in shapes:
+            told = hellos[name].width if name in hellos else 0
+            widths[name] = told or width_of(name, facts, membership.plan)
+    return Everybody(task, classes, shapes, widths, introduced)
+
+
+def _guest(
+    membership: Membership,
+    home: Home,
+    recorder: Recorder,
+    trace: bool,
+    stop_requested: Callable[[], bool],
+    leaves: bool = False,
+) -> Guest:
+    address = membership.federation.network.address
+    if not address:
+        raise SettingsError("The federation has no [network] address: say at which host:port the label party is.")
+
+    def hello() -> Hello:
+        signature = sign_introduction(membership.credentials(), membership.digest, home.sealing.public_bytes())
+        return Hello(
+            PROTOCOL,
+            json.dumps(membership.settings),
+            membership.data.row_digest,
+            membership.data.rows,
+            membership.data.test_rows,
+            membership.shape(),
+            membership.fixed_width(membership.shape()),
+            home.token,
+            home.sealing.public_bytes(),
+            signature,
+            leaves,
+        )
+
+    def begin(everybody: Everybody) -> Station:
+        if everybody.shapes.get(membership.name) != membership.shape():
+            own = membership.shape()
+            everybody = msgspec.structs.replace(everybody, shapes={**everybody.shapes, membership.name: own})
+        return _station(membership, home, recorder, membership.facts(everybody), trace)
+
+    return Guest(
+        membership.name,
+        membership.label_party,
+        address,
+        _keys(membership, home),
+        hello,
+        begin=begin,
+        linger_seconds=membership.own.endurance.linger_seconds,
+        stop_requested=stop_requested,
+    )
+
+
+# --- books ------------------------------------------------------------------------------------------------------
+
+
+def _summary(membership: Membership, station: Station | None, recorder: Recorder, finished: bool) -> dict[str, Any]:
+    """What this party knows of the run at its end; the label party knows most."""
+    status = "finished" if finished else "stopped"
+    name, algorithm = membership.name, membership.plan.chosen.name
+    if station is None:
+        return {"algorithm": algorithm, "runtime": "network", "party": name, "status": status}
+    books = {
+        name: {
+            "busy_seconds": station.busy_seconds,
+            "idle_seconds": max(0.0, station.now() - station.busy_seconds),
+            "restarts": station.restarts,
+            "reconnects": station.reconnects(),
+        }
+    }
+    up, down = recorder.bytes_up_and_down()
+    events = station.privacy_events()
+    if membership.is_label_party:
+        labels = membership.data.labels
+        assert labels is not None
+        return summarise(
+            algorithm=algorithm,
+            runtime="network",
+            seed=membership.plan.seed,
+            status=status,
+            label_party=name,
+            headline=headline(labels.task),
+            counts={name: station.party.counts()},
+            metrics=recorder.metrics,
+            books=books,
+            traffic={party: {k.__name__: n for k, n in sent.bytes.items()} for party, sent in recorder.traffic.items()},
+            evaluation_bytes=sum(sent.evaluation_bytes() for sent in recorder.traffic.values()),
+            bytes_up=up,
+            bytes_down=down,
+            retransmitted_bytes=0,
+            wall_seconds=station.now(),
+            virtual_seconds=None,
+            privacy_events=events,
+            data={
+                "name": membership.federation.data.set or "files",
+                "rows": membership.data.rows,
+                "test_rows": membership.data.test_rows,
+                "task": labels.task,
+                "parties": {},
+            },
+            settings=membership.settings,
+        )
+    return {
+        "algorithm": algorithm,
+        "runtime": "network",
+        "party": name,
+        "status": status,
+        **station.party.counts(),
+        "bytes_sent": sum(recorder.traffic_of(name).bytes.values()),
+        "wall_seconds": station.now(),
+        "parties": {name: {"role": "feature", **books[name]}},
+        "privacy": {"events": events},
+        "versions": versions(),
+    }
+
+
+class PeriodicReport:
+    """A log line now and then about how far a party is."""
+
+    def __init__(self, seconds: float = 10.0) -> None:
+        self._seconds = seconds
+        self._last = time.monotonic()
+        self._exchanges = 0
+
+    def __call__(self, station: Station) -> None:
+        now = time.monotonic()
+        if now - self._last < self._seconds:
+            return
+        done = station.party.counts()["exchanges"]
+        absent = station.absent()
+        waits = f"; without {', '.join(absent)}" if absent else ""
+        log.info("%d exchanges, %.0f a second%s", done, (done - self._exchanges) / (now - self._last), waits)
+        self._last, self._exchanges = now, done

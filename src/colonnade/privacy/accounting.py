@@ -1,0 +1,326 @@
+"""What a training costs in ε: for each kind of protected data and each adversary, with the conditions in words.
+
+`claimed` is the paper's own formula. `sound` composes every release that touched a row, worst row, against an adversary
+who knows the rows of every batch; it is infinite where something unnoised carries the data. `conditional` is what would
+be left if the named hidden state were no way out. Nothing here looks at a value: releases in, figures out.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.errors import SettingsError, unknown_name
+from colonnade.privacy.events import PrivacyEvent
+from colonnade.privacy.gaussian import compose, epsilon_of, release_mu
+
+OUTSIDER = "somebody on the wire who sees the releases and not their rows"
+TOGETHER = "all feature parties together"
+EVERYBODY = "all other parties together"
+
+
+@dataclass(frozen=True, eq=False)  # counts by row are arrays, which do not compare to one truth
+class Release:
+    """Releases of one kind: same mechanism, sensitivity, noise and viewers.
+
+    >>> Release("gaussian", 2.0, 4.0, 9, "labels of bank, training rows", ("shop",)).mu
+    1.5
+    """
+
+    mechanism: str  # "gaussian"
+    sensitivity: float  # largest L2 change of the value if one row's data change; infinite if nothing bounds it
+    noise: float  # standard deviation on each coordinate
+    times: int | NDArray[np.int64]  # the most that touched any row; or how many touched row 0, 1, …
+    protects: str  # as in the events: "labels of NAME, training rows", "columns of NAME, test rows"
+    viewers: tuple[str, ...]  # the parties that see the released values
+
+    def __post_init__(self) -> None:
+        if self.mechanism != "gaussian":
+            raise unknown_name("noise mechanism", self.mechanism, ["gaussian"])
+        release_mu(self.sensitivity, self.noise)  # refuses a release without noise
+        if (np.asarray(self.times) < 0).any():
+            raise SettingsError(f"Releases of {self.protects} are counted a negative number of times.")
+
+    @classmethod
+    def of(cls, event: PrivacyEvent, times: int | NDArray[np.int64]) -> "Release":
+        """So many releases like this event."""
+        return cls(event.mechanism, event.sensitivity, event.noise, times, event.protects, event.viewers)
+
+    @property
+    def mu(self) -> float:
+        """μ of these releases for the row that they touched most."""
+        return worst_row_mu([self])
+
+
+def recorded_releases(kinds: Iterable[Mapping[str, Any]]) -> list[Release]:
+    """The releases of a ledger: of its `summary()`, or exact row by row of the kinds in its `state()`.
+
+    A summary has only each kind's most used row; where kinds have different ones, its figures are upper bounds.
+    Releases whose rows were not written down count for every row.
+    """
+
+    def times(kind: Mapping[str, Any]) -> int | NDArray[np.int64]:
+        if "per_row" in kind and any(kind["per_row"]):
+            return np.array(kind["per_row"], np.int64)
+        return int(kind.get("max_releases_per_row", 0) or kind["releases"])
+
+    return [
+        Release(
+            mechanism=kind["mechanism"],
+            sensitivity=math.inf if kind["sensitivity"] is None else kind["sensitivity"],
+            noise=kind["noise"],
+            times=times(kind),
+            protects=kind["protects"],
+            viewers=tuple(kind["viewers"]),
+        )
+        for kind in kinds
+    ]
+
+
+def row_mus(releases: Sequence[Release]) -> NDArray[np.float64]:
+    """μ_i = √Σ (sensitivity/noise)² over all releases that touched row i, of one population of rows.
+
+    Releases counted by their most used row count for every row. Without any count by row there is one figure.
+    """
+    lengths = [release.times.size for release in releases if isinstance(release.times, np.ndarray)]
+    squares = np.zeros(max(lengths, default=1))
+    for release in releases:
+        times = release.times
+        touched = slice(times.size) if isinstance(times, np.ndarray) else slice(None)
+        with np.errstate(invalid="ignore"):  # ∞ · 0: an unbounded release that never touched the row
+            cost = np.nan_to_num(release_mu(release.sensitivity, release.noise) ** 2 * np.asarray(times), posinf=np.inf)
+        squares[touched] += cost
+    return np.sqrt(squares)
+
+
+def worst_row_mu(releases: Sequence[Release]) -> float:
+    """μ of the row that lost most. No amplification: whoever knows the rows of each batch is told that much."""
+    return float(row_mus(releases).max(initial=0.0))
+
+
+@dataclass(frozen=True)
+class SecretBatches:
+    """Batches whose rows an adversary does not know: the one case in which subsampling amplifies.
+
+    Each batch must be drawn afresh, independently of the others: "fixed-size" takes B of D rows without replacement,
+    "poisson" every row with probability B/D, and is for sums over a batch (divided by B, not by the number drawn) only:
+    values row by row would tell how many there are. Batches cut from a shuffled order of all rows are neither; no
+    amplification of this kind is known to hold for them.
+    """
+
+    sampling: str  # fixed-size | poisson
+    rate: float  # B/D
+    batches: int  # how many were drawn
+    batch_mu: float  # μ of everything released from one batch, together
+    other_mu: float = 0.0  # μ of releases of the row that no secret batch covers: warm-up, refreshes
+
+    def __post_init__(self) -> None:
+        if self.sampling not in ("fixed-size", "poisson"):
+            raise unknown_name("sampling that amplifies", self.sampling, ["fixed-size", "poisson"])
+        if not (0 < self.rate <= 1 and self.batches >= 0 and self.batch_mu >= 0 and self.other_mu >= 0):
+            raise SettingsError(
+                f"Secret batches have rate {self.rate}, number {self.batches}, and μ {self.batch_mu} and "
+                f"{self.other_mu}. The rate must lie in (0, 1]; the others must not be negative."
+            )
+
+
+def amplified_epsilon(secret: SecretBatches, delta: float) -> float:
+    """ε against somebody who does not know the rows, by composition of privacy loss distributions; never too small.
+
+    Neighbours differ in one row's value, x or x'. In a fixed-size batch its place is taken by another row's value if it
+    is absent, at most one sensitivity away; so a batch is dominated by the pair (1 − q)N(0) + qN(μ) and N(0), in both
+    orders, which the library knows as adding or removing a row of sensitivity μ. In a Poisson batch an absent row
+    contributes nothing, half a sensitivity from either value: the pair is (1 − q)N(0) + qN(±μ/2), the library's
+    replacement of a row of sensitivity μ/2.
+    """
+    if math.isinf(secret.batch_mu) or math.isinf(secret.other_mu):
+        return math.inf
+    if secret.batches == 0 or secret.batch_mu == 0:
+        return epsilon_of(secret.other_mu, delta)
+    from dp_accounting import NeighboringRelation  # slow to import
+    from dp_accounting.pld import privacy_loss_distribution as losses
+
+    fixed = secret.sampling == "fixed-size"
+    relation = NeighboringRelation.ADD_OR_REMOVE_ONE if fixed else NeighboringRelation.REPLACE_ONE
+    share = 1.0 if fixed else 0.5
+    # The grid of losses: fine, but of at most some millions of points up to what all batches could cost without
+    # amplification. A coarser one only errs upwards.
+    used = secret.batches * secret.rate
+    reach = epsilon_of(compose([secret.batch_mu * math.sqrt(used + 10 * math.sqrt(used) + 10), secret.other_mu]), 1e-12)
+    interval = max(1e-4, reach / 2e6)
+    total = losses.from_gaussian_mechanism(
+        1.0,
+        sensitivity=share * secret.batch_mu,
+        sampling_prob=secret.rate,
+        value_discretization_interval=interval,
+        neighboring_relation=relation,
+    ).self_compose(secret.batches)
+    if secret.other_mu > 0:
+        rest = losses.from_gaussian_mechanism(
+            1.0,
+            sensitivity=share * secret.other_mu,
+            value_discretization_interval=interval,
+            neighboring_relation=relation,
+        )
+        total = total.compose(rest)
+    return float(total.get_epsilon_for_delta(delta))
+
+
+@dataclass(frozen=True)
+class Direction:
+    """Whose data are protected, and how else than by noised releases they get out."""
+
+    protects: str  # as in the events
+    owner: str
+    unnoised: str | None = None  # what carries these data without noise, such as "gradients"
+    hidden_state: str | None = None  # what is updated from them without noise, such as "the bottom model of shop"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The price of one row's data against one adversary."""
+
+    direction: str  # what is protected
+    adversary: str
+    claimed: float | None  # ε by the paper's formula; None: its paper claims nothing here
+    sound: float  # ε that holds end to end under the conditions; may be infinite
+    conditional: float | None  # ε of the releases alone where `sound` must count more; else None
+    delta: float
+    conditions: tuple[str, ...]
+
+    def as_values(self) -> dict[str, Any]:
+        """Plain values for JSON, which has no infinity: None under `sound` or `conditional` with no bound says "∞"."""
+        return {
+            "direction": self.direction,
+            "adversary": self.adversary,
+            "claimed": self.claimed,
+            "sound": _number(self.sound),
+            "conditional": None if self.conditional is None else _number(self.conditional),
+            "delta": self.delta,
+            "conditions": list(self.conditions),
+        }
+
+
+def account(
+    direction: Direction,
+    releases: Sequence[Release],
+    delta: float,
+    label_party: str,
+    feature_parties: Sequence[str],
+    *,
+    claimed_mu: float | None = None,
+    secret: SecretBatches | None = None,
+    conditions: Sequence[str] = (),
+) -> list[Figure]:
+    """One figure for each adversary: every other party, parties together, and somebody on the wire.
+
+    `releases` may protect anything; those of this direction are picked out. `secret` says how batches are drawn, if
+    that amplifies against the one adversary who does not know their rows. `conditions` are added to every figure.
+    """
+    own = [release for release in releases if release.protects == direction.protects]
+    parties = [label_party, *feature_parties]
+    if direction.owner not in parties:
+        raise unknown_name("party that owns protected data", direction.owner, parties)
+    claimed = None if claimed_mu is None else epsilon_of(claimed_mu, delta)
+    total = epsilon_of(worst_row_mu(own), delta)
+    said = [*_SAID, *conditions, *_ways_out(direction, own)]
+    open_end = not own or direction.unnoised is not None
+    blank = Figure(direction.protects, "", claimed, total, None, delta, ())
+
+    def figure(adversary: str, alone: float | None, words: Sequence[str], sound: float = total) -> Figure:
+        """`alone`: ε of what the adversary itself was sent, if there is more that its view depends on."""
+        if open_end:
+            return replace(blank, adversary=adversary, sound=math.inf, conditions=(*said, *words))
+        if direction.hidden_state is not None:
+            sound, alone = math.inf, sound if alone is None else alone
+        return replace(blank, adversary=adversary, sound=sound, conditional=alone, conditions=(*said, *words))
+
+    figures = []
+    others = [party for party in feature_parties if party != direction.owner]
+    for party in parties:
+        if party == direction.owner:
+            continue
+        seen = [release for release in own if party in release.viewers]
+        name = f"{'label' if party == label_party else 'feature'} party {party}"
+        if not seen:
+            figures.append(figure(name, None, [_KNOWN, _SECOND_HAND]))
+        elif len(seen) == len(own):
+            figures.append(figure(name, None, [_KNOWN]))
+        else:
+            figures.append(figure(name, epsilon_of(worst_row_mu(seen), delta), [_KNOWN, _OTHERS_COUNT]))
+    if len(others) > 1:
+        figures.append(figure(TOGETHER, None, [_KNOWN]))
+    if others and direction.owner != label_party:
+        figures.append(figure(EVERYBODY, None, [_KNOWN]))
+    if secret is None:
+        figures.append(figure(OUTSIDER, None, [_NOT_AMPLIFIED]))
+    else:
+        amplified = min(total, amplified_epsilon(secret, delta)) if own else math.inf
+        figures.append(figure(OUTSIDER, None, [_AMPLIFIED.format(secret.sampling)], amplified))
+    return figures
+
+
+def labels_hidden_state(label_party: str, server_update: str) -> str | None:
+    """What of the label party is updated from its labels without noise; None if nothing is.
+
+    Algorithms that have no such choice update by the gradient: "first-order".
+    """
+    known = {"zeroth-order": False, "first-order": False, "plain": False}
+    known |= {"private-zo": True, "dp-sgd": True, "frozen": True}
+    if server_update not in known:
+        raise unknown_name("server_update", server_update, known)
+    return None if known[server_update] else f"the top model of {label_party}"
+
+
+def columns_hidden_state(party: str, bottom_update: str) -> str | None:
+    """What of a feature party is updated from its columns without noise; None if nothing is.
+
+    "first-order" takes gradients through raw columns. "zeroth-order" moves along its own random directions by numbers
+    that come back from the label party: what it sent was noised, so its model depends on columns through releases only.
+    """
+    known = {"first-order": False, "zeroth-order": True, "dp-sgd": True, "frozen": True}
+    if bottom_update not in known:
+        raise unknown_name("update of a bottom model", bottom_update, known)
+    return None if known[bottom_update] else f"the bottom model of {party}"
+
+
+_SAID = (
+    "Neighbouring data sets differ in these data of one row; which rows exist is public.",
+    "The noise is drawn from randomness that the adversary does not know, and used once.",
+)
+_KNOWN = "The adversary knows the rows of every batch: no amplification by subsampling is counted."
+_SECOND_HAND = (
+    "It is sent none of these releases; what it is sent is computed from them and tells no more than they do."
+)
+_OTHERS_COUNT = (
+    "What it is sent also depends on releases to other parties, through their models, so those count as well. The "
+    "conditional figure is of its own releases, given the uploads of the other parties."
+)
+_NOT_AMPLIFIED = (
+    "No amplification is counted: the batches are cut from a shuffled order, or row by row, for which none is known to "
+    "hold, or their number is not known."
+)
+_AMPLIFIED = "The adversary does not learn the rows of any batch, and every batch is drawn afresh ({} sampling)."
+
+
+def _ways_out(direction: Direction, own: Sequence[Release]) -> list[str]:
+    words = []
+    if direction.unnoised is not None:
+        words.append(f"No guarantee: {direction.unnoised} carry these data without noise.")
+    elif not own:
+        words.append("No guarantee: no release of these data was noised.")
+    if direction.hidden_state is not None:
+        words.append(
+            f"No guarantee end to end: {direction.hidden_state} is updated from these data without noise, and later "
+            f"releases of other rows depend on it. The conditional figure is conditional on {direction.hidden_state}."
+        )
+    if any(math.isinf(release.sensitivity) for release in own):
+        words.append("No guarantee: a release has no clip, so nothing bounds its sensitivity.")
+    return words
+
+
+def _number(value: float) -> float | None:
+    return None if math.isinf(value) else value

@@ -1,0 +1,702 @@
+"""One long-lived gRPC stream a feature party, opened by it, under mutual TLS; the label party is the only one reached.
+
+Who sends is who the certificate names. Packets between the two ends of a stream go through it as they are; what
+feature parties send one another goes through the label party as sealed envelopes that it can pass on and not read. A
+stream that breaks is opened again after a pause that grows, with jitter; its ends' stations go on where they were.
+
+Everything of one party happens in one thread: a task a stream reads, a task a stream writes (what has gathered
+meanwhile goes out together), and one task gives the station its turns. Who sends faster than it is served is not read.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+
+from colonnade.errors import ColonnadeError, ProtocolError, RunError
+from colonnade.runtimes.station import Station
+from colonnade.wire.certificates import Credentials, check_peer
+from colonnade.wire.handshake import (
+    ENVELOPE,
+    PACKETS,
+    PROTOCOL,
+    WORD,
+    Everybody,
+    Hello,
+    Introduced,
+    Left,
+    Presence,
+    Refused,
+    Welcome,
+    heard,
+    say,
+)
+from colonnade.wire.sealing import Envelope, SealingKey, check_introduction
+
+SERVICE = "colonnade.Session"
+METHOD = "Connect"
+_CHUNK_BYTES = 1 << 21
+"""Packets go out in pieces of at most this size: a piece is what a receiver must hold at once."""
+_LARGEST_PIECE = 2 * _CHUNK_BYTES + (1 << 16)
+_RELAY_BYTES = 32 << 20  # envelopes that wait for one party, before those who send them are not read from
+_HELLO_SECONDS = 10.0
+_FIRST_RETRY_SECONDS = 0.2
+_LONGEST_RETRY_SECONDS = 10.0
+_EXPIRY_CHECK_SECONDS = 20.0
+
+log = logging.getLogger("colonnade.network")
+
+
+class Door(Protocol):
+    """What the label party's own program decides about who comes in. Refusals are ProtocolErrors: their sentence."""
+
+    def admit(self, name: str, hello: Hello) -> None: ...
+
+    def leave(self, name: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Keys:
+    """A party's credentials, read again whenever they are needed, and its sealing key of this run."""
+
+    read: Callable[[], Credentials]
+    sealing: SealingKey
+    digest: str  # of what the federation has agreed on
+
+
+_OPTIONS = [
+    ("grpc.max_receive_message_length", _LARGEST_PIECE),
+    ("grpc.max_send_message_length", _LARGEST_PIECE),
+    # A peer whose machine is gone without a word is noticed by these.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+]
+
+
+class _Stream:
+    """One open stream: what is to be written besides packets, and its end."""
+
+    def __init__(self, peer: str, write: Callable[[bytes], Awaitable[Any]], close: Callable[[], Any]) -> None:
+        self.peer = peer
+        self.write = write
+        self.close = close
+        self.waiting: deque[bytes] = deque()
+        self.waiting_bytes = 0
+        self.wake = asyncio.Event()
+        self.is_writing = False
+
+    def post(self, data: bytes) -> None:
+        self.waiting.append(data)
+        self.waiting_bytes += len(data)
+        self.wake.set()
+
+
+class _Carrier(ABC):
+    """What both ends have in common: the station's turns, and writing."""
+
+    def __init__(self, name: str, linger_seconds: float, stop_requested: Callable[[], bool]) -> None:
+        self.name = name
+        self.station: Station | None = None
+        self._linger_seconds = linger_seconds
+        self._stop_requested = stop_requested
+        self._wake = asyncio.Event()
+        self._served = asyncio.Event()  # set after every turn: whoever waits for room looks again
+
+    async def _turns(self, watch: Callable[[], None]) -> bool:
+        """Give the station its turns until it has finished (True) or a stop is asked for (False)."""
+        finished_at = 0.0
+        while not self._stop_requested():
+            station = self.station
+            handled = station is not None and station.turn()
+            if station is not None:
+                while station.breaches:
+                    peer, sentence = station.breaches.popleft()
+                    self._breach(peer, sentence)
+                self._offer(station)
+                if station.finished:
+                    finished_at = finished_at or time.monotonic()
+                    late = time.monotonic() - finished_at > self._linger_seconds
+                    if late or (station.settled() and self._all_written(station)):
+                        return True
+            watch()
+            self._served.set()
+            self._served.clear()
+            if handled:
+                await asyncio.sleep(0)  # what has arrived meanwhile is taken in
+                continue
+            until = 0.2 if station is None else min(0.2, station.idle_until() - time.monotonic())
+            if until > 0 and not self._wake.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(until):
+                        await self._wake.wait()
+            else:
+                await asyncio.sleep(0)
+            self._wake.clear()
+        return False
+
+    async def _room_for(self, peer: str) -> None:
+        """Wait until the station takes more from a peer."""
+        while self.station is not None and not self.station.wants_more(peer) and not self.station.finished:
+            await self._served.wait()
+
+    @abstractmethod
+    def _offer(self, station: Station) -> None:
+        """Wake the writers of streams that have something to carry."""
+
+    @abstractmethod
+    def _all_written(self, station: Station) -> bool:
+        """Whether nothing waits to be written."""
+
+    @abstractmethod
+    def _breach(self, peer: str, sentence: str) -> None:
+        """Part with a peer that broke the protocol."""
+
+
+def _pieces(parts: Sequence[bytes | bytearray], prefix: bytes) -> list[bytes]:
+    """Packets as messages of a stream: joined while small, cut where large (they are a stream, cut anywhere)."""
+    joined = b"".join(parts)
+    if len(joined) <= _CHUNK_BYTES:
+        return [prefix + joined]
+    return [prefix + joined[at : at + _CHUNK_BYTES] for at in range(0, len(joined), _CHUNK_BYTES)]
+
+
+# --- the label party --------------------------------------------------------------------------------------------
+
+
+class Host(_Carrier):
+    """The label party's end: lets parties in, passes envelopes on, and carries its own station's packets."""
+
+    def __init__(
+        self,
+        name: str,
+        parties: Sequence[str],
+        keys: Keys,
+        listen: str,
+        door: Door,
+        *,
+        relays: bool,
+        begin: Callable[[dict[str, Hello]], tuple[Station, Everybody] | None],
+        linger_seconds: float,
+        stop_requested: Callable[[], bool],
+    ) -> None:
+        super().__init__(name, linger_seconds, stop_requested)
+        self._parties = frozenset(parties)
+        self._keys = keys
+        self._listen = listen
+        self._door = door
+        self._relays = relays
+        self._begin = begin
+        self._hellos: dict[str, Hello] = {}
+        self._certificates: dict[str, bytes] = {}
+        self._streams: dict[str, _Stream] = {}
+        self._lives: dict[str, int] = dict.fromkeys(parties, 0)
+        self._everybody: Everybody | None = None
+        self.refusals = 0
+        self.port = 0
+
+    async def run(self, watch: Callable[[], None] = lambda: None) -> bool:
+        """Serve until the training is over; False if it was stopped."""
+        self._try_to_begin()
+        server = grpc.aio.server(options=[*_OPTIONS, ("grpc.max_concurrent_streams", 4 * len(self._parties) + 16)])
+        handler = grpc.stream_stream_rpc_method_handler(self._serve)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+        try:
+            self.port = server.add_secure_port(self._listen, self._credentials())
+        except RuntimeError:
+            self.port = 0
+        if not self.port:
+            raise RunError(f"{self._listen} cannot be listened on: is it taken? Choose another with [network] listen.")
+        await server.start()
+        log.info("listening on port %d", self.port)
+        guard = asyncio.create_task(self._drop_expired())
+        try:
+            return await self._turns(watch)
+        finally:
+            guard.cancel()
+            await server.stop(0.5)
+
+    def _credentials(self) -> Any:
+        """TLS that asks for a certificate, and takes a renewed one of our own without a restart."""
+        last = self._keys.read()
+
+        def configuration(credentials: Credentials) -> Any:
+            pair = (credentials.key_pem, credentials.certificate_pem)
+            return grpc.ssl_server_certificate_configuration([pair], root_certificates=credentials.authority_pem)
+
+        def renewed() -> Any:
+            nonlocal last
+            try:
+                now = self._keys.read()
+            except ColonnadeError as error:
+                log.error("the own certificate could not be read again: %s", error)
+                return None
+            if now.certificate_pem == last.certificate_pem and now.authority_pem == last.authority_pem:
+                return None
+            last = now
+            log.info("a renewed certificate is in use, valid until %s", now.expires.date())
+            return configuration(now)
+
+        return grpc.dynamic_ssl_server_credentials(configuration(last), renewed, require_client_authentication=True)
+
+    async def _drop_expired(self) -> None:
+        """A stream does not outlive its certificate: the party must come again with a renewed one."""
+        while True:
+            await asyncio.sleep(_EXPIRY_CHECK_SECONDS)
+            try:
+                own = self._keys.read()
+            except ColonnadeError:
+                continue
+            for name, stream in [*self._streams.items()]:
+                try:
+                    check_peer(self._certificates[name], own.authority_pem, own.revoked, datetime.now(UTC))
+                except ProtocolError as error:
+                    log.warning("%s is shut out: %s", name, error)
+                    stream.close()
+
+    def _try_to_begin(self) -> None:
+        if self.station is None and (begun := self._begin(self._hellos)) is not None:
+            self.station, self._everybody = begun
+            present: list[_Stream] = []
+            for stream in self._streams.values():
+                self._introduce(stream, present)
+                present.append(stream)
+
+    def _introduce(self, stream: _Stream, others: Iterable[_Stream]) -> None:
+        """Let a party take part: tell it of everybody, and it and those others that they can reach one another."""
+        assert self.station is not None and self._everybody is not None
+        stream.post(say(self._everybody))
+        self.station.connected(stream.peer)
+        self._wake.set()
+        for other in others if self._relays else ():
+            generation = self._lives[stream.peer] + self._lives[other.peer]
+            other.post(say(Presence(stream.peer, generation)))
+            stream.post(say(Presence(other.peer, generation)))
+
+    # --- one stream ---
+
+    async def _serve(self, requests: Any, context: Any) -> None:
+        """A feature party's stream, from its Hello to its end."""
+        name = "somebody"
+        try:
+            name, certificate = self._identify(context)
+            async with asyncio.timeout(_HELLO_SECONDS):
+                hello = heard(await self._read(context))
+            if not isinstance(hello, Hello):
+                raise ProtocolError("The first word on a stream must be Hello.")
+            self._check(name, certificate, hello)
+            if hello.leaves:
+                self._leave(name)
+                await context.write(say(Left()))
+                return
+            self._door.admit(name, hello)
+        except (ProtocolError, TimeoutError) as error:
+            self.refusals += 1
+            sentence = str(error) or f"No Hello came within {_HELLO_SECONDS:.0f} seconds."
+            log.warning("refused %s: %s", name, sentence)
+            await context.write(say(Refused(sentence)))
+            return
+        await self._keep(name, certificate, hello, context)
+
+    async def _keep(self, name: str, certificate: bytes, hello: Hello, context: Any) -> None:
+        before = self._streams.pop(name, None)
+        if before is not None:
+            self._end(before)
+            before.close()
+        task = asyncio.current_task()
+        assert task is not None
+        stream = _Stream(name, context.write, task.cancel)
+        self._hellos[name] = hello
+        self._certificates[name] = certificate
+        self._lives[name] += 1
+        self._streams[name] = stream
+        log.info("%s is connected", name)
+        self._announce(stream)
+        writer = asyncio.create_task(self._write(stream))
+        try:
+            while (data := await context.read()) is not grpc.aio.EOF:
+                await self._take(name, data)
+        except ProtocolError as error:
+            log.warning("the stream of %s is closed: %s", name, error)
+            writer.cancel()
+            await context.write(say(Refused(str(error), final=False)))
+        except asyncio.CancelledError:
+            pass  # closed by this side: the party may come again
+        finally:
+            writer.cancel()
+            if self._streams.get(name) is stream:
+                del self._streams[name]
+                self._end(stream)
+
+    def _announce(self, stream: _Stream) -> None:
+        present = {*self._streams, self.name}
+        stream.post(say(Welcome(tuple(sorted(self._parties - present)))))
+        if self.station is None:
+            self._try_to_begin()
+        else:
+            self._introduce(stream, [other for other in self._streams.values() if other is not stream])
+
+    def _end(self, stream: _Stream) -> None:
+        log.info("%s is no longer connected", stream.peer)
+        if self.station is not None:
+            self.station.disconnected(stream.peer)
+            self._wake.set()
+        if self._relays and self.station is not None:
+            for theirs in self._streams.values():
+                if theirs is not stream:
+                    theirs.post(say(Presence(stream.peer, 0)))
+
+    def _identify(self, context: Any) -> tuple[str, bytes]:
+        shown = context.auth_context().get("x509_pem_cert")
+        if not shown:
+            raise ProtocolError("No certificate was shown.")
+        own = self._keys.read()
+        name = check_peer(shown[0], own.authority_pem, own.revoked)
+        if name not in self._parties or name == self.name:
+            raise ProtocolError(f"{name} has a good certificate, but is not a feature party of this federation.")
+        return name, shown[0]
+
+    def _check(self, name: str, certificate: bytes, hello: Hello) -> None:
+        if hello.protocol != PROTOCOL:
+            raise ProtocolError(
+                f"{name} speaks version {hello.protocol} of the protocol, {self.name} version {PROTOCOL}: "
+                "install the same version of Colonnade."
+            )
+        known = self._hellos.get(name)
+        if known is not None and known.token != hello.token:
+            raise ProtocolError(
+                f"Another process takes part as {name} already, from another run directory. If that one is gone for "
+                "good, its directory is needed to go on in its place."
+            )
+        own = self._keys.read()
+        check_introduction(
+            certificate, own.authority_pem, own.revoked, self._keys.digest, hello.sealing_key, hello.signature
+        )
+
+    def introduced(self) -> dict[str, Introduced]:
+        """Everybody's keys, as their certificates vouch for them."""
+        return {
+            name: Introduced(self._certificates[name], hello.sealing_key, hello.signature)
+            for name, hello in self._hellos.items()
+        }
+
+    def _leave(self, name: str) -> None:
+        log.warning("%s leaves for good", name)
+        self._door.leave(name)
+        if self.station is not None:
+            self.station.leave(name)
+            self._wake.set()
+        stream = self._streams.pop(name, None)
+        if stream is not None:
+            self._end(stream)
+            stream.close()
+
+    async def _read(self, context: Any) -> bytes:
+        data = await context.read()
+        if data is grpc.aio.EOF:
+            raise ProtocolError("The stream ended before its Hello.")
+        return bytes(data)
+
+    async def _take(self, name: str, data: bytes) -> None:
+        kind = data[0] if data else -1
+        if kind == PACKETS and self.station is not None:
+            self.station.received(name, memoryview(data)[1:])
+            self._wake.set()
+            await self._room_for(name)
+        elif kind == ENVELOPE and self._relays:
+            await self._relay(name, data)
+        else:
+            raise ProtocolError("Something came that is neither packets nor an envelope.")
+
+    async def _relay(self, name: str, data: bytes) -> None:
+        """Pass an envelope on, under its sender's true name; one of an earlier connection is dropped."""
+        to, generation, sealed = _unwrap(data)
+        stream = self._streams.get(to)
+        if to == name or to not in self._parties:
+            raise ProtocolError(f"{name} sent an envelope to {to!r}, who is not another party of the federation.")
+        if stream is None or generation != self._lives[name] + self._lives[to]:
+            return
+        stream.post(_wrap(name, generation, sealed))
+        while stream.waiting_bytes > _RELAY_BYTES and self._streams.get(to) is stream:
+            await asyncio.sleep(0.01)
+
+    # --- writing ---
+
+    async def _write(self, stream: _Stream) -> None:
+        prefix = bytes([PACKETS])
+        try:
+            while True:
+                stream.is_writing = True
+                while stream.waiting:
+                    data = stream.waiting.popleft()
+                    stream.waiting_bytes -= len(data)
+                    await stream.write(data)
+                parts = self.station.outgoing(stream.peer) if self.station is not None else []
+                if parts and self._streams.get(stream.peer) is stream:
+                    for piece in _pieces(parts, prefix):
+                        await stream.write(piece)
+                elif not stream.waiting:
+                    stream.is_writing = False
+                    await stream.wake.wait()
+                    stream.wake.clear()
+        except (grpc.aio.UsageError, grpc.aio.AioRpcError, grpc.aio.BaseError):
+            pass  # the stream has ended; its reader knows
+
+    def _offer(self, station: Station) -> None:
+        for name, stream in self._streams.items():
+            if station.has_outgoing(name):
+                stream.wake.set()
+
+    def _all_written(self, station: Station) -> bool:
+        streams = self._streams.items()
+        return not any(one.is_writing or one.waiting or station.has_outgoing(name) for name, one in streams)
+
+    def _breach(self, peer: str, sentence: str) -> None:
+        log.warning("%s broke the protocol: %s", peer, sentence)
+        stream = self._streams.get(peer)
+        if stream is not None:
+            stream.post(say(Refused(sentence)))
+            stream.wake.set()
+            asyncio.get_running_loop().call_later(0.2, stream.close)
+
+
+# --- a feature party --------------------------------------------------------------------------------------------
+
+
+class Guest(_Carrier):
+    """A feature party's end: opens its stream to the label party, again and again if need be."""
+
+    def __init__(
+        self,
+        name: str,
+        label_party: str,
+        address: str,
+        keys: Keys,
+        hello: Callable[[], Hello],
+        *,
+        begin: Callable[[Everybody], Station],
+        linger_seconds: float,
+        stop_requested: Callable[[], bool],
+    ) -> None:
+        super().__init__(name, linger_seconds, stop_requested)
+        self._label_party = label_party
+        self._address = address
+        self._keys = keys
+        self._hello = hello
+        self._begin = begin
+        self._stream: _Stream | None = None
+        self._envelopes: dict[str, Envelope] = {}
+        self._generations: dict[str, int] = {}  # of feature parties that can be reached now
+        self._refused: str | None = None
+        self._jitter = random.Random()
+
+    async def run(self, watch: Callable[[], None] = lambda: None) -> bool:
+        """Take part until the training is over; False if it was stopped."""
+        connecting = asyncio.create_task(self._stay_connected())
+        turns = asyncio.create_task(self._turns(watch))
+        try:
+            await asyncio.wait({connecting, turns}, return_when=asyncio.FIRST_COMPLETED)
+            if connecting.done() and not turns.done():
+                connecting.result()  # raises what ended it
+            return await turns
+        finally:
+            for task in (connecting, turns):
+                task.cancel()
+            await asyncio.gather(connecting, turns, return_exceptions=True)
+
+    async def leave(self) -> None:
+        """Tell the label party that this party leaves for good."""
+        async with self._channel() as channel:
+            call = self._call(channel)
+            await call.write(say(self._hello()))
+            word = heard(await call.read())
+        if isinstance(word, Refused):
+            raise RunError(f"{self._label_party} answered: {word.sentence}")
+
+    def _channel(self) -> Any:
+        own = self._keys.read()
+        credentials = grpc.ssl_channel_credentials(own.authority_pem, own.key_pem, own.certificate_pem)
+        # The label party is who its certificate says, whatever host or address it is reached at.
+        options = [*_OPTIONS, ("grpc.ssl_target_name_override", self._label_party), ("grpc.enable_retries", 0)]
+        return grpc.aio.secure_channel(self._address, credentials, options=options)
+
+    def _call(self, channel: Any) -> Any:
+        return channel.stream_stream(f"/{SERVICE}/{METHOD}")()
+
+    async def _stay_connected(self) -> None:
+        wait = _FIRST_RETRY_SECONDS
+        while True:
+            began = time.monotonic()
+            try:
+                await self._session()
+            except grpc.aio.AioRpcError as error:
+                details = str(error.details() or error.code().name)
+                if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:
+                    raise RunError(
+                        f"What answers at {self._address} could not show a certificate of {self._label_party} from our "
+                        "authority. Check the address, and that both parties' certificates are of the same authority."
+                    ) from None
+                log.warning("%s cannot be reached at %s: %s", self._label_party, self._address, details)
+            except ProtocolError as error:
+                log.warning("the stream to %s is closed: %s", self._label_party, error)
+            finally:
+                self._lose()
+            if self._refused is not None:
+                raise RunError(f"{self._label_party} refused {self.name}: {self._refused}")
+            if time.monotonic() - began > 10 * _FIRST_RETRY_SECONDS:
+                wait = _FIRST_RETRY_SECONDS
+            await asyncio.sleep(wait * self._jitter.uniform(0.5, 1.5))
+            wait = min(2 * wait, _LONGEST_RETRY_SECONDS)
+
+    async def _session(self) -> None:
+        async with self._channel() as channel:
+            call = self._call(channel)
+            await call.write(say(self._hello()))
+            stream = _Stream(self._label_party, call.write, call.cancel)
+            writer: asyncio.Task[None] | None = None
+            try:
+                while (data := await call.read()) is not grpc.aio.EOF:
+                    if writer is None and data[:1] == bytes([WORD]) and isinstance(heard(data), Everybody):
+                        writer = asyncio.create_task(self._write(stream))
+                    await self._take(stream, data)
+            finally:
+                if writer is not None:
+                    writer.cancel()
+
+    def _lose(self) -> None:
+        self._stream = None
+        if self.station is not None:
+            for peer in (self._label_party, *self._generations):
+                self.station.disconnected(peer)
+            self._wake.set()
+        self._generations.clear()
+
+    async def _take(self, stream: _Stream, data: bytes) -> None:
+        kind = data[0] if data else -1
+        if kind == PACKETS and self.station is not None:
+            self.station.received(self._label_party, memoryview(data)[1:])
+            self._wake.set()
+            await self._room_for(self._label_party)
+        elif kind == ENVELOPE and self.station is not None:
+            sender, generation, sealed = _unwrap(data)
+            if self._generations.get(sender) == generation:
+                self.station.received(sender, self._envelopes[sender].open(sealed))
+                self._wake.set()
+                await self._room_for(sender)
+        else:
+            self._hear(stream, heard(data))
+
+    def _hear(self, stream: _Stream, word: Any) -> None:
+        match word:
+            case Refused(sentence, final):
+                if final:
+                    self._refused = sentence
+                raise ProtocolError(sentence)
+            case Welcome(waits_for):
+                others = [name for name in waits_for if name != self.name]
+                log.info(
+                    "connected to %s%s", self._label_party, f"; it waits for {', '.join(others)}" if others else ""
+                )
+            case Everybody():
+                if self.station is None:
+                    self._introduce(word)
+                    self.station = self._begin(word)
+                self._stream = stream
+                self.station.connected(self._label_party)
+            case Presence(name, generation):
+                if self.station is None or name not in self._envelopes:
+                    return
+                if self._generations.pop(name, 0):
+                    self.station.disconnected(name)
+                if generation:
+                    self._generations[name] = generation
+                    self.station.connected(name)
+            case _:
+                raise ProtocolError(f"{self._label_party} said {type(word).__name__}, which it may not here.")
+        self._wake.set()
+
+    def _introduce(self, everybody: Everybody) -> None:
+        """Believe the others' keys only if their certificates, of our authority, vouch for them."""
+        own = self._keys.read()
+        for name, other in everybody.parties.items():
+            if name == self.name:
+                continue
+            vouched = check_introduction(
+                other.certificate,
+                own.authority_pem,
+                own.revoked,
+                self._keys.digest,
+                other.sealing_key,
+                other.signature,
+            )
+            if vouched != name:
+                raise ProtocolError(f"The certificate of {vouched} was given for {name}.")
+            self._envelopes[name] = Envelope(self._keys.sealing, self.name, other.sealing_key, name, self._keys.digest)
+
+    # --- writing ---
+
+    async def _write(self, stream: _Stream) -> None:
+        prefix = bytes([PACKETS])
+        try:
+            while True:
+                wrote, stream.is_writing = False, True
+                station = self.station
+                if station is not None and self._stream is stream:
+                    # The others' first: the label party, who passes them on, may end when it has its own last word.
+                    for name, generation in [*self._generations.items()]:
+                        if parts := station.outgoing(name):
+                            for piece in _pieces(parts, b""):
+                                sealed = self._envelopes[name].seal(piece)
+                                await stream.write(_wrap(name, generation, sealed))
+                            wrote = True
+                    if parts := station.outgoing(self._label_party):
+                        for piece in _pieces(parts, prefix):
+                            await stream.write(piece)
+                        wrote = True
+                if not wrote:
+                    stream.is_writing = False
+                    await stream.wake.wait()
+                    stream.wake.clear()
+        except (grpc.aio.UsageError, grpc.aio.AioRpcError, grpc.aio.BaseError):
+            pass  # the stream has ended; its reader knows
+
+    def _offer(self, station: Station) -> None:
+        if self._stream is not None and any(map(station.has_outgoing, (self._label_party, *self._generations))):
+            self._stream.wake.set()
+
+    def _all_written(self, station: Station) -> bool:
+        stream = self._stream
+        return stream is None or not (
+            stream.is_writing or any(map(station.has_outgoing, (self._label_party, *self._generations)))
+        )
+
+    def _breach(self, peer: str, sentence: str) -> None:
+        raise RunError(f"{peer} broke the protocol: {sentence}")
+
+
+# --- envelopes on a stream --------------------------------------------------------------------------------------
+
+
+def _wrap(name: str, generation: int, sealed: bytes) -> bytes:
+    encoded = name.encode()
+    return b"".join((bytes([ENVELOPE, len(encoded)]), encoded, generation.to_bytes(8, "little"), sealed))
+
+
+def _unwrap(data: bytes) -> tuple[str, int, bytes]:
+    if len(data) < 2 or len(data) < 10 + data[1]:
+        raise ProtocolError("An envelope is truncated.")
+    end = 2 + data[1]
+    name = data[2:end].decode(errors="replace")
+    return name, int.from_bytes(data[end : end + 8], "little"), data[end + 8 :]

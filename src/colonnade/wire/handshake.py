@@ -1,0 +1,123 @@
+"""What two organisations say before the first packet, and what they say about the link itself later.
+
+Everything on a stream is one of these words, MessagePack with a tag, or packets: the first byte tells. A feature party
+says `Hello`; the label party answers `Welcome` or `Refused`, and `Everybody` once all have been there. Who is speaking
+is never in a word: it is the name in the certificate of the connection.
+"""
+
+import hashlib
+from typing import Any, Final
+
+import msgspec
+
+from colonnade.errors import ProtocolError
+
+PROTOCOL: Final = 1
+
+PACKETS: Final = 0x50  # then packets between the two ends of the stream
+ENVELOPE: Final = 0x45  # then a byte, so many bytes of a name (to or from whom), the generation, and a sealed envelope
+WORD: Final = 0x57  # then one of the words below
+
+LONGEST_WORD_BYTES = 1 << 22
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """A feature party at the door."""
+
+    protocol: int
+    settings: str  # the federation's settings as JSON, so that a difference can be named
+    row_digest: str
+    rows: int
+    test_rows: int
+    shape: tuple[int, ...]  # of one of its rows
+    width: int  # of its embedding; 0 where none is sent
+    token: str  # of its run directory: a second process of the same name has another
+    sealing_key: bytes
+    signature: bytes  # over the key, by the certificate's own
+    leaves: bool = False  # for good
+
+
+class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
+    """The label party has let it in, and waits for those."""
+
+    waits_for: tuple[str, ...]
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """Why the stream ends. `final`: coming again will not help."""
+
+    sentence: str
+    final: bool = True
+
+
+class Introduced(msgspec.Struct, frozen=True):
+    """One party as the others need to know it: its certificate vouches for its key."""
+
+    certificate: bytes
+    sealing_key: bytes
+    signature: bytes
+
+
+class Everybody(msgspec.Struct, frozen=True, tag="everybody"):
+    """What all parties know of one another, from the label party, when all have been there."""
+
+    task: str
+    classes: int
+    shapes: dict[str, tuple[int, ...]]
+    widths: dict[str, int]
+    parties: dict[str, Introduced]
+
+
+class Presence(msgspec.Struct, frozen=True, tag="presence"):
+    """Which other feature party can be reached through the label party; `generation` 0: no longer.
+
+    The generation tells the envelopes of one connection between the two from those of the one before.
+    """
+
+    name: str
+    generation: int
+
+
+class Left(msgspec.Struct, frozen=True, tag="left"):
+    """The answer to a Hello that leaves."""
+
+
+Word = Hello | Welcome | Refused | Everybody | Presence | Left
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Word)
+
+
+def say(word: Word) -> bytes:
+    """A word as it goes on a stream."""
+    return bytes([WORD]) + _encoder.encode(word)
+
+
+def heard(data: bytes) -> Word:
+    """The word in a message of the stream."""
+    if not data or data[0] != WORD or len(data) > LONGEST_WORD_BYTES:
+        raise ProtocolError("Something else came where a word of the handshake was expected.")
+    try:
+        word: Word = _decoder.decode(memoryview(data)[1:])
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ProtocolError("A word of the handshake is not valid: not Colonnade, or of another version.") from error
+    return word
+
+
+def digest(settings: str) -> str:
+    """One number for what a federation has agreed on."""
+    return hashlib.sha256(settings.encode()).hexdigest()
+
+
+def difference(ours: Any, theirs: Any, where: str = "") -> str | None:
+    """The first setting in which two parties' files differ, as `section.name`; None if there is none."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for name in sorted({**ours, **theirs}, key=str):
+            place = f"{where}.{name}" if where else str(name)
+            if name not in ours or name not in theirs:
+                return place
+            found = difference(ours[name], theirs[name], place)
+            if found is not None:
+                return found
+        return None
+    return None if ours == theirs else where
