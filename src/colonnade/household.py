@@ -15,6 +15,7 @@ from colonnade.messages import KINDS
 from colonnade.party import Party
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint, write_atomically
+from colonnade.runtimes.nursery import nursery_of
 from colonnade.runtimes.processes import Household, Processes
 from colonnade.runtimes.recorder import Recorder
 from colonnade.seat_files import write_seat
@@ -62,7 +63,7 @@ def run_processes(
     endurance = {**as_values(settings.endurance), "checkpoint_seconds": checkpoint_seconds}
     # A socket's path must be short, so they do not live in the run directory.
     with tempfile.TemporaryDirectory(prefix="colonnade-") as folder:
-        commands = {}
+        arguments = {}
         for name in order:
             life = {
                 "directory": str(directory.absolute()),
@@ -75,8 +76,11 @@ def run_processes(
             }
             own = tuple(owns) if plan.chosen.alone is not None else tuple(one for one in owns if one.name == name)
             write_seat(Path(folder) / f"seat-{name}", own, facts, plan, life)
-            commands[name] = ["-m", "colonnade.party_process", str(Path(folder) / f"seat-{name}")]
-        household = Household(commands, directory / "logs", settings, watch=hear, stop_requested=stop_requested)
+            arguments[name] = [str(Path(folder) / f"seat-{name}")]
+        nursery = nursery_of("colonnade.party_process")
+        household = Household(
+            nursery, arguments, directory / "logs", settings, watch=hear, stop_requested=stop_requested
+        )
         finished = household.run()
     return gather(parties, facts.label_party, directory, finished)
 

@@ -1,9 +1,10 @@
-"""The program of one party's process: `python -m colonnade.party_process FOLDER`.
+"""The program of one party's process, started by a nursery of them: `python -m colonnade.party_process SOCKET`.
 
 Reads its seat, takes up its state where a process before it left off, and carries on until the training ends or it is
 asked to stop. What it has to say goes to standard output, one JSON object a line, for the process that started it.
 """
 
+import importlib
 import json
 import sys
 import time
@@ -17,6 +18,7 @@ from colonnade.cli.output import stop_on_interrupt
 from colonnade.errors import ColonnadeError
 from colonnade.party import Party
 from colonnade.privacy.ledger import Ledger
+from colonnade.runtimes.nursery import tend
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.sockets import SocketCarrier
 from colonnade.runtimes.station import Endurance, Station
@@ -58,7 +60,7 @@ def main(folder: Path) -> int:
             linger_seconds=endurance.linger_seconds,
             stop_requested=stop,
             watch=Reports(station),
-            parent=sys.stdin.fileno(),
+            parent=0,
         )
         try:
             carrier.run()
@@ -103,9 +105,15 @@ def say(line: dict[str, Any]) -> None:
         print(json.dumps(line), flush=True)
 
 
-if __name__ == "__main__":
+def run(arguments: list[str]) -> int:
+    """A started process: its exit code, and one sentence in its log if it failed by itself."""
     try:
-        sys.exit(main(Path(sys.argv[1])))
+        return main(Path(arguments[0]))
     except ColonnadeError as error:
         print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    importlib.import_module("sklearn.metrics")  # what a first evaluation would load in every party's process
+    tend(int(sys.argv[1]), run)

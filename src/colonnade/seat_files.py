@@ -5,6 +5,7 @@ another's data if it wanted to. Arrays are safetensors, the rest is JSON; nothin
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ def read_seat(folder: Path) -> SeatFiles:
 
 def plan_values(plan: Plan) -> dict[str, Any]:
     """A plan as JSON holds it. Models must be settings: a torch module is code, which files here never hold."""
-    bottoms = plan.bottom if isinstance(plan.bottom, dict) else {"": plan.bottom}
+    bottoms = plan.bottom if isinstance(plan.bottom, Mapping) else {"": plan.bottom}
     for model in (*bottoms.values(), plan.top):
         if isinstance(model, nn.Module):
             raise SettingsError(

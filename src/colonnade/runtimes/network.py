@@ -53,6 +53,7 @@ _HELLO_SECONDS = 10.0
 _FIRST_RETRY_SECONDS = 0.2
 _LONGEST_RETRY_SECONDS = 10.0
 _EXPIRY_CHECK_SECONDS = 20.0
+_PARTING_SECONDS = 5.0
 
 log = logging.getLogger("colonnade.network")
 
@@ -500,6 +501,8 @@ class Guest(_Carrier):
         self._envelopes: dict[str, Envelope] = {}
         self._generations: dict[str, int] = {}  # of feature parties that can be reached now
         self._refused: str | None = None
+        self._open_call: Any = None
+        self._parting = False
         self._jitter = random.Random()
 
     async def run(self, watch: Callable[[], None] = lambda: None) -> bool:
@@ -510,11 +513,22 @@ class Guest(_Carrier):
             await asyncio.wait({connecting, turns}, return_when=asyncio.FIRST_COMPLETED)
             if connecting.done() and not turns.done():
                 connecting.result()  # raises what ended it
-            return await turns
+            finished = await turns
+            await self._part(connecting)
+            return finished
         finally:
             for task in (connecting, turns):
                 task.cancel()
             await asyncio.gather(connecting, turns, return_exceptions=True)
+
+    async def _part(self, connecting: "asyncio.Task[None]") -> None:
+        """End the stream so that everything written arrives: closing it at once would drop what is on its way."""
+        self._parting = True
+        if self._open_call is not None:
+            with suppress(grpc.aio.UsageError, grpc.aio.AioRpcError, grpc.aio.BaseError, TimeoutError):
+                await self._open_call.done_writing()
+                async with asyncio.timeout(_PARTING_SECONDS):
+                    await asyncio.shield(connecting)
 
     async def leave(self) -> None:
         """Tell the label party that this party leaves for good."""
@@ -552,7 +566,10 @@ class Guest(_Carrier):
             except ProtocolError as error:
                 log.warning("the stream to %s is closed: %s", self._label_party, error)
             finally:
+                self._open_call = None
                 self._lose()
+            if self._parting:
+                return
             if self._refused is not None:
                 raise RunError(f"{self._label_party} refused {self.name}: {self._refused}")
             if time.monotonic() - began > 10 * _FIRST_RETRY_SECONDS:
@@ -562,7 +579,7 @@ class Guest(_Carrier):
 
     async def _session(self) -> None:
         async with self._channel() as channel:
-            call = self._call(channel)
+            call = self._open_call = self._call(channel)
             await call.write(say(self._hello()))
             stream = _Stream(self._label_party, call.write, call.cancel)
             writer: asyncio.Task[None] | None = None

@@ -9,8 +9,6 @@ import json
 import os
 import selectors
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from colonnade.errors import RunError, SettingsError
+from colonnade.runtimes.nursery import Child, Nursery
 from colonnade.runtimes.station import Endurance
 
 _STOP_SECONDS = 20.0
@@ -48,9 +47,9 @@ class _Child:
     """A party's process, and what it said last."""
 
     name: str
-    command: list[str]
+    arguments: list[str]
     log: Path
-    process: "subprocess.Popen[bytes]"
+    process: Child
     said: bytes = b""
     starts: int = 1
     finished: bool = False
@@ -61,13 +60,15 @@ class Household:
 
     def __init__(
         self,
-        commands: Mapping[str, list[str]],
+        nursery: Nursery,
+        arguments: Mapping[str, list[str]],
         logs: Path,
         settings: Processes,
         *,
         watch: Callable[[str, dict[str, Any]], None],
         stop_requested: Callable[[], bool],
     ) -> None:
+        self._nursery = nursery
         self._settings = settings
         self._watch = watch
         self._stop_requested = stop_requested
@@ -76,11 +77,11 @@ class Household:
         logs.mkdir(parents=True, exist_ok=True)
         self._children: dict[str, _Child] = {}
         try:
-            for name, command in commands.items():
+            for name, own in arguments.items():
                 log = logs / f"{name}.log"
-                child = _Child(name, command, log, _start(command, log))
+                child = _Child(name, own, log, nursery.start(name, own, log))
                 self._children[name] = child
-                self._listen(child)
+                self._selector.register(child.process.stdout, selectors.EVENT_READ, child)
         except OSError as error:
             self.kill()
             raise RunError(f"A party's process could not be started: {error.strerror}.") from None
@@ -106,16 +107,11 @@ class Household:
         finally:
             self.kill()
 
-    def _listen(self, child: _Child) -> None:
-        assert child.process.stdout is not None
-        os.set_blocking(child.process.stdout.fileno(), False)
-        self._selector.register(child.process.stdout, selectors.EVENT_READ, child)
-
     def _hear(self, child: _Child) -> None:
-        assert child.process.stdout is not None
-        said: bytes | None = child.process.stdout.read()
-        if said is None:
-            return  # nothing more for now
+        try:
+            said = os.read(child.process.stdout, 1 << 16)
+        except BlockingIOError:
+            return
         if not said:
             self._selector.unregister(child.process.stdout)
             return
@@ -125,12 +121,9 @@ class Household:
 
     def _bury(self, child: _Child) -> None:
         """A process has ended: well, by its own failure, or by somebody's signal."""
-        assert child.process.stdout is not None
-        if child.process.stdout in self._selector.get_map():
-            self._hear(child)
-            if child.process.stdout in self._selector.get_map():
-                self._selector.unregister(child.process.stdout)
-        code = child.process.returncode
+        while child.process.stdout in self._selector.get_map():
+            self._hear(child)  # to the end: the process holds its end of the pipe no more
+        code = child.process.poll() or 0
         if code == 0:
             child.finished = True
             return
@@ -139,9 +132,9 @@ class Household:
             child.starts += 1
             child.said = b""
             self._watch(child.name, {"note": f"{child.name} was ended by {_signal_name(-code)}; it is started again"})
-            _close_pipes(child)
-            child.process = _start(child.command, child.log)
-            self._listen(child)
+            child.process.close()
+            child.process = self._nursery.start(child.name, child.arguments, child.log)
+            self._selector.register(child.process.stdout, selectors.EVENT_READ, child)
             return
         what = f"was ended by {_signal_name(-code)}" if code < 0 else "failed"
         raise RunError(f"The party {child.name} {what}. The end of its log, {child.log}:\n{last_lines(child.log)}")
@@ -149,43 +142,17 @@ class Household:
     def _stop(self) -> None:
         """Ask everybody to save and end; who does not in time is killed, and goes on from its journal."""
         for child in self._children.values():
-            if child.process.poll() is None:
-                child.process.terminate()
+            child.process.send(signal.SIGTERM)
         deadline = time.monotonic() + _STOP_SECONDS
         for child in self._children.values():
-            try:
-                child.process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                child.process.kill()
+            child.process.wait(max(0.0, deadline - time.monotonic()))
 
     def kill(self) -> None:
         """Leave nobody behind."""
         for child in self._children.values():
-            if child.process.poll() is None:
-                child.process.kill()
-            child.process.wait()
-            _close_pipes(child)
+            child.process.send(signal.SIGKILL)
+            child.process.close()
         self._selector.close()
-
-
-def _close_pipes(child: _Child) -> None:
-    for pipe in (child.process.stdin, child.process.stdout):
-        if pipe is not None:
-            pipe.close()
-
-
-def _start(command: list[str], log: Path) -> "subprocess.Popen[bytes]":
-    # One thread a party: more would fight over the cores with the other parties.
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-    with log.open("ab") as file:
-        return subprocess.Popen(
-            [sys.executable, *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=file,
-            env={**os.environ, **threads},
-            start_new_session=True,  # Ctrl-C reaches the parent alone, which then asks everybody to save
-        )
 
 
 def last_lines(log: Path) -> str:
