@@ -44,6 +44,8 @@ class TrainingProgress:
         self._last_line = self._began
         self._loss: float | None = None
         self._metric: dict[str, float] = {}
+        self._parties: dict[str, TaskID] = {}
+        self._reported: dict[str, str] = {}
 
     def __enter__(self) -> "TrainingProgress":
         if self._live:
@@ -68,7 +70,22 @@ class TrainingProgress:
             self._bar.update(self._task, completed=done, facts=self._facts(done))
         elif not self._quiet and time.perf_counter() - self._last_line > SECONDS_BETWEEN_LINES:
             self._last_line = time.perf_counter()
-            errors.print(f"{self._title}: {done}/{self._total} {self._unit}, {self._facts(done)}", markup=False)
+            facts = "  ".join([self._facts(done), *self._reported.values()])
+            errors.print(f"{self._title}: {done}/{self._total} {self._unit}, {facts}", markup=False)
+
+    def report(self, party: str, said: dict[str, Any]) -> None:
+        """Take what a party's own process says of itself: a line under the bar, or a part of the next line."""
+        if "note" in said:
+            if not self._quiet:
+                (self._bar.console if self._live else errors).print(said["note"], style="yellow", markup=False)
+            return
+        done = said["exchanges"]
+        waits = f"waits for {', '.join(said['waits_for'])}" if said["waits_for"] else ""
+        self._reported[party] = f"{party} {done}" + (f" ({waits})" if waits else "")
+        if self._live:
+            if party not in self._parties:
+                self._parties[party] = self._bar.add_task(f"  {party}", total=None, facts="")
+            self._bar.update(self._parties[party], completed=done, facts=waits)
 
     def _facts(self, done: int) -> str:
         facts = []

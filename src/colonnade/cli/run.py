@@ -12,11 +12,9 @@ from colonnade import algorithms
 from colonnade.cli.output import TrainingProgress, console, errors, interrupted, megabytes, stop_on_interrupt
 from colonnade.data import load
 from colonnade.errors import SettingsError, unknown_name
-from colonnade.experiment import Outcome, train
+from colonnade.experiment import RUNTIMES, Outcome, train
 from colonnade.federation import Federation, federation_values, read_federation
 from colonnade.reports.page import write_report
-
-RUNTIMES = ("simulate",)
 
 
 def run(
@@ -72,6 +70,8 @@ def run(
     total = settings.training.steps(data.rows) * (1 if alone else len(data.feature_parties))
     unit = "steps" if alone else "exchanges"
     again = f"colonnade run {shlex.quote(str(directory))} --resume"
+    if runtime != "simulate":
+        again += f" --runtime {runtime}"
     if threads > 1:
         again += f" --threads {threads}"  # the order of additions is part of the result
     with (
@@ -91,7 +91,9 @@ def run(
             out=directory,
             resume=resume,
             trace=trace,
+            runtime=settings.processes if runtime == "processes" else runtime,
             watch=progress.watch,
+            report=progress.report,
             stop_requested=stop,
             checkpoint_seconds=checkpoint_seconds,
             threads=threads,
@@ -134,7 +136,10 @@ def show(outcome: Outcome, directory: Path, page: Path | None) -> None:
         table.add_row("used though old", f"{summary['counts']['late_rows']:,} embeddings or products of rows")
     if summary["counts"]["abandoned_sums"]:
         table.add_row("sums given up", f"{summary['counts']['abandoned_sums']:,}, a party being away")
-    table.add_row("time", f"{summary['virtual_seconds']:.3f} virtual s, {summary['wall_seconds']:.1f} wall s")
+    virtual = summary["virtual_seconds"]
+    table.add_row(
+        "time", ("" if virtual is None else f"{virtual:.3f} virtual s, ") + f"{summary['wall_seconds']:.1f} wall s"
+    )
     events = summary["privacy"]["events"]
     noised = sum(event["releases"] for event in events)
     table.add_row("privacy", f"{noised:,} noised releases; ε not computed" if events else "no value noised: ε = ∞")
