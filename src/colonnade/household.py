@@ -72,6 +72,7 @@ def run_processes(
                 "peers": _peers(name, order, facts, plan),
                 "endurance": endurance,
                 "slowdown": settings.slowdown.get(name, 1.0),
+                "compute_seconds": 0.0 if name == facts.label_party else settings.compute_seconds,
                 "trace": trace,
             }
             own = tuple(owns) if plan.chosen.alone is not None else tuple(one for one in owns if one.name == name)

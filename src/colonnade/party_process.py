@@ -51,6 +51,7 @@ def main(folder: Path) -> int:
         trace=life["trace"],
         endurance=endurance,
         slowdown=life["slowdown"],
+        compute_seconds=life["compute_seconds"],
     )
     with stop_on_interrupt(quiet=True) as stop:
         carrier = SocketCarrier(

@@ -28,9 +28,10 @@ class Benchmark:
 
 def benchmarks() -> dict[str, Benchmark]:
     """Every benchmark, by name."""
-    from colonnade.benchmarks import linear, split, zeroth_order
+    from colonnade.benchmarks import linear, runtimes, split, zeroth_order
 
-    return {benchmark.name: benchmark for benchmark in (split.BENCHMARK, zeroth_order.BENCHMARK, linear.BENCHMARK)}
+    known = (split.BENCHMARK, zeroth_order.BENCHMARK, linear.BENCHMARK, runtimes.BENCHMARK)
+    return {benchmark.name: benchmark for benchmark in known}
 
 
 def one_thread(run: Callable[[Watch], dict[str, float]]) -> Callable[[Watch], dict[str, float]]:

@@ -50,19 +50,23 @@ class Simulated:
             parties, "label", Simulate(), 0, Recorder("label"), Ledger(), stop_requested=self._reached
         )
 
-    def _exchanges(self) -> int:
+    def label_seat(self) -> Any:
+        """The label party's place in the simulation, for who wants to time it alone."""
+        return self._simulation._seats[0]
+
+    def exchanges(self) -> int:
         return int(self._label._books.exchange)  # type: ignore[attr-defined]
 
     def _reached(self) -> bool:
-        return self._exchanges() >= self._stop_at
+        return self.exchanges() >= self._stop_at
 
     def turn(self) -> float:
         """Exchanges a second of one turn."""
-        start = self._exchanges()
+        start = self.exchanges()
         self._stop_at = start + EXCHANGES_A_TURN
         began = time.perf_counter()
         self._simulation.run()
-        return (self._exchanges() - start) / (time.perf_counter() - began)
+        return (self.exchanges() - start) / (time.perf_counter() - began)
 
 
 class Loop:

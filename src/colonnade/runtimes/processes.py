@@ -11,6 +11,7 @@ import selectors
 import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -32,11 +33,14 @@ class Processes:
     name: ClassVar[str] = "processes"
     restarts: int = 100  # how often parties that were killed are started again, in all
     endurance: Endurance = field(default_factory=lambda: Endurance(notice_seconds=0.5))
-    slowdown: Mapping[str, float] = field(default_factory=dict)  # party → how many times slower it is made, for trials
+    compute_seconds: float = 0.0  # for trials: handling an event takes a feature party at least so long
+    slowdown: Mapping[str, float] = field(default_factory=dict)  # for trials: party → how many times slower it is
 
     def __post_init__(self) -> None:
         if self.restarts < 0:
             raise SettingsError(f"processes.restarts is {self.restarts}; it must be 0 or more.")
+        if not (isfinite(self.compute_seconds) and self.compute_seconds >= 0):
+            raise SettingsError(f"processes.compute_seconds is {self.compute_seconds}; it must not be negative.")
         for name, factor in self.slowdown.items():
             if not (isfinite(factor) and factor >= 1):
                 raise SettingsError(f"processes.slowdown.{name} is {factor}; it must be 1 or more.")
@@ -85,6 +89,9 @@ class Household:
         except OSError as error:
             self.kill()
             raise RunError(f"A party's process could not be started: {error.strerror}.") from None
+        except RunError:
+            self.kill()
+            raise
 
     @property
     def process_ids(self) -> dict[str, int]:
@@ -150,7 +157,9 @@ class Household:
     def kill(self) -> None:
         """Leave nobody behind."""
         for child in self._children.values():
-            child.process.send(signal.SIGKILL)
+            with suppress(RunError):  # the nursery is gone: then a closed pipe tells the party to end
+                child.process.send(signal.SIGKILL)
+                child.process.wait(_STOP_SECONDS)
             child.process.close()
         self._selector.close()
 

@@ -100,6 +100,7 @@ class Station:
         limits: Limits = DEFAULT_LIMITS,
         without: Sequence[str] = (),
         slowdown: float = 1.0,
+        compute_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
@@ -118,6 +119,7 @@ class Station:
         self._limits = limits
         self._without = frozenset(without)
         self._slowdown = slowdown
+        self._compute_seconds = compute_seconds
         self._clock = clock
         self._peers = {peer: _Peer() for peer in peers}
         self._timers: dict[str, float] = {}
@@ -311,8 +313,9 @@ class Station:
             handled = True
         if handled:
             self._journal.flush()
-            if self._slowdown > 1:
-                time.sleep((self._slowdown - 1) * (self._clock() - began))
+            if self._slowdown > 1 or self._compute_seconds:
+                taken = self._clock() - began
+                time.sleep(self._slowdown * max(taken, self._compute_seconds) - taken)
             ended = self._clock()
             self.busy_seconds += ended - began
             self._recorder.interval(self.name, began - self._began, ended - self._began)

@@ -1,0 +1,100 @@
+"""Whole `colonnade join` programs for benchmarks, started from a nursery: a federation over loopback and mutual TLS.
+
+`python -m colonnade.benchmarks.party_programs SOCKET` is the nursery; what it starts is the command line itself.
+"""
+
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from colonnade.cli.application import app
+from colonnade.data.federated import FederatedData
+from colonnade.errors import ColonnadeError, RunError
+from colonnade.federation import write_toml
+from colonnade.runtimes.nursery import Child, nursery_of, tend
+from colonnade.wire.certificates import issue, make_authority
+
+
+def write_federation(folder: Path, data: FederatedData, settings: Mapping[str, object], port: int) -> dict[str, Path]:
+    """Files of a whole federation over loopback: everybody's data, certificates and party.toml. Dense tables only."""
+    parties: dict[str, dict[str, object]] = {name: {} for name in data.feature_parties}
+    shared = {
+        **settings,
+        "data": {"label": "label", "standardise": False, "test_fraction": 0.0, "task": data.labels.task},
+        "parties": {data.label_party: {}, **parties},
+        "network": {"address": f"127.0.0.1:{port}", "private_randomness": False},
+    }
+    (folder / "federation.toml").write_text(write_toml(shared), encoding="utf-8")
+    make_authority(folder / "authority", "benchmark", 2)
+    files = {}
+    for name in (data.label_party, *parties):
+        issue(folder / "authority", name, folder / name, [], 1)
+        ids = np.arange(data.rows)
+        if name == data.label_party:
+            nothing = np.zeros((data.rows, 0), np.float32)
+            np.savez(folder / f"{name}.npz", ids=ids, columns=nothing, labels=data.labels.train.numpy())
+        else:
+            np.savez(folder / f"{name}.npz", ids=ids, columns=data.columns[name].train.numpy())
+        own = {
+            "party": {"name": name, "listen": f"127.0.0.1:{port}", "out": str(folder / f"run-{name}")},
+            "data": {"file": f"{name}.npz"},
+            "keys": {
+                "certificate": f"{name}/{name}.pem",
+                "key": f"{name}/{name}.key",
+                "authority": f"{name}/authority.pem",
+            },
+        }
+        files[name] = folder / f"{name}.toml"
+        files[name].write_text(write_toml(own), encoding="utf-8")
+    return files
+
+
+@contextmanager
+def joined(folder: Path, files: Mapping[str, Path]) -> Iterator[dict[str, Child]]:
+    """Every party's program, running; they are killed at the end if they have not ended."""
+    nursery = nursery_of("colonnade.benchmarks.party_programs")
+    children: dict[str, Child] = {}
+    try:
+        for name, file in files.items():
+            arguments = ["join", str(folder / "federation.toml"), "--party", str(file)]
+            children[name] = nursery.start(name, arguments, folder / f"{name}.log")
+        yield children
+    finally:
+        for child in children.values():
+            child.send(9)
+            child.close()
+
+
+def wait_for_all(folder: Path, children: Mapping[str, Child], seconds: float) -> None:
+    """Until everybody has ended well."""
+    deadline = time.monotonic() + seconds
+    for name, child in children.items():
+        if not child.wait(max(0.0, deadline - time.monotonic())) or child.poll():
+            last = (folder / f"{name}.log").read_text(encoding="utf-8").splitlines()[-3:]
+            raise RunError(f"The party {name} has not ended well: {' '.join(last)}")
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        app(arguments, prog_name="colonnade", standalone_mode=False)
+    except ColonnadeError as error:
+        print(f"colonnade: {error}", file=sys.stderr)
+        return error.exit_code
+    except SystemExit as ending:
+        return int(ending.code or 0)
+    return 0
+
+
+if __name__ == "__main__":
+    tend(int(sys.argv[1]), main)

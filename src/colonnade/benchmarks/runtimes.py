@@ -1,0 +1,215 @@
+"""What real processes and a real network cost: exchanges per second over the label party's own step rate.
+
+The MNIST-shaped `vafl` of the benchmark `split`, four feature parties. The label party's own rate is what it does in
+one process when uploads are always there: decode, step, encode, nothing else. Sides alternate in turns. Asynchronous
+over synchronous is wall time to the same loss with one party three times slower: parties are given 5 ms of work an
+event (a machine of their own would be busy so long), so that two cores do not decide. The linear family's exchanges are
+counted twice: requests, and the mini-batches in them.
+"""
+
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from colonnade.algorithms.afsgd import Afsgd
+from colonnade.algorithms.parts.training import Training
+from colonnade.algorithms.split import Split
+from colonnade.algorithms.vafl import Vafl
+from colonnade.benchmarks import Benchmark, Watch, one_thread
+from colonnade.benchmarks.mnist_shaped import BATCH, PARTIES, RATE, ROWS, WIDTH, Simulated, mnist_shaped
+from colonnade.benchmarks.party_programs import free_port, joined, wait_for_all, write_federation
+from colonnade.data import from_arrays
+from colonnade.data.federated import FederatedData
+from colonnade.experiment import Outcome, train
+from colonnade.models.bottom import BottomSettings
+from colonnade.models.top import TopSettings
+from colonnade.runtimes.processes import Processes
+
+TURNS = 3
+EXCHANGES = 6_000  # of one turn
+WARM_UP = 0.2  # of a run, not counted
+BOTTOM, TOP = BottomSettings(embedding=WIDTH, hidden=()), TopSettings(hidden=(128,))
+LINEAR_PARTIES, LINEAR_BATCH, LINEAR_BATCHES_PER_REQUEST = 8, 256, 16
+
+
+@one_thread
+def run(watch: Watch) -> dict[str, float]:
+    data = mnist_shaped()
+    own, processes, network = [], [], []
+    for turn in range(TURNS):
+        own.append(_label_step_rate(data))
+        processes.append(_processes_rate(data))
+        network.append(_network_rate(data))
+        watch(
+            f"turn {turn + 1} of {TURNS}: label party alone {own[-1]:.0f}/s, processes {processes[-1]:.0f}/s, "
+            f"network {network[-1]:.0f}/s"
+        )
+    synchronous, asynchronous = _seconds_to_the_same_loss(watch)
+    return {
+        "processes_over_in_process": float(np.median(np.array(processes) / own)),
+        "network_over_in_process": float(np.median(np.array(network) / own)),
+        "label_party_steps_per_second": float(np.median(own)),
+        "processes_exchanges_per_second": float(np.median(processes)),
+        "network_exchanges_per_second": float(np.median(network)),
+        "wall_sync_over_async": synchronous / asynchronous,
+        "linear_processes_exchanges_per_second": _linear_rate(watch),
+    }
+
+
+def _training(data: FederatedData, exchanges: int) -> Training:
+    epochs = exchanges * BATCH / (PARTIES * data.rows)
+    return Training(
+        epochs=epochs, batch_size=BATCH, learning_rate=RATE, evaluate_every_epochs=0, observe_every_epochs=0.01
+    )
+
+
+# --- the label party alone ---------------------------------------------------------------------------------------
+
+
+class _Timed:
+    """A driver that knows how long its party took."""
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+        self.party = driver.party
+        self.seconds = 0.0
+
+    def receive(self, *frame: Any) -> None:
+        began = time.perf_counter()
+        self._driver.receive(*frame)
+        self.seconds += time.perf_counter() - began
+
+    def deliver(self, *event: Any) -> None:
+        self._driver.deliver(*event)
+
+
+def _label_step_rate(data: FederatedData) -> float:
+    """Exchanges a second of the label party's own work, without the feature parties' and without a carrier."""
+    simulated = Simulated(data, Vafl())
+    simulated.turn()
+    seat = simulated.label_seat()
+    timed = seat.driver = _Timed(seat.driver)
+    done = 0
+    for _ in range(10):
+        before = simulated.exchanges()
+        simulated.turn()
+        done += simulated.exchanges() - before
+    return done / timed.seconds
+
+
+# --- processes and network ---------------------------------------------------------------------------------------
+
+
+def _steady_rate(metrics: list[dict[str, Any]]) -> float:
+    """Exchanges a second after the first part of a run."""
+    first = next(line for line in metrics if line["exchange"] >= WARM_UP * EXCHANGES)
+    last = metrics[-1]
+    return float((last["exchange"] - first["exchange"]) / (last["wall_seconds"] - first["wall_seconds"]))
+
+
+def _processes_rate(data: FederatedData) -> float:
+    outcome = train(
+        data, Vafl(), training=_training(data, EXCHANGES), bottom=BOTTOM, top=TOP, runtime=Processes(), seed=0
+    )
+    return _steady_rate(_training_lines(outcome.metrics))
+
+
+def _training_lines(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [line for line in metrics if line["loss"] is not None]
+
+
+def _network_rate(data: FederatedData) -> float:
+    training = _training(data, EXCHANGES)
+    settings = {
+        "algorithm": {"name": "vafl"},
+        "training": {
+            "epochs": training.epochs,
+            "batch_size": BATCH,
+            "learning_rate": RATE,
+            "evaluate_every_epochs": 0.0,
+            "observe_every_epochs": 0.01,
+        },
+        "bottom": {"kind": "mlp", "embedding": WIDTH, "hidden": []},
+        "top": {"hidden": [128]},
+    }
+    with tempfile.TemporaryDirectory(prefix="colonnade-bench-") as name:
+        folder = Path(name)
+        files = write_federation(folder, data, settings, free_port())
+        with joined(folder, files) as children:
+            wait_for_all(folder, children, 300)
+        lines = (folder / "run-label" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return _steady_rate(_training_lines([json.loads(line) for line in lines]))
+
+
+# --- asynchronous over synchronous ---------------------------------------------------------------------------------
+
+
+def _seconds_to_the_same_loss(watch: Watch) -> tuple[float, float]:
+    """Wall seconds of `split` and of `vafl` to the loss that both reach, one party of four three times slower."""
+    data = _learnable()
+    world = Processes(compute_seconds=0.005, slowdown={"party1": 3.0})
+    curves = []
+    for algorithm, epochs in ((Split(), 6.0), (Vafl(), 6.0)):
+        training = Training(
+            epochs=epochs, batch_size=BATCH, learning_rate=0.1, evaluate_every_epochs=0, observe_every_epochs=0.05
+        )
+        outcome: Outcome = train(data, algorithm, training=training, runtime=world, seed=0)
+        curves.append([(line["wall_seconds"], line["loss"]) for line in _training_lines(outcome.metrics)])
+    smooth = [_smoothed(curve) for curve in curves]
+    target = 1.05 * max(min(loss for _, loss in curve) for curve in smooth)
+    times = [next(seconds for seconds, loss in curve if loss <= target) for curve in smooth]
+    watch(f"to a loss of {target:.3f}: split {times[0]:.1f} s, vafl {times[1]:.1f} s")
+    return times[0], times[1]
+
+
+def _smoothed(curve: list[tuple[float, float]], window: int = 5) -> list[tuple[float, float]]:
+    losses = np.convolve([loss for _, loss in curve], np.ones(window) / window, "valid")
+    return [(curve[place + window - 1][0], float(loss)) for place, loss in enumerate(losses)]
+
+
+def _learnable(rows: int = 6_000, columns: int = 64) -> FederatedData:
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(rows, columns, generator=generator)
+    hidden = torch.relu(X @ torch.randn(columns, 32, generator=generator) / columns**0.5)
+    y = (hidden @ torch.randn(32, 10, generator=generator)).argmax(1)
+    return from_arrays(X.numpy(), y.numpy(), parties=PARTIES, test_fraction=0.1)
+
+
+# --- linear federations -------------------------------------------------------------------------------------------
+
+
+def _linear_rate(watch: Watch) -> float:
+    generator = np.random.default_rng(0)
+    X = generator.standard_normal((ROWS, 8 * LINEAR_PARTIES), dtype=np.float32)
+    y = (X @ generator.standard_normal(X.shape[1]) > 0).astype(int)
+    data = from_arrays(X, y, parties=LINEAR_PARTIES, test_fraction=0.01)
+    rates = []
+    for batches in (1, LINEAR_BATCHES_PER_REQUEST):
+        epochs = 2.0 if batches == 1 else 12.0
+        training = Training(epochs=epochs, batch_size=LINEAR_BATCH, evaluate_every_epochs=0, observe_every_epochs=0.1)
+        algorithm = Afsgd(batches_per_request=batches)
+        outcome = train(data, algorithm, training=training, runtime=Processes(), seed=0)
+        lines = _training_lines(outcome.metrics)
+        first, last = lines[len(lines) // 5], lines[-1]
+        # Steps count mini-batches: of each, all parties gave their products, and one learnt from them.
+        rates.append((last["step"] - first["step"]) / (last["wall_seconds"] - first["wall_seconds"]))
+    watch(f"linear: {rates[0]:.0f}/s with one mini-batch a request, {rates[1]:.0f}/s with {LINEAR_BATCHES_PER_REQUEST}")
+    return float(rates[1])
+
+
+BENCHMARK = Benchmark(
+    "runtimes",
+    "what processes and a network cost, and what asynchrony gives in wall time",
+    run,
+    {
+        "processes_over_in_process": ">= 0.6",
+        "network_over_in_process": ">= 0.4",
+        "wall_sync_over_async": ">= 2",
+        "linear_processes_exchanges_per_second": ">= 1500",
+    },
+)
