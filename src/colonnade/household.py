@@ -129,7 +129,7 @@ def gather(parties: Mapping[str, Party], label_party: str, directory: Path, fini
         if name == label_party:
             recorder.metrics = own["metrics"]
         ledger = Ledger()
-        ledger.restore(values["ledger"])
+        ledger.restore(saved.part("ledger"))
         events += ledger.summary()
     recorder.timeline.sort(key=lambda line: line["start"])
     ledgers = [directory / "ledger" / f"{name}.jsonl" for name in parties]

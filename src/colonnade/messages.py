@@ -158,6 +158,25 @@ class WarmUpUpload(Message, frozen=True, eq=False):
     embedding: Vectors
 
 
+# --- budgets: the owner of protected data refuses what it cannot afford ------------------------------------------
+
+
+@declared
+class RowsRefused(Message, frozen=True, eq=False):
+    """The label party gives no answer to the upload of that number: these rows' labels have no budget left."""
+
+    exchange: int
+    rows: Rows
+
+
+@declared
+class BudgetSpent(Message, frozen=True, eq=False):
+    """A feature party uploads no more: too few of its rows have budget left for a batch."""
+
+    free: ClassVar[bool] = True
+    protects: str
+
+
 # --- bounded delay: the label party asks for what has grown too old ---------------------------------------------
 
 

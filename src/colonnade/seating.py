@@ -178,6 +178,7 @@ def _label_seat(own: Own, facts: Facts, plan: Plan) -> LabelSeat:
         top=_top_for(facts, plan, [facts.widths[name] for name in order], own.secret),
         training=plan.training,
         settings=plan.algorithm,
+        privacy=plan.privacy,
         seed=plan.seed,
         secret=own.secret,
     )

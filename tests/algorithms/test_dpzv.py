@@ -170,13 +170,23 @@ def test_weights_that_are_not_numbers_are_refused() -> None:
         ({"noise": math.nan}, r"algorithm\.noise is nan"),
         ({"noise": 1.0, "clip": 0.0}, "protects nothing"),
         ({"server_update": "frosen"}, "Did you mean 'frozen'"),
-        ({"server_update": "dp-sgd"}, "needs server_noise"),
         ({"server_update": "private-zo", "server_noise": 1.0, "server_clip": 0.0}, "server_clip above 0"),
     ],
 )
 def test_bad_settings_are_refused(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(SettingsError, match=sentence):
         Dpzv(**settings)
+
+
+@pytest.mark.parametrize("server_update", ["private-zo", "dp-sgd"])
+def test_a_private_update_needs_noise_or_a_target(server_update: str) -> None:
+    with pytest.raises(SettingsError, match=r"needs server_noise above 0, or privacy\.labels_epsilon"):
+        top_of(Dpzv(server_update=server_update))
+
+
+def test_dp_sgd_refuses_a_model_that_mixes_rows() -> None:
+    with pytest.raises(SettingsError, match="batch normalisation"):
+        top_of(Dpzv(server_update="dp-sgd", server_noise=1.0), nn.Sequential(nn.Linear(3, 1), nn.BatchNorm1d(1)))
 
 
 def test_an_optimiser_with_a_memory_of_its_own_is_refused() -> None:
@@ -187,7 +197,7 @@ def test_an_optimiser_with_a_memory_of_its_own_is_refused() -> None:
 # --- clip and noise ---------------------------------------------------------------------------------------------
 
 
-def top_of(settings: Dpzv) -> NoisedTop:
+def top_of(settings: Dpzv, top: nn.Module | None = None) -> NoisedTop:
     seat = LabelSeat(
         name="label",
         feature_parties=("party1",),
@@ -195,9 +205,10 @@ def top_of(settings: Dpzv) -> NoisedTop:
         labels=DATA.labels,
         columns=None,
         bottom=None,
-        top=nn.Linear(3, 1),
+        top=top or nn.Linear(3, 1),
         training=Training(),
         settings=settings,
+        privacy=PerturbationSettings(),
         seed=0,
         secret=0,
     )

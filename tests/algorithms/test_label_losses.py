@@ -11,6 +11,8 @@ from torch import nn
 from colonnade import Cascaded, Training
 from colonnade.algorithms.parts.seats import LabelSeat
 from colonnade.algorithms.parts.top import Top, means
+from colonnade.models.row_gradients import clipped_sum
+from colonnade.privacy.noise import PerturbationSettings
 
 DATA = tiny_data()
 ROWS = np.array([5, 0, 3, 8, 2, 7, 1], np.uint32)
@@ -22,21 +24,24 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def top_of(module: nn.Module) -> Top:
+def top_of(module: nn.Module, own: bool = False) -> Top:
+    """With `own`, the last two numbers that the top model takes are the label party's own."""
     generator = torch.Generator().manual_seed(2)
+    bottom = nn.Linear(2, 2) if own else None
     with torch.no_grad():
-        for parameter in module.parameters():
+        for parameter in [*module.parameters(), *(bottom.parameters() if bottom else [])]:
             parameter.uniform_(-1, 1, generator=generator)
     seat = LabelSeat(
         name="label",
         feature_parties=("party1",),
-        widths={"party1": 4},
+        widths={"party1": 2, "label": 2} if own else {"party1": 4},
         labels=DATA.labels,
-        columns=None,
-        bottom=None,
+        columns=DATA.columns["party1"] if own else None,
+        bottom=bottom,
         top=module,
         training=Training(),
         settings=Cascaded(),
+        privacy=PerturbationSettings(),
         seed=0,
         secret=0,
     )
@@ -74,7 +79,37 @@ def test_gradients_are_those_of_that_loss() -> None:
     assert all(map(torch.equal, gradients, top.own_gradients(batch, EMBEDDINGS)))
 
 
-def test_one_row_of_a_batch_is_the_batch_of_that_row() -> None:
-    top = top_of(MODELS["closed form"]())
-    one, alone = top.batch(ROWS).row(3), top.batch(ROWS[3:4])
-    assert (one.rows, one.targets.tolist()) == (alone.rows, alone.targets.tolist()) == (1, alone.targets.tolist())
+class TwoHeads(nn.Module):
+    """Not a plain stack of layers: left to autograd."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(4, 3), nn.Linear(4, 3, bias=False)
+        self.norm, self.last = nn.LayerNorm(3), nn.Linear(3, 1)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.last(self.norm(torch.tanh(self.one(rows)) * self.other(rows)))
+        return outputs
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["labels alone", "own columns"])
+@pytest.mark.parametrize("module", [MODELS["closed form"], TwoHeads], ids=["closed form", "autograd"])
+def test_each_rows_gradient_is_that_of_the_batch_of_that_row(module: Callable[[], nn.Module], own: bool) -> None:
+    """The slow twin of DP-SGD: one row after the other, clipped, added up. Half of the rows are clipped."""
+    top = top_of(module(), own)
+    embeddings = EMBEDDINGS[:, :2] if own else EMBEDDINGS
+    alone = [
+        flat(top.own_gradients(top.batch(ROWS[place : place + 1]), embeddings[place : place + 1]))
+        for place in range(len(ROWS))
+    ]
+    norms = torch.stack([gradient.norm() for gradient in alone])
+    bound = norms.median().item()
+    expected = sum(gradient * min(1.0, bound / gradient.norm().item()) for gradient in alone)
+    parts = top.row_gradients(top.batch(ROWS), embeddings)
+    assert len(parts) == 1 + own
+    torch.testing.assert_close(sum(part.squared_norms() for part in parts), norms**2, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(flat(clipped_sum(parts, bound)), expected, rtol=1e-6, atol=1e-6)
+
+
+def flat(gradients: list[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([gradient.reshape(-1) for gradient in gradients])

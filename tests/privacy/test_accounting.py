@@ -72,7 +72,7 @@ def test_releases_are_read_from_a_ledger() -> None:
         ledger.spend("bank", event)
     # Row 1: two means of two rows with μ = 1/4 and one of a single row with μ = 1/2.
     expected = math.sqrt(2 / 16 + 1 / 4)
-    assert worst_row_mu(recorded_releases(ledger.state()["kinds"])) == pytest.approx(expected)
+    assert worst_row_mu(recorded_releases(ledger.by_row())) == pytest.approx(expected)
     assert worst_row_mu(recorded_releases(ledger.summary())) == pytest.approx(expected)
     assert Release.of(event, 3).mu == pytest.approx(0.5 * math.sqrt(3))
 
@@ -81,7 +81,7 @@ def test_releases_of_unknown_rows_count_for_every_row() -> None:
     ledger = Ledger()
     for _ in range(4):
         ledger.spend("bank", PrivacyEvent("gaussian", 1.0, 2.0, 7, protects=LABELS, viewers=("shop",)))
-    for kinds in (ledger.summary(), ledger.state()["kinds"]):
+    for kinds in (ledger.summary(), ledger.by_row()):
         assert worst_row_mu(recorded_releases(kinds)) == 1.0
 
 

@@ -33,6 +33,7 @@ from colonnade.algorithms.parts.top import Batch
 from colonnade.algorithms.parts.zeroth_top import ZerothOrderTop
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.messages import PairUpload, SlopeReply
+from colonnade.models.row_gradients import clipped_sum, mixes_rows
 from colonnade.party import Effect, Party, Send, Spend, State
 from colonnade.privacy.events import PrivacyEvent
 
@@ -70,10 +71,13 @@ class Dpzv(Asynchronous):
             raise SettingsError("algorithm.noise without algorithm.clip protects nothing: give a clip above 0.")
         if self.server_update not in SERVER_UPDATES:
             raise unknown_name("server_update", self.server_update, SERVER_UPDATES)
-        if self.server_update in ("private-zo", "dp-sgd") and not (self.server_noise > 0 and self.server_clip > 0):
-            raise SettingsError(
-                f"algorithm.server_update = {self.server_update!r} needs server_noise and server_clip above 0."
-            )
+        if self.private_update and self.server_clip == 0:
+            raise SettingsError(f"algorithm.server_update = {self.server_update!r} needs a server_clip above 0.")
+
+    @property
+    def private_update(self) -> bool:
+        """Whether the label party's own update is a noised release."""
+        return self.server_update in ("private-zo", "dp-sgd")
 
     def looks(self) -> Directions:
         return Directions(self.distribution, 1, self.smoothing_radius, two_sided=True)
@@ -119,7 +123,7 @@ def label_party(seat: LabelSeat) -> Party:
                 effects.append(Spend(_release(seat, sent.rows, settings.clip, settings.noise, (upload.sender,))))
             effects.append(Send(upload.sender, SlopeReply(sent.exchange, slope)))
         for own, (batch, embeddings) in zip(rows, read, strict=True):
-            if settings.server_update in ("private-zo", "dp-sgd"):
+            if settings.private_update:
                 # Every later answer depends on w0, so everybody sees this release.
                 clip, noise = settings.server_clip, settings.server_noise
                 effects.insert(0, Spend(_release(seat, own, clip, noise, seat.feature_parties)))
@@ -131,7 +135,12 @@ def label_party(seat: LabelSeat) -> Party:
         mean *= 0.5
         return mean
 
-    return AsynchronousLabelParty(seat, top, PairUpload, answer, enters_table=mean_of_pair)
+    def cost(rows: int) -> float:
+        """What an answer and the update with it cost each label of a batch."""
+        own = (2 * settings.server_clip / (rows * settings.server_noise)) ** 2 if settings.private_update else 0.0
+        return own + ((2 * settings.clip / (rows * settings.noise)) ** 2 if settings.noise > 0 else math.inf)
+
+    return AsynchronousLabelParty(seat, top, PairUpload, answer, mean_of_pair, cost)
 
 
 def _slopes(at: NDArray[np.float64], radius: float) -> NDArray[np.float64]:
@@ -160,6 +169,18 @@ class NoisedTop(ZerothOrderTop):
 
     def __init__(self, seat: LabelSeat, settings: Dpzv) -> None:
         super().__init__(seat, settings.looks(), first_order=settings.server_update in ("first-order", "dp-sgd"))
+        if settings.private_update and settings.server_noise == 0:
+            raise SettingsError(
+                f"algorithm.server_update = {settings.server_update!r} needs server_noise above 0, or "
+                "privacy.labels_epsilon, from which it follows."
+            )
+        if settings.server_update == "dp-sgd" and any(
+            mixes_rows(model) for model in (seat.top, seat.bottom) if model is not None
+        ):
+            raise SettingsError(
+                'algorithm.server_update = "dp-sgd" clips the gradient of each row, which a model with batch '
+                "normalisation does not have. Use layer or group normalisation, or private-zo."
+            )
         self._settings = settings
         self._noise = generator_for(seat.secret, seat.name, "noise")
 
@@ -198,11 +219,7 @@ class NoisedTop(ZerothOrderTop):
 
     def _noised_gradient(self, batch: Batch, embeddings: torch.Tensor) -> torch.Tensor:
         """DP-SGD: every row's gradient clipped to norm C, their mean, noise on every coordinate."""
-        total = torch.zeros_like(self.vector)
-        for place in range(batch.rows):
-            gradient = _flat(self.own_gradients(batch.row(place), embeddings[place : place + 1]))
-            norm = float(torch.linalg.vector_norm(gradient))
-            total.add_(gradient, alpha=min(1.0, self._settings.server_clip / norm) if norm > 0 else 1.0)
+        total = _flat(clipped_sum(self.row_gradients(batch, embeddings), self._settings.server_clip))
         noise = torch.randn(total.shape, generator=self._noise)
         return total.div_(batch.rows).add_(noise, alpha=self._settings.server_noise)
 

@@ -56,7 +56,7 @@ class Release:
 
 
 def recorded_releases(kinds: Iterable[Mapping[str, Any]]) -> list[Release]:
-    """The releases of a ledger: of its `summary()`, or exact row by row of the kinds in its `state()`.
+    """The releases of a ledger: of its `summary()`, or exact row by row of its `by_row()`.
 
     A summary has only each kind's most used row; where kinds have different ones, its figures are upper bounds.
     Releases whose rows were not written down count for every row.

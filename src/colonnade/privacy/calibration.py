@@ -13,9 +13,8 @@ from colonnade.errors import SettingsError, unknown_name
 from colonnade.privacy import claims
 from colonnade.privacy.accounting import worst_row_mu
 from colonnade.privacy.gaussian import epsilon_of, mu_of
+from colonnade.privacy.noise import FORMULAS
 from colonnade.privacy.plan import Plan, embedding_releases, slope_releases
-
-FORMULAS = ("sound", "paper")
 
 
 def slope_noise(

@@ -1,16 +1,19 @@
-"""What has been released: every privacy event is written here before its value is sent.
+"""What has been released: every privacy event is written here before its value is sent, and never unwritten.
 
-One line an event in ledger.jsonl, and per kind of event the number of releases and the most that touched one row.
-A crash between the line and the sending costs budget, never privacy.
+One line an event in ledger.jsonl, in the operating system's hands before the value leaves; and in memory, per kind of
+event, how often each row was released. A crash between the line and the sending costs a line too many, never one too
+few. A party that is rebuilt after a crash spends the same events again: they meet their lines and are counted once.
 """
 
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 import numpy as np
+import torch
 
+from colonnade.party import State
 from colonnade.privacy.events import PrivacyEvent
 
 
@@ -21,36 +24,59 @@ class _Kind:
     party: str
     event: PrivacyEvent
     releases: int = 0
-    per_row: np.ndarray[Any, np.dtype[np.int64]] = field(default_factory=lambda: np.zeros(0, np.int64))
+    per_row: np.ndarray[Any, np.dtype[np.int32]] = field(default_factory=lambda: np.zeros(0, np.int32))
 
 
 class Ledger:
     """Counts privacy events, and writes them down if it was given a file."""
 
     def __init__(self, path: Path | None = None, resume_at: int | None = None) -> None:
+        """`resume_at`: where a checkpoint left the file. Lines after it belong to events that will be spent again."""
         self._kinds: dict[tuple[Any, ...], _Kind] = {}
-        self._file: TextIO | None = None
+        self._file: BinaryIO | None = None
+        self._written_ahead = 0  # lines of events that are going to be spent again
+        self._position = 0
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(0o600)
-            self._file = path.open("r+", encoding="utf-8")
-            self._file.truncate(resume_at or 0)
-            self._file.seek(resume_at or 0)
+            self._file = path.open("r+b", buffering=0)
+            self._position = resume_at or 0
+            self._file.seek(self._position)
+            after = self._file.read()
+            whole = after[: after.rfind(b"\n") + 1]  # a line torn by a crash was never followed by its value
+            self._written_ahead = whole.count(b"\n")
+            self._ahead = [len(line) + 1 for line in whole.split(b"\n")[:-1]]
+            self._file.truncate(self._position + len(whole))
+            self._file.seek(0, 2)
 
     def spend(self, party: str, event: PrivacyEvent) -> bool:
-        """Write an event down. False would forbid the release; without a budget every release is allowed."""
+        """Write an event down; True: its value may leave. Budgets are kept by the party itself (parts/budget.py)."""
         key = (party, event.mechanism, event.sensitivity, event.noise, event.protects, event.viewers)
-        kind = self._kinds.setdefault(key, _Kind(party, event))
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = _Kind(party, event)
         kind.releases += 1
-        if event.row_ids is not None:
-            needed = int(event.row_ids.max()) + 1 if event.row_ids.size else 0
-            if needed > kind.per_row.size:
-                kind.per_row = np.concatenate([kind.per_row, np.zeros(needed - kind.per_row.size, np.int64)])
+        if event.row_ids is not None and event.row_ids.size:
+            needed = int(event.row_ids.max()) + 1
+            if needed > kind.per_row.size:  # twice as many, so that growing stays cheap
+                more = np.zeros(max(needed, 2 * kind.per_row.size) - kind.per_row.size, np.int32)
+                kind.per_row = np.concatenate([kind.per_row, more])
             np.add.at(kind.per_row, event.row_ids, 1)
         if self._file is not None:
-            self._file.write(json.dumps(_line(party, event)) + "\n")
-            self._file.flush()
+            if self._written_ahead:
+                self._position += self._ahead[-self._written_ahead]
+                self._written_ahead -= 1
+                return True
+            line = json.dumps(_line(party, event)).encode() + b"\n"
+            self._file.write(line)
+            self._position += len(line)
         return True
+
+    def settle(self) -> None:
+        """A rebuilt party has spent everything again that it had: lines that are left had no value sent after them."""
+        if self._written_ahead:
+            self._position += sum(self._ahead[-self._written_ahead :])
+            self._written_ahead = 0
 
     def summary(self) -> list[dict[str, Any]]:
         """Exactly which events occurred, per party and mechanism."""
@@ -69,22 +95,25 @@ class Ledger:
             for kind in self._kinds.values()
         ]
 
-    def position(self) -> int:
-        """Where the file stands, for a checkpoint."""
-        return 0 if self._file is None else self._file.tell()
-
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
-        kinds = [
-            {**_line(kind.party, kind.event), "releases": kind.releases, "per_row": kind.per_row.tolist()}
+    def by_row(self) -> list[dict[str, Any]]:
+        """As `summary`, with how often each row was released: for accounting, at its owner's."""
+        return [
+            {**_line(kind.party, kind.event), "releases": kind.releases, "per_row": kind.per_row}
             for kind in self._kinds.values()
         ]
-        return {"position": self.position(), "kinds": kinds}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    # --- checkpoints ---
+
+    def state(self) -> State:
+        """What a checkpoint keeps."""
+        kinds = [{**_line(kind.party, kind.event), "releases": kind.releases} for kind in self._kinds.values()]
+        rows = {str(place): torch.from_numpy(kind.per_row.copy()) for place, kind in enumerate(self._kinds.values())}
+        return State(rows, {"position": self._position, "kinds": kinds})
+
+    def restore(self, state: State) -> None:
         """Become the ledger of a checkpoint."""
         self._kinds.clear()
-        for saved in state["kinds"]:
+        for place, saved in enumerate(state.values["kinds"]):
             sensitivity = float("inf") if saved["sensitivity"] is None else saved["sensitivity"]
             event = PrivacyEvent(
                 mechanism=saved["mechanism"],
@@ -96,7 +125,7 @@ class Ledger:
                 viewers=tuple(saved["viewers"]),
             )
             key = (saved["party"], event.mechanism, sensitivity, event.noise, event.protects, event.viewers)
-            per_row = np.array(saved["per_row"], np.int64)
+            per_row = state.tensors[str(place)].numpy().astype(np.int32)
             self._kinds[key] = _Kind(saved["party"], event, saved["releases"], per_row)
 
     def close(self) -> None:

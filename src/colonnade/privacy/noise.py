@@ -17,30 +17,70 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from colonnade.errors import SettingsError
+from colonnade.errors import SettingsError, unknown_name
 from colonnade.privacy.events import PrivacyEvent
+
+FORMULAS = ("sound", "paper")
+BOTTOM_UPDATES = ("plain", "dp-sgd", "frozen")
 
 
 @dataclass(frozen=True)
 class PerturbationSettings:
-    """How a party perturbs its embeddings; all zero means not at all.
+    """How much privacy is wanted, and how a party perturbs what it sends; the defaults mean none, and not at all.
 
-    Without a clip the sensitivity of a noised row is infinite, and its event says so: no guarantee follows
-    from it.
+    A target without a noise: the noise that keeps it is found before the run (private_plan.py). A noise without a
+    clip: the sensitivity of a noised row is infinite, and its event says so; no guarantee follows from it.
     """
 
     noise: float = 0.0  # c: deviation of the Gaussian on the last layer
     inner_noise: float = 0.0  # c_l: deviation of the uniform noise on each inner layer
     clip: float = 0.0  # C: norm bound of each row's last pre-activation; 0 means no bound
+    labels_epsilon: float = 0.0  # what a label may cost against all feature parties; 0: no target, no budget
+    columns_epsilon: float = 0.0  # what a row's columns at one party may cost against everybody else
+    delta: float = 1e-5  # of both
+    formula: str = "sound"  # sound | paper: by which noise is found from a target; budgets are kept with "sound"
+    bottom_update: str = "plain"  # of a bottom model by gradients through raw columns: plain | dp-sgd | frozen
+    update_clip: float = 1.0  # dp-sgd: norm bound of each row's gradient
+    update_noise: float = 0.0  # dp-sgd: deviation of the Gaussian on each coordinate of the mean gradient
 
     def __post_init__(self) -> None:
+        if self.formula not in FORMULAS:
+            raise unknown_name("formula of [privacy]", self.formula, FORMULAS)
+        if self.bottom_update not in BOTTOM_UPDATES:
+            raise unknown_name("bottom_update of [privacy]", self.bottom_update, BOTTOM_UPDATES)
         for setting in fields(self):
             value = getattr(self, setting.name)
-            if not 0 <= value < math.inf:
+            if not isinstance(value, str) and not 0 <= value < math.inf:
                 raise SettingsError(
                     f"The perturbation setting {setting.name!r} is {value}. It must be a finite number of at "
                     "least 0; 0 switches it off."
                 )
+        if not 0 < self.delta < 1:
+            raise SettingsError(
+                f"privacy.delta is {self.delta}; it must lie strictly between 0 and 1, and well below 1 / rows."
+            )
+        if self.columns_epsilon > 0 and self.clip == 0:
+            raise SettingsError(
+                "privacy.columns_epsilon without privacy.clip cannot be kept: nothing bounds what one row may change. "
+                "Give a clip above 0."
+            )
+        self._check_update()
+
+    def _check_update(self) -> None:
+        if self.bottom_update != "dp-sgd":
+            if self.update_noise > 0:
+                raise SettingsError(
+                    f"privacy.update_noise has no effect with bottom_update = {self.bottom_update!r}: leave it out, or "
+                    'choose "dp-sgd".'
+                )
+            return
+        if self.update_clip == 0:
+            raise SettingsError('privacy.bottom_update = "dp-sgd" needs an update_clip above 0.')
+        if self.columns_epsilon == 0 and not (self.noise > 0 and self.update_noise > 0):
+            raise SettingsError(
+                'privacy.bottom_update = "dp-sgd" needs privacy.noise and update_noise above 0, or a columns_epsilon '
+                "that both follow from: a private update protects nothing while embeddings leave without noise."
+            )
 
     @property
     def sensitivity(self) -> float:

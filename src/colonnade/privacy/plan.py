@@ -7,8 +7,6 @@ ledger gives afterwards, with bounds in place of counts.
 import math
 from dataclasses import dataclass
 
-from scipy import stats
-
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.privacy.accounting import Release, SecretBatches
 from colonnade.privacy.gaussian import compose, release_mu
@@ -101,6 +99,8 @@ class Plan:
         return self._most(batches, self.batch_size / self.rows)
 
     def _most(self, trials: int, probability: float) -> int:
+        from scipy import stats  # slow to import
+
         return int(stats.binom.isf(UNLIKELY / (self.rows * len(self.feature_parties)), trials, probability))
 
     @property

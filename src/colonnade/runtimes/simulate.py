@@ -665,11 +665,12 @@ class Simulation:
             "links": links,
             "traces": {name: trace.position() for name, trace in self._traces.items()},
             "recorder": self._recorder.state(),
-            "ledger": self._ledger.state(),
             "frame_sizes": [len(frame) for frame in frames],
         }
         joined = torch.frombuffer(bytearray(b"".join(frames) or b"\0"), dtype=torch.uint8)
-        return State({"frames": joined}, values)
+        state = State({"frames": joined}, values)
+        state.add("ledger", self._ledger.state())
+        return state
 
     def _restore(self, saved: Mapping[str, State]) -> None:
         own = saved["simulate"]
@@ -713,7 +714,7 @@ class Simulation:
             link.generator.bit_generator.state = generator
         self.presence_changed = True  # perhaps everybody had finished
         self._recorder.restore(values["recorder"])
-        self._ledger.restore(values["ledger"])
+        self._ledger.restore(own.part("ledger"))
 
 
 _SEAT_FIELDS = (

@@ -134,7 +134,7 @@ class Station:
         values = saved.values["station"] if saved else {}
         self.restarts = values.get("restarts", 0)
         self._began: float = clock() - values.get("now", 0.0)
-        self._ledger = ledger(values["ledger"]["position"] if saved else 0)
+        self._ledger = ledger(saved.part("ledger").values["position"] if saved else 0)
         self._trace: TraceWriter | None = None
         if trace:
             self._trace = TraceWriter(directory / "trace" / f"{name}.trace", values.get("trace"))
@@ -448,11 +448,11 @@ class Station:
             "frame_sizes": [len(frame) for frame in frames],
             "trace": None if self._trace is None else self._trace.position(),
             "recorder": self._recorder.state(),
-            "ledger": self._ledger.state(),
         }
         joined = torch.frombuffer(bytearray(b"".join(frames) or b"\0"), dtype=torch.uint8)
         state = State({"frames": joined}, {"station": values})
         state.add("party", self.party.state())
+        state.add("ledger", self._ledger.state())
         self._number += 1
         write_checkpoint(self._directory / "checkpoints", self.name, self._number, state)
         self._journal.begin(self._number)
@@ -495,7 +495,7 @@ class Station:
         self.busy_seconds = values["busy_seconds"]
         self.frames_taken = values["frames_taken"]
         self._recorder.restore(values["recorder"])
-        self._ledger.restore(values["ledger"])
+        self._ledger.restore(saved.part("ledger"))
         self.party.restore(saved.part("party"))
 
     def _replay(self) -> None:
@@ -523,6 +523,7 @@ class Station:
         self._began += shift
         self._timers = {name: due + shift for name, due in self._timers.items()}
         self.breaches.clear()
+        self._ledger.settle()
         self._replaying = False
         if self.finished:
             self.say_done()

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from colonnade.algorithms.parts.budget import RowBudget, budget_mu
 from colonnade.algorithms.parts.evaluation import AnswersToEvaluation
 from colonnade.algorithms.parts.kept_messages import pack, unpack
 from colonnade.algorithms.parts.label_books import LabelBooks, TopModel
@@ -25,11 +26,13 @@ from colonnade.algorithms.parts.table import EmbeddingTable
 from colonnade.data.batches import Batches
 from colonnade.errors import ProtocolError, SettingsError, unknown_name
 from colonnade.messages import (
+    BudgetSpent,
     EvaluationEmbedding,
     EvaluationRequest,
     Message,
     RefreshedEmbedding,
     RefreshRequest,
+    RowsRefused,
     Stop,
     WarmUpUpload,
 )
@@ -37,6 +40,7 @@ from colonnade.party import (
     Effect,
     Event,
     Finish,
+    Observe,
     PeerLost,
     PeerReturned,
     Received,
@@ -104,11 +108,22 @@ class BottomModel(Protocol):
     @property
     def in_flight(self) -> int: ...
 
+    @property
+    def budget(self) -> RowBudget: ...
+
+    @property
+    def upload_cost(self) -> float: ...
+
+    @property
+    def embedding_cost(self) -> float: ...
+
     def embed(self, rows: NDArray[np.uint32]) -> tuple[list[Effect], NDArray[np.float32]]: ...
 
     def embed_test(self, first_row: int, row_count: int) -> tuple[list[Effect], NDArray[np.float32]]: ...
 
     def forget_uploads(self) -> None: ...
+
+    def forget_upload(self, exchange: int) -> bool: ...
 
     def module(self) -> torch.nn.Module: ...
 
@@ -145,6 +160,8 @@ class AsynchronousFeatureParty:
         rows = len(seat.columns.train)
         self._batches = Batches(rows, seat.training.batch_size, generator_for(seat.seed, owner, "rows"))
         self._activations = generator_for(seat.seed, seat.name, "activations")
+        self._refused: NDArray[np.bool_] = np.zeros(rows, np.bool_)  # rows whose labels have no budget left
+        self._spent = False  # the label party knows that no batch can be made any more
 
     def handle(self, event: Event) -> Sequence[Effect]:
         match event:
@@ -159,8 +176,11 @@ class AsynchronousFeatureParty:
                 # An activation while all uploads are out is void, as in a Poisson process with a busy server.
                 return [*(self._upload() if self._room() else []), *self._next_activation()]
             case Received(sender=sender, message=RefreshRequest() as request):
-                spent, embedding = self._bottom.embed(request.rows)
-                return [*spent, Send(sender, RefreshedEmbedding(request.request, request.rows, embedding))]
+                rows = self._affordable(request.rows)
+                spent, embedding = self._bottom.embed(rows)
+                return [*spent, Send(sender, RefreshedEmbedding(request.request, rows, embedding))]
+            case Received(message=RowsRefused() as refused):
+                return self._drop(refused)
             case Received(sender=sender, message=EvaluationRequest() as request):
                 self._evaluation.ask(sender, request)
                 return self._evaluation.due(self._bottom.steps)
@@ -176,14 +196,54 @@ class AsynchronousFeatureParty:
 
     def _upload(self) -> Sequence[Effect]:
         """Choose rows and upload them; the upload is the query for its reply."""
-        return self._send_upload(self._bottom.uploads, self._batches.next())
+        rows = self._next_rows()
+        if rows is not None:
+            return self._send_upload(self._bottom.uploads, rows)
+        if self._spent:
+            return []
+        self._spent = True
+        return [Send(self._seat.label_party, BudgetSpent(f"rows of {self._seat.name}"))]
+
+    def _next_rows(self) -> NDArray[np.uint32] | None:
+        """The next batch, without rows that have no budget left; None if too few are left for one."""
+        budget, cost = self._bottom.budget, self._bottom.upload_cost
+        if not budget.bounded and not self._refused.any():
+            return self._batches.next()
+        chosen = self._batches.next()
+        fits = budget.affordable(chosen, cost) & ~self._refused[chosen]
+        if fits.all():
+            return chosen
+        every = np.arange(self._refused.size, dtype=np.uint32)
+        free = budget.affordable(every, cost) & ~self._refused
+        size = self._seat.training.batch_size
+        if free.sum() < size:
+            return None
+        chosen = chosen[fits]
+        while chosen.size < size:  # of the batches after it, which lose these rows, so that this one is whole
+            more = self._batches.next()
+            chosen = np.concatenate([chosen, np.setdiff1d(more[free[more]], chosen)])
+        return chosen[:size]
+
+    def _drop(self, refused: RowsRefused) -> list[Effect]:
+        """The label party cannot answer for these rows any more: leave them out from now on."""
+        if refused.rows.size == 0 or int(refused.rows.max()) >= self._refused.size:
+            raise ProtocolError("Rows were refused that do not exist.")
+        if not self._bottom.forget_upload(refused.exchange):
+            return []
+        self._refused[refused.rows] = True
+        return [] if self._gap else [*self._upload()]
+
+    def _affordable(self, rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        if rows.size and int(rows.max()) >= self._refused.size:
+            return rows  # refused by the model, in words
+        return rows[self._bottom.budget.affordable(rows, self._bottom.embedding_cost)]
 
     def _room(self) -> bool:
         return self._bottom.in_flight < self._settings.in_flight
 
     def _fill(self) -> list[Effect]:
         effects: list[Effect] = []
-        while self._room():
+        while self._room() and not self._spent:
             effects += self._upload()
         return effects
 
@@ -196,13 +256,14 @@ class AsynchronousFeatureParty:
         if self._settings.warm_up:
             everything = np.arange(len(self._seat.columns.train), dtype=np.uint32)
             for start in range(0, everything.size, WARM_UP_ROWS_A_MESSAGE):
-                rows = everything[start : start + WARM_UP_ROWS_A_MESSAGE]
+                rows = self._affordable(everything[start : start + WARM_UP_ROWS_A_MESSAGE])
                 spent, embedding = self._bottom.embed(rows)
                 effects += [*spent, Send(self._seat.label_party, WarmUpUpload(rows, embedding))]
         return effects
 
     def state(self) -> State:
-        state = State({"activations": self._activations.get_state()})
+        state = State({"activations": self._activations.get_state()}, {"spent": self._spent})
+        state.tensors["refused"] = torch.from_numpy(self._refused.copy())
         state.add("bottom", self._bottom.state())
         state.add("batches", self._batches.state())
         state.add("evaluation", self._evaluation.state())
@@ -210,6 +271,8 @@ class AsynchronousFeatureParty:
 
     def restore(self, state: State) -> None:
         self._activations.set_state(state.tensors["activations"])
+        self._refused[:] = state.tensors["refused"].numpy()
+        self._spent = state.values["spent"]
         self._bottom.restore(state.part("bottom"))
         self._batches.restore(state.part("batches"))
         self._evaluation.restore(state.part("evaluation"))
@@ -256,7 +319,9 @@ class AsynchronousLabelParty:
         upload: type[Message],
         answer: Answer,
         enters_table: Callable[[Any], NDArray[np.float32]] = attrgetter("embedding"),
+        label_cost: Callable[[int], float] = lambda rows: 0.0,
     ) -> None:
+        self._label_cost = label_cost
         self._seat = seat
         self._top = top
         self._upload = upload
@@ -282,6 +347,9 @@ class AsynchronousLabelParty:
         self._update: Update | None = None  # the one that waits for refreshes; the others wait behind it
         self._requests = 0
         self._late_rows = 0  # uses of an embedding older than max_delay
+        privacy = seat.privacy
+        self._budget = RowBudget(rows, budget_mu(privacy.labels_epsilon, privacy.delta, privacy.formula))
+        self._without_budget: set[str] = set()  # parties that can make no batch any more
 
     def handle(self, event: Event) -> Sequence[Effect]:
         match event:
@@ -295,8 +363,22 @@ class AsynchronousLabelParty:
                 self._table.check(sender, one.message.rows, one.embedding)
                 if self._books.ending:
                     return []
+                held = [*self._waiting, *(self._update.uploads if self._update else [])]
+                if sum(other.sender == sender for other in held) >= self._settings.in_flight:
+                    raise ProtocolError(
+                        f"{sender} uploaded without waiting for its replies; at most {self._settings.in_flight} may be "
+                        "in flight."
+                    )
+                if self._budget.bounded:
+                    cost = self._label_cost(one.message.rows.size)
+                    fits = self._budget.affordable(one.message.rows, cost)
+                    if not fits.all():
+                        return [Send(sender, RowsRefused(one.message.exchange, one.message.rows[~fits]))]
+                    self._budget.spend(one.message.rows, cost)
                 self._waiting.append(one)
                 return self._go_on()
+            case Received(sender=sender, message=BudgetSpent()):
+                return self._go_on_without(sender)
             case Received(sender=sender, message=RefreshedEmbedding() as fresh):
                 self._table.check(sender, fresh.rows, fresh.embedding)
                 self._table.write(sender, fresh.rows, fresh.embedding, self._books.exchange)
@@ -327,6 +409,21 @@ class AsynchronousLabelParty:
             case Received(sender=sender, message=message):
                 raise ProtocolError(f"{sender} sent {type(message).__name__}, which a label party does not take here.")
 
+    def _go_on_without(self, party: str) -> list[Effect]:
+        """A party uploads no more, its rows' budgets being spent: when nobody does, the training ends here."""
+        if party not in self._seat.feature_parties:
+            raise ProtocolError(f"{party!r} is not a feature party of this federation.")
+        self._without_budget.add(party)
+        note = f"the privacy budget of too many rows is spent: {party} uploads no more"
+        effects: list[Effect] = [Observe(self._books.exchange, self._top.steps, self._books.epoch(), note=note)]
+        if self._books.ending or not self._without_budget >= {*self._seat.feature_parties}:
+            return effects
+        self._books.ending = True
+        self._books.reason = "the privacy budget is spent"
+        self._waiting.clear()
+        self._update = None
+        return [*effects, *self._books.observe([])]
+
     def _go_on(self) -> list[Effect]:
         """Answer as many updates as are complete, each only after the refreshes it needs."""
         effects: list[Effect] = []
@@ -354,7 +451,7 @@ class AsynchronousLabelParty:
             chosen.setdefault(upload.sender, upload)
             if len(chosen) == self._settings.wait_for:
                 break
-        reachable = len({*self._seat.feature_parties} - self._books.lost | {*chosen})
+        reachable = len({*self._seat.feature_parties} - self._books.lost - self._without_budget | {*chosen})
         if len(chosen) < min(self._settings.wait_for, reachable):
             return []
         uploads = list(chosen.values())
@@ -406,6 +503,7 @@ class AsynchronousLabelParty:
         state = State(
             values={
                 "requests": self._requests,
+                "without_budget": sorted(self._without_budget),
                 "late_rows": self._late_rows,
                 "in_update": len(self._update.uploads) if self._update else 0,
                 "awaited": [*self._update.awaited.items()] if self._update else [],
@@ -413,6 +511,7 @@ class AsynchronousLabelParty:
         )
         state.add("uploads", pack([(upload.sender, upload.message) for upload in uploads]))
         state.add("books", self._books.state())
+        state.add("budget", self._budget.state())
         return state
 
     def restore(self, state: State) -> None:
@@ -425,6 +524,8 @@ class AsynchronousLabelParty:
         self._update = Update(uploads[:held], dict(map(tuple, values["awaited"]))) if held else None
         self._waiting = uploads[held:]
         self._books.restore(state.part("books"))
+        self._budget.restore(state.part("budget"))
+        self._without_budget = set(values["without_budget"])
 
     def model(self) -> dict[str, torch.nn.Module]:
         return self._top.models()

@@ -1,19 +1,28 @@
-"""A feature party's model of first order: columns in, embeddings out, gradients back in."""
+"""A feature party's model of first order: columns in, embeddings out, gradients back in.
 
+How it learns from its columns is `privacy.bottom_update`: by the plain gradient; by DP-SGD, whose every step is a
+release, spent before anything that depends on it leaves; or not at all ("frozen").
+"""
+
+from math import inf
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from colonnade.algorithms.parts.budget import RowBudget
 from colonnade.algorithms.parts.embedder import Embedder
 from colonnade.algorithms.parts.optimiser import Optimiser
+from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.parts.seats import FeatureSeat
 from colonnade.errors import ProtocolError, SettingsError
 from colonnade.models.flat import FlatModel
 from colonnade.models.network import Network, Pass, network_for
 from colonnade.models.randomness import is_random
-from colonnade.party import Effect, State
+from colonnade.models.row_gradients import clipped_sum, mixes_rows
+from colonnade.party import Effect, Spend, State
+from colonnade.privacy.events import PrivacyEvent
 
 
 class Bottom:
@@ -32,9 +41,42 @@ class Bottom:
         self._generator = self._embedder.generator
         self._optimiser = Optimiser(self.network.parameters, seat.training.bottom_optimiser())
         self._random = seat.privacy.active or is_random(seat.bottom)
+        self._update = seat.privacy.bottom_update
+        if self._update == "dp-sgd" and mixes_rows(seat.bottom):
+            raise SettingsError(
+                f"privacy.bottom_update is 'dp-sgd', which clips the gradient of each row, but the bottom model of "
+                f"{seat.name} has batch normalisation. Use layer or group normalisation, or 'frozen'."
+            )
+        self._update_noise = generator_for(seat.secret, seat.name, "update noise")
+        self._owed: list[NDArray[np.uint32]] = []  # rows of DP-SGD steps that nothing has been sent after
         self._pending: dict[int, _Pending] = {}
         self.uploads = 0
         self.steps = 0
+
+    @property
+    def budget(self) -> RowBudget:
+        return self._embedder.budget
+
+    @property
+    def upload_cost(self) -> float:
+        """What one upload costs each of its rows, with the step that follows from its reply."""
+        return self._embedder.row_cost + self._update_cost
+
+    @property
+    def _update_cost(self) -> float:
+        privacy = self._seat.privacy
+        if self._update != "dp-sgd":
+            return 0.0
+        return (self._update_sensitivity / privacy.update_noise) ** 2 if privacy.update_noise > 0 else inf
+
+    @property
+    def _update_sensitivity(self) -> float:
+        """2C/B. The sum of clipped gradients is divided by B even in a short batch, so that one costs no more."""
+        return 2 * self._seat.privacy.update_clip / self._seat.training.batch_size
+
+    @property
+    def embedding_cost(self) -> float:
+        return self._embedder.row_cost
 
     @property
     def in_flight(self) -> int:
@@ -43,10 +85,17 @@ class Bottom:
     def upload(self, exchange: int, rows: NDArray[np.uint32]) -> tuple[list[Effect], NDArray[np.float32]]:
         """h = h_m(θ_m; x_I), kept until its gradient comes; with what must be spent before it is sent."""
         before = self._remembered()
-        outputs, kept = self.network.forward(self._embedder.batch(rows), self._embedder.noise)
+        outputs, kept = self._forward(self.network, rows)
         self._pending[exchange] = _Pending(rows, kept, before, self.network)
         self.uploads += 1
-        return self._embedder.spent(rows), outputs.numpy()
+        self.budget.spend(rows, self._update_cost)  # now, so that it is there when the reply comes
+        return [*self._pay(), *self._embedder.spent(rows)], outputs.numpy()
+
+    def _forward(self, network: Network, rows: NDArray[np.uint32]) -> tuple[torch.Tensor, Pass]:
+        inputs = self._embedder.batch(rows)
+        if self._update == "frozen":
+            return network.embed(inputs, self._embedder.noise), Pass()
+        return network.forward(inputs, self._embedder.noise)
 
     def apply(self, exchange: int, gradient: NDArray[np.float32]) -> bool:
         """θ_m ← θ_m − η (∂h_m/∂θ_mᵀ · gradient) − η ∇r, at the parameters the upload was made with.
@@ -62,20 +111,67 @@ class Bottom:
                 f"The gradient for exchange {exchange} has shape {gradient.shape}; "
                 f"uploaded was {(pending.rows.size, self._seat.width)}."
             )
-        gradients, _ = pending.network.backward(pending.kept, torch.from_numpy(gradient))
-        self._optimiser.step(gradients)
         self.steps += 1
+        if self._update == "frozen":
+            return True
+        by_outputs = torch.from_numpy(gradient)
+        if self._update == "dp-sgd":
+            gradients = self._noised_gradients(pending, by_outputs)
+        else:
+            gradients, _ = pending.network.backward(pending.kept, by_outputs)
+        self._optimiser.step(gradients)
         return True
+
+    def _noised_gradients(self, pending: "_Pending", by_outputs: torch.Tensor) -> list[torch.Tensor]:
+        """DP-SGD: every row's gradient clipped to norm C, their sum over B, noise on every coordinate.
+
+        What came back is the gradient of a mean; a row's own is as many times larger as there are rows. It depends on
+        no other row's columns but through what was sent, so changing one row changes one term.
+        """
+        privacy = self._seat.privacy
+        by_row, _ = pending.network.row_gradients(pending.kept, by_outputs * float(pending.rows.size))
+        sums = clipped_sum([by_row], privacy.update_clip)
+        self._owed.append(pending.rows)
+        return [
+            one.div_(self._seat.training.batch_size).add_(
+                torch.randn(one.shape, generator=self._update_noise), alpha=privacy.update_noise
+            )
+            for one in sums
+        ]
+
+    def _pay(self) -> list[Effect]:
+        """What must be spent before anything computed with this model leaves: the steps that went into it."""
+        owed, self._owed = self._owed, []
+        return [
+            Spend(
+                PrivacyEvent(
+                    mechanism="gaussian",
+                    sensitivity=self._update_sensitivity,
+                    noise=self._seat.privacy.update_noise,
+                    rows=rows.size,
+                    row_ids=rows,
+                    protects=f"columns of {self._seat.name}, training rows",
+                    viewers=(self._seat.label_party,),
+                )
+            )
+            for rows in owed
+        ]
 
     def forget_uploads(self) -> None:
         """Drop uploads that will get no reply."""
         self._pending.clear()
 
+    def forget_upload(self, exchange: int) -> bool:
+        """Drop one of them; False if there is none of that number."""
+        return self._pending.pop(exchange, None) is not None
+
     def embed(self, rows: NDArray[np.uint32]) -> tuple[list[Effect], NDArray[np.float32]]:
-        return self._embedder.embed(rows)
+        spent, embedding = self._embedder.embed(rows)
+        return [*self._pay(), *spent], embedding
 
     def embed_test(self, first_row: int, row_count: int) -> tuple[list[Effect], NDArray[np.float32]]:
-        return self._embedder.embed_test(first_row, row_count)
+        spent, embedding = self._embedder.embed_test(first_row, row_count)
+        return [*self._pay(), *spent], embedding
 
     def module(self) -> torch.nn.Module:
         return self.network.module()
@@ -91,6 +187,9 @@ class Bottom:
         tensors = {f"model.{name}": tensor for name, tensor in self.network.state().items()}
         tensors.update({f"optimiser.{name}": tensor for name, tensor in self._optimiser.state().items()})
         tensors["generator"] = self._generator.get_state()
+        tensors["update_noise"] = self._update_noise.get_state()
+        for place, rows in enumerate(self._owed):
+            tensors[f"owed.{place}"] = torch.from_numpy(rows.view(np.int32).copy())
         pending: list[dict[str, Any]] = []
         for exchange, waiting in self._pending.items():
             pending.append({"exchange": exchange})
@@ -99,9 +198,12 @@ class Bottom:
                 tensors[f"pending.{exchange}.generator"] = waiting.before.generator
             for name, tensor in (waiting.before.weights or {}).items():
                 tensors[f"pending.{exchange}.model.{name}"] = tensor
-        return State(tensors, {"uploads": self.uploads, "steps": self.steps, "pending": pending})
+        state = State(tensors, {"uploads": self.uploads, "steps": self.steps, "pending": pending})
+        state.add("budget", self._embedder.budget_state())
+        return state
 
     def restore(self, state: State) -> None:
+        self._embedder.restore_budget(state.part("budget"))
         weights = state.part("model").tensors
         self.uploads = state.values["uploads"]
         self.steps = state.values["steps"]
@@ -117,11 +219,14 @@ class Bottom:
             again.load(before or weights)
             if "generator" in saved:
                 self._generator.set_state(saved["generator"])
-            _, kept = again.forward(self._embedder.batch(rows), self._embedder.noise)
+            _, kept = self._forward(again, rows)
             self._pending[exchange] = _Pending(rows, kept, _Before(saved.get("generator"), before), again)
         self.network.load(weights)
         self._optimiser.load(state.part("optimiser").tensors)
         self._generator.set_state(state.tensors["generator"])
+        self._update_noise.set_state(state.tensors["update_noise"])
+        owed = state.part("owed").tensors
+        self._owed = [owed[str(place)].numpy().view(np.uint32) for place in range(len(owed))]
 
 
 class _Before:

@@ -3,15 +3,18 @@
 Training, warm-up, refresh and evaluation alike; a noised value comes with the privacy event that must be spent first.
 """
 
+from math import inf
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from colonnade.algorithms.parts.budget import RowBudget, budget_mu, cost_of
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.parts.seats import FeatureSeat
 from colonnade.errors import ProtocolError
 from colonnade.models.network import Network
-from colonnade.party import Effect, Spend
+from colonnade.party import Effect, Spend, State
 from colonnade.privacy.noise import LayerNoise
 
 
@@ -24,6 +27,12 @@ class Embedder:
         self.generator = generator_for(seat.secret, seat.name, "noise")  # of the noise, and of random layers
         self.network.generator = self.generator
         self.noise = LayerNoise(seat.privacy, self.generator) if seat.privacy.active else None
+        privacy = seat.privacy
+        mu = budget_mu(privacy.columns_epsilon, privacy.delta, privacy.formula)
+        self.budget = RowBudget(len(seat.columns.train), mu)
+        self._test_budget = RowBudget(len(seat.columns.test), mu)
+        # What one embedding of a row costs it.
+        self.row_cost = (privacy.sensitivity / privacy.noise) ** 2 if privacy.noise > 0 else inf
 
     def batch(self, rows: NDArray[np.uint32]) -> torch.Tensor:
         """The columns of these training rows."""
@@ -38,20 +47,33 @@ class Embedder:
             return []
         protects = f"columns of {self._seat.name}, {which}"
         event = self.noise.event(rows.size, protects, (self._seat.label_party,), rows)
-        return [] if event is None else [Spend(event)]
+        if event is None:
+            return []
+        (self.budget if which == "training rows" else self._test_budget).spend(rows, cost_of(event))
+        return [Spend(event)]
 
     def embed(self, rows: NDArray[np.uint32]) -> tuple[list[Effect], NDArray[np.float32]]:
-        """Embeddings of training rows outside an exchange: warm-up and refresh."""
+        """Embeddings of training rows outside an exchange: warm-up and refresh. Of rows that can be afforded."""
         outputs = self.network.embed(self.batch(rows), self.noise)
         return self.spent(rows), outputs.numpy()
 
     def embed_test(self, first_row: int, row_count: int) -> tuple[list[Effect], NDArray[np.float32]]:
-        """Embeddings of test rows, for scoring."""
+        """Embeddings of test rows, for scoring; of none, once their budget is spent: the last known ones serve."""
         test = self._seat.columns.test
         if first_row + row_count > len(test):
             raise ProtocolError(f"Test rows {first_row} to {first_row + row_count} were asked; there are {len(test)}.")
-        if row_count == 0:
+        rows = np.arange(first_row, first_row + row_count, dtype=np.uint32)
+        if row_count == 0 or not self._test_budget.affordable(rows, self.row_cost).all():
             return [], np.zeros((0, self._seat.width), np.float32)
         outputs = self.network.embed(test[first_row : first_row + row_count], self.noise)
-        rows = np.arange(first_row, first_row + row_count, dtype=np.uint32)
         return self.spent(rows, "test rows"), outputs.numpy()
+
+    def budget_state(self) -> State:
+        state = State()
+        state.add("train", self.budget.state())
+        state.add("test", self._test_budget.state())
+        return state
+
+    def restore_budget(self, state: State) -> None:
+        self.budget.restore(state.part("train"))
+        self._test_budget.restore(state.part("test"))

@@ -42,6 +42,7 @@ class LabelBooks:
         self.exchange = 0
         self.replies = dict.fromkeys(parties, 0)
         self.lost: set[str] = set()
+        self.reason = "the planned epochs are done"
         self.ending = False  # the last exchange is made; what is still open is the last evaluation
 
     def epoch(self) -> float:
@@ -70,7 +71,7 @@ class LabelBooks:
         metric = self._top.score(self._evaluation.embeddings())
         effects = self.progress.observe(self.exchange, self._top.steps, metric)
         if self.ending:
-            stop = Stop("the planned epochs are done")
+            stop = Stop(self.reason)
             effects += [*(Send(party, stop) for party in self._parties), Finish()]
         return effects
 
@@ -81,6 +82,7 @@ class LabelBooks:
                 "replies": dict(self.replies),
                 "lost": sorted(self.lost),
                 "ending": self.ending,
+                "reason": self.reason,
             }
         )
         for name, part in self._parts().items():
@@ -92,6 +94,7 @@ class LabelBooks:
         self.replies = dict(state.values["replies"])
         self.lost = set(state.values["lost"])
         self.ending = state.values["ending"]
+        self.reason = state.values["reason"]
         for name, part in self._parts().items():
             part.restore(state.part(name))
 

@@ -46,6 +46,7 @@ class LabelSeat:
     top: nn.Module
     training: Training
     settings: Any
+    privacy: PerturbationSettings
     seed: int
     secret: int
 

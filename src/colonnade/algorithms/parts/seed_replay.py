@@ -61,6 +61,15 @@ class SeedReplayBottom(Embedder):
         self.steps = 0
 
     @property
+    def upload_cost(self) -> float:
+        """What one upload costs each of its rows."""
+        return 2 * self.row_cost
+
+    @property
+    def embedding_cost(self) -> float:
+        return self.row_cost
+
+    @property
     def in_flight(self) -> int:
         return len(self._pending)
 
@@ -132,6 +141,9 @@ class SeedReplayBottom(Embedder):
     def forget_uploads(self) -> None:
         self._pending.clear()
 
+    def forget_upload(self, exchange: int) -> bool:
+        return self._pending.pop(exchange, None) is not None
+
     def module(self) -> torch.nn.Module:
         return self.network.module()
 
@@ -140,9 +152,12 @@ class SeedReplayBottom(Embedder):
         tensors["generator"] = self.generator.get_state()
         tensors["seeds"] = self._seeds.get_state()
         pending = [[exchange, seed, factor] for exchange, (seed, factor) in self._pending.items()]
-        return State(tensors, {"uploads": self.uploads, "steps": self.steps, "pending": pending})
+        state = State(tensors, {"uploads": self.uploads, "steps": self.steps, "pending": pending})
+        state.add("budget", self.budget_state())
+        return state
 
     def restore(self, state: State) -> None:
+        self.restore_budget(state.part("budget"))
         self.network.load(state.part("model").tensors)
         self.generator.set_state(state.tensors["generator"])
         self._seeds.set_state(state.tensors["seeds"])

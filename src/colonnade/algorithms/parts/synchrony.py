@@ -24,7 +24,7 @@ from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.parts.table import EmbeddingTable
 from colonnade.data.batches import Batches
 from colonnade.errors import ProtocolError, SettingsError
-from colonnade.messages import BatchRequest, EvaluationEmbedding, EvaluationRequest, Message, Stop
+from colonnade.messages import BatchRequest, BudgetSpent, EvaluationEmbedding, EvaluationRequest, Message, Stop
 from colonnade.party import (
     Effect,
     Event,
@@ -101,6 +101,8 @@ class SynchronousFeatureParty:
         if step <= self._step or rows.size == 0:
             return []  # asked twice, or of a step that went on without this party, or after the last one
         self._step = step
+        if not self._bottom.budget.affordable(rows, self._bottom.upload_cost).all():
+            return [Send(self._seat.label_party, BudgetSpent(f"rows of {self._seat.name}"))]
         return self._send_upload(step, rows)
 
     def state(self) -> State:
@@ -176,6 +178,8 @@ class SynchronousLabelParty:
                 return self._step_if_complete()
             case Received(sender=sender, message=EvaluationEmbedding() as answer):
                 return self._books.receive(sender, answer)
+            case Received(sender=sender, message=BudgetSpent()):
+                return self._end_for(sender)
             case Started():
                 self._step, self._rows = 1, self._batches.next()
                 request = BatchRequest(self._step, self._rows)
@@ -200,6 +204,16 @@ class SynchronousLabelParty:
                 return []
             case Received(sender=sender, message=message):
                 raise ProtocolError(f"{sender} sent {type(message).__name__}, which a label party does not take here.")
+
+    def _end_for(self, party: str) -> list[Effect]:
+        """A party's rows of this batch have no budget left. Everybody is needed, so the training ends here."""
+        if self._books.ending or party not in self._seat.feature_parties:
+            return []
+        self._books.ending = True
+        self._books.reason = "the privacy budget is spent"
+        note = f"the privacy budget of rows of {party} is spent"
+        observed = Observe(self._books.exchange, self._step, self._books.epoch(), note=note)
+        return [observed, *self._books.observe([])]
 
     def _step_if_complete(self) -> list[Effect]:
         present = {*self._seat.feature_parties} - self._given_up

@@ -37,6 +37,15 @@ class ZerothOrderBottom(Embedder):
         self.steps = 0
 
     @property
+    def upload_cost(self) -> float:
+        """What one upload costs each of its rows."""
+        return (1 + self._directions.points) * self.row_cost
+
+    @property
+    def embedding_cost(self) -> float:
+        return self.row_cost
+
+    @property
     def in_flight(self) -> int:
         return len(self._pending)
 
@@ -85,6 +94,9 @@ class ZerothOrderBottom(Embedder):
     def forget_uploads(self) -> None:
         self._pending.clear()
 
+    def forget_upload(self, exchange: int) -> bool:
+        return self._pending.pop(exchange, None) is not None
+
     def module(self) -> torch.nn.Module:
         return self.network.module()
 
@@ -94,9 +106,12 @@ class ZerothOrderBottom(Embedder):
         tensors.update({f"pending.{exchange}": looked.clone() for exchange, looked in self._pending.items()})
         tensors["generator"] = self.generator.get_state()
         tensors["looking"] = self._looking.get_state()
-        return State(tensors, {"uploads": self.uploads, "steps": self.steps, "pending": list(self._pending)})
+        state = State(tensors, {"uploads": self.uploads, "steps": self.steps, "pending": list(self._pending)})
+        state.add("budget", self.budget_state())
+        return state
 
     def restore(self, state: State) -> None:
+        self.restore_budget(state.part("budget"))
         self.network.load(state.part("model").tensors)
         self._optimiser.load(state.part("optimiser").tensors)
         self._pending = {exchange: state.tensors[f"pending.{exchange}"] for exchange in state.values["pending"]}

@@ -1,0 +1,62 @@
+"""What each row's releases have cost, and what they may: the owner of the protected data counts, and refuses.
+
+A Gaussian release of sensitivity s and noise σ costs a row (s/σ)², and costs add up: μ² = Σ (s/σ)² against anybody who
+knows which rows were used. A row is affordable while its sum stays within the budget's μ². The counts are part of the
+party's state: a restart does not reset them, and an event that is handled again is counted once.
+"""
+
+from math import inf
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.party import State
+from colonnade.privacy.events import PrivacyEvent
+from colonnade.privacy.gaussian import mu_of
+
+_ROUNDING = 1e-9  # relative: a plan that was calibrated to the budget fits into it
+
+
+def budget_mu(epsilon: float, delta: float, formula: str) -> float:
+    """The μ that a target allows; infinite without one, and where a paper's formula was asked for instead."""
+    return mu_of(epsilon, delta) if epsilon > 0 and formula == "sound" else inf
+
+
+class RowBudget:
+    """The costs of one party's rows, of training or of testing."""
+
+    def __init__(self, rows: int, mu: float) -> None:
+        self._limit = mu * mu * (1 + _ROUNDING)
+        self._spent: NDArray[np.float64] = np.zeros(rows if mu < inf else 0)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is anything to keep to."""
+        return self._limit < inf
+
+    def affordable(self, rows: NDArray[np.uint32], cost: float) -> NDArray[np.bool_]:
+        """Which of these rows can be released once more, at that cost in μ²."""
+        if not self.bounded:
+            return np.ones(rows.size, np.bool_)
+        fits: NDArray[np.bool_] = self._spent[rows] + cost <= self._limit
+        return fits
+
+    def left(self, cost: float) -> int:
+        """How many rows can be released once more."""
+        return int((self._spent + cost <= self._limit).sum())
+
+    def spend(self, rows: NDArray[np.uint32], cost: float) -> None:
+        if self.bounded:
+            np.add.at(self._spent, rows, cost)
+
+    def state(self) -> State:
+        return State({"spent": torch.from_numpy(self._spent.copy())})
+
+    def restore(self, state: State) -> None:
+        self._spent[:] = state.tensors["spent"].numpy()
+
+
+def cost_of(event: PrivacyEvent) -> float:
+    """(s/σ)² of one release."""
+    return (event.sensitivity / event.noise) ** 2

@@ -1,0 +1,159 @@
+"""Budgets are kept by the row: the owner of the protected data counts, refuses, and the training ends cleanly."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import colonnade
+from colonnade.algorithms.parts.budget import RowBudget, budget_mu
+from colonnade.algorithms.split import Split
+from colonnade.privacy.events import PrivacyEvent
+from colonnade.privacy.gaussian import mu_of
+from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.noise import PerturbationSettings
+
+TRAINING = colonnade.Training(epochs=6, batch_size=16, learning_rate=0.05, evaluate_every_epochs=0)
+
+
+def worst_mu(outcome: colonnade.Outcome, protects: str) -> float:
+    """√Σ (s/σ)² of the row that was released most, from the run's own books."""
+    kinds = [kind for kind in outcome.summary["privacy"]["events"] if kind["protects"].startswith(protects)]
+    total = sum(kind["max_releases_per_row"] * (kind["sensitivity"] / kind["noise"]) ** 2 for kind in kinds)
+    return float(np.sqrt(total))
+
+
+def test_a_row_is_affordable_until_its_costs_reach_the_budget() -> None:
+    budget = RowBudget(rows=3, mu=2.0)  # μ² = 4: four releases of cost 1
+    rows = np.array([0, 2], np.uint32)
+    for _ in range(4):
+        assert budget.affordable(rows, 1.0).all()
+        budget.spend(rows, 1.0)
+    assert budget.affordable(np.arange(3, dtype=np.uint32), 1.0).tolist() == [False, True, False]
+    assert budget.left(1.0) == 1
+    again = RowBudget(rows=3, mu=2.0)
+    again.restore(budget.state())
+    assert again.left(1.0) == 1
+
+
+@given(costs=st.lists(st.floats(1e-3, 2.0), max_size=60), mu=st.floats(0.1, 5.0))
+def test_no_order_of_releases_exceeds_the_budget(costs: list[float], mu: float) -> None:
+    budget = RowBudget(rows=1, mu=mu)
+    row = np.zeros(1, np.uint32)
+    spent = 0.0
+    for cost in costs:
+        if budget.affordable(row, cost).all():
+            budget.spend(row, cost)
+            spent += cost
+    assert spent <= mu * mu * (1 + 1e-6)
+
+
+def test_without_a_target_or_with_a_papers_formula_there_is_no_budget() -> None:
+    assert budget_mu(0.0, 1e-5, "sound") == budget_mu(1.0, 1e-5, "paper") == float("inf")
+    assert budget_mu(1.0, 1e-5, "sound") == mu_of(1.0, 1e-5)
+
+
+def private(epsilon: float, releases: float) -> PerturbationSettings:
+    """Noise with which so many releases of a row cost ε."""
+    clip = 1.0
+    return PerturbationSettings(
+        clip=clip, noise=2 * clip * releases**0.5 / mu_of(epsilon, 1e-5), columns_epsilon=epsilon, delta=1e-5
+    )
+
+
+@pytest.mark.parametrize("releases", [2.0, 3.5])
+def test_vafl_ends_when_its_columns_budget_does(releases: float) -> None:
+    data = colonnade.dataset("iris", parties=2)
+    privacy = private(4.0, releases)
+    outcome = colonnade.train(data, "vafl", training=TRAINING, privacy=privacy, seed=3)
+    assert outcome.finished
+    planned = colonnade.train(data, "vafl", training=TRAINING, seed=3).summary["exchanges"]
+    assert 0 < outcome.summary["exchanges"] < planned
+    for party in data.feature_parties:
+        assert worst_mu(outcome, f"columns of {party}, training") <= mu_of(4.0, 1e-5) * (1 + 1e-6)
+    assert any("budget" in line.get("note", "") for line in outcome.metrics)
+
+
+def test_a_budget_that_the_plan_fits_into_changes_nothing() -> None:
+    data = colonnade.dataset("iris", parties=2)
+    privacy = private(4.0, 20)
+    free = replace(privacy, columns_epsilon=0.0)
+    bounded = colonnade.train(data, "vafl", training=TRAINING, privacy=privacy, seed=3)
+    unbounded = colonnade.train(data, "vafl", training=TRAINING, privacy=free, seed=3)
+    assert bounded.summary["exchanges"] == unbounded.summary["exchanges"]
+    assert bounded.summary["test"] == unbounded.summary["test"]
+
+
+def test_split_ends_when_a_batch_cannot_be_afforded() -> None:
+    data = colonnade.dataset("iris", parties=2)
+    outcome = colonnade.train(data, Split(), training=TRAINING, privacy=private(4.0, 2.0), seed=3)
+    assert outcome.finished
+    # Two epochs are affordable, and the third one's first batch is not.
+    assert outcome.summary["epochs"] == pytest.approx(2.0)
+
+
+def test_warm_up_and_refreshes_count_as_well() -> None:
+    data = colonnade.dataset("iris", parties=2)
+    settings = colonnade.Vafl(warm_up=True, max_delay=3)
+    outcome = colonnade.train(data, settings, training=TRAINING, privacy=private(4.0, 3.0), seed=3)
+    assert outcome.finished
+    for party in data.feature_parties:
+        assert worst_mu(outcome, f"columns of {party}, training") <= mu_of(4.0, 1e-5) * (1 + 1e-6)
+
+
+def test_test_rows_have_a_budget_of_their_own() -> None:
+    data = colonnade.dataset("iris", parties=2)
+    training = replace(TRAINING, evaluate_every_epochs=0.5)
+    outcome = colonnade.train(data, "vafl", training=training, privacy=private(4.0, 6.0), seed=3)
+    assert outcome.finished
+    for party in data.feature_parties:
+        assert worst_mu(outcome, f"columns of {party}, test") <= mu_of(4.0, 1e-5) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("update", ["frozen", "private-zo", "dp-sgd"])
+def test_dpzv_refuses_rows_whose_labels_are_spent(update: str) -> None:
+    data = colonnade.dataset("iris", parties=2)
+    clip, mu = 1.0, mu_of(4.0, 1e-5)
+    # Both parties ask for every row: five releases of it are two and a half epochs.
+    noise = 2 * clip / TRAINING.batch_size * 5**0.5 / mu
+    settings = colonnade.Dpzv(
+        clip=clip, noise=noise, server_update=update, server_clip=1.0, server_noise=1000 * noise, in_flight=2
+    )
+    privacy = PerturbationSettings(labels_epsilon=4.0)
+    outcome = colonnade.train(data, settings, training=TRAINING, privacy=privacy, seed=3)
+    assert outcome.finished
+    assert 0 < outcome.summary["exchanges"] < 0.6 * 2 * 6 * 7
+    assert worst_mu(outcome, "labels of label") <= mu * (1 + 1e-6)
+
+
+def test_a_resumed_run_has_spent_what_it_had(tmp_path: Path) -> None:
+    data = colonnade.dataset("iris", parties=2)
+    privacy = private(4.0, 3.0)
+    whole = colonnade.train(data, "vafl", training=TRAINING, privacy=privacy, seed=3)
+    seen = iter(range(1000))
+    out = tmp_path / "run"
+    colonnade.train(
+        data,
+        "vafl",
+        training=TRAINING,
+        privacy=privacy,
+        seed=3,
+        out=out,
+        checkpoint_seconds=0.0,
+        stop_requested=lambda: next(seen) > 40,
+    )
+    resumed = colonnade.train(data, "vafl", training=TRAINING, privacy=privacy, seed=3, out=out, resume=True)
+    assert resumed.summary["privacy"]["events"] == whole.summary["privacy"]["events"]
+    assert resumed.summary["exchanges"] == whole.summary["exchanges"]
+
+
+def test_a_million_rows_cost_little_memory() -> None:
+    ledger = Ledger()
+    budget = RowBudget(1_000_000, 1.0)
+    assert budget.state().tensors["spent"].nbytes == 8_000_000
+    event = PrivacyEvent("gaussian", 2.0, 4.0, 1, row_ids=np.array([999_999], np.uint32), protects="a row", viewers=())
+    ledger.spend("bank", event)
+    assert sum(tensor.nbytes for tensor in ledger.state().tensors.values()) <= 8_000_000

@@ -1,0 +1,102 @@
+"""`algorithm.precondition`: the same optimum, sooner; nothing else crosses; the papers' steps where it is left out."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from recorded_runs import Plan, read_run, sends
+
+from colonnade import FederatedData, SettingsError, Training, from_arrays, train
+from colonnade.algorithms import ALGORITHMS
+from colonnade.data import synthetic_sparse
+from colonnade.messages import Introduction
+from colonnade.reproductions.objective import gaps, joined, optimum, reference_model
+
+L2 = 1e-3
+LINEAR = [name for name, row in ALGORITHMS.items() if row.peer is not None]
+REDUCED = [name for name in LINEAR if name.endswith(("svrg", "saga"))]
+
+
+@cache
+def uneven() -> FederatedData:
+    """Columns of sizes 1 to 10 and means up to 30, alike in pairs at each party."""
+    generator = np.random.default_rng(4)
+    X = generator.normal(size=(200, 6))
+    X[:, 1::2] = 0.8 * X[:, ::2] + 0.6 * X[:, 1::2]
+    y = (X @ np.array([1.0, -1.0, 0.5, 1.0, -0.5, 1.0]) + generator.normal(size=200) > 0).astype(int)
+    X = X * np.array([1, 10, 1, 3, 1, 10]) + np.array([0, 30, -10, 0, 5, 10])
+    return from_arrays(X[:160], y[:160], X_test=X[160:], y_test=y[160:], parties=3, task="binary", standardise=False)
+
+
+def gap_of(name: str, epochs: float = 30, data: FederatedData | None = None, **settings: Any) -> float:
+    data = data or uneven()
+    training = Training(epochs=epochs, batch_size=16, l2=L2, evaluate_every_epochs=epochs)
+    points, _ = gaps(data, ALGORITHMS[name].settings(**settings), optimum(data, L2), training=training)
+    return points[-1].gap
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_the_optimum_is_the_same_and_near(name: str) -> None:
+    assert abs(gap_of(name, precondition="block")) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["afsaga", "fsvrg"])
+def test_plain_steps_are_far_from_it_in_the_same_time(name: str) -> None:
+    assert gap_of(name) > 1e-2
+    assert gap_of(name, precondition="columns") < gap_of(name) / 10
+
+
+@pytest.mark.parametrize("step", ["auto", "search"])
+@pytest.mark.parametrize("name", ["afsgd", "asysqn-sgd", "synsqn-sgd"])
+def test_stochastic_gradients_take_it_too(name: str, step: str) -> None:
+    assert gap_of(name, precondition="block", step=step) < 0.02
+
+
+@pytest.mark.parametrize("precondition", ["none", "columns", "block"])
+def test_conjugate_gradients_reach_the_optimum_with_any(precondition: str) -> None:
+    steps = {"none": 100, "columns": 25, "block": 15}[precondition]
+    assert abs(gap_of("fcg", steps, precondition=precondition)) < 1e-6
+    if precondition != "none":
+        assert gap_of("fcg", steps) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["afsaga", "asysqn-svrg", "fcg"])
+def test_sparse_columns(name: str) -> None:
+    data = synthetic_sparse(400, 30, 5, parties=3)
+    assert abs(gap_of(name, 30, data, precondition="block")) < 1e-5
+
+
+def test_the_models_are_of_the_columns_as_they_were_given() -> None:
+    """What a party subtracts from its columns is in its model's constant: outputs are scikit-learn's."""
+    data = uneven()
+    training = Training(epochs=60, batch_size=16, l2=L2, evaluate_every_epochs=0)
+    outcome = train(data, ALGORITHMS["afsaga"].settings(precondition="block"), training=training)
+    outputs = outcome.outputs({name: own.test for name, own in data.columns.items()})[:, 0].numpy()
+    model = reference_model(data, L2)
+    assert np.allclose(outputs, model.decision_function(joined(data, "test")), atol=1e-2)
+
+
+def test_nothing_but_the_three_numbers_changes_on_the_wire(tmp_path: Path) -> None:
+    """As many messages of the same kinds and rows; with a matrix, the largest eigenvalue says nothing: 1/bound."""
+    kinds = {}
+    for precondition in ("none", "block"):
+        algorithm = ALGORITHMS["afsaga"].settings(precondition=precondition)
+        plan = Plan(uneven(), algorithm, Training(epochs=2, batch_size=16, l2=L2))
+        plan.run(tmp_path / precondition)
+        run = read_run(tmp_path / precondition)
+        kinds[precondition] = [(name, type(item.message).__name__) for name in run for item in run[name]]
+        told = [item.message.largest_eigenvalue for item in sends(run["party2"], Introduction)]  # type: ignore[union-attr]
+        assert (set(told) == {4.0}) == (precondition == "block")
+    assert kinds["none"] == kinds["block"]
+
+
+def test_a_misspelt_one_is_refused() -> None:
+    with pytest.raises(SettingsError, match="precondition.*'blocks'.*block"):
+        ALGORITHMS["afsaga"].settings(precondition="blocks")
+
+
+@pytest.mark.parametrize("name", [name for name in LINEAR if name != "fcg"])
+def test_the_papers_steps_are_the_default(name: str) -> None:
+    assert ALGORITHMS[name].settings().precondition == "none"
