@@ -1,0 +1,69 @@
+"""`colonnade audit`: claimed, sound and observed ε of a private algorithm, side by side."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from colonnade.auditing import AUDITED, Audit, Audited, run_audit
+from colonnade.cli.output import console, interrupted
+from colonnade.reports.audit_page import audit_page
+
+
+def audit(
+    algorithm: Annotated[str, typer.Argument(help=f"One of: {', '.join(AUDITED)}.")] = "dpzv",
+    epsilon: Annotated[float, typer.Option(help="The ε that the noise is to keep.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Its δ.")] = 1e-5,
+    formula: Annotated[str, typer.Option(help="Whose noise: the paper's, or the sound one.")] = "paper",
+    server_update: Annotated[
+        str, typer.Option(help="dpzv: zeroth-order, first-order (the paper's), private-zo, dp-sgd or frozen.")
+    ] = "zeroth-order",
+    rows: Annotated[int, typer.Option(help="Training rows.", min=2)] = 4096,
+    batch_size: Annotated[int, typer.Option(help="Rows of a batch.", min=1)] = 8,
+    epochs: Annotated[int, typer.Option(help="How often every row is used.", min=1)] = 10,
+    trials: Annotated[int, typer.Option(help="Audits, each with a seed of its own.", min=1)] = 1,
+    seed: Annotated[int, typer.Option(help="Of the first audit.", min=0)] = 0,
+    page: Annotated[Path | None, typer.Option(help="Write a page with the figures here.", show_default=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")] = False,
+) -> None:
+    """Guess the secret bits of canary rows from one training run: how large must ε have been?"""
+    asked = Audit(algorithm, epsilon, delta, formula, rows, batch_size, epochs, server_update=server_update, seed=seed)
+    with interrupted("No audit is kept."):
+        results = [run_audit(replace(asked, seed=seed + trial)) for trial in range(trials)]
+    if page is not None:
+        page.write_text(audit_page([result.as_values() for result in results]), encoding="utf-8")
+    if as_json:
+        print(json.dumps([result.as_values() for result in results]))
+        return
+    show(results)
+    if page is not None:
+        console.print(f"Page: {page}", markup=False, soft_wrap=True)
+
+
+def show(results: list[Audited]) -> None:
+    first = results[0]
+    console.print(f"{first.audit.algorithm}: {first.protects}, against {first.adversary}; δ = {first.audit.delta:g}")
+    table = Table("seed", "noise", "claimed ε", "sound ε", "observed ε ≥", "at best", "right guesses")
+    for result in results:
+        table.add_row(
+            str(result.audit.seed),
+            f"{result.noise:.4g}",
+            f"{result.claimed:.2f}",
+            "∞" if result.sound == float("inf") else f"{result.sound:.2f}",
+            f"{result.observed:.2f}",
+            f"{result.largest:.2f}",
+            f"{result.correct} of {result.canaries}",
+        )
+    console.print(table)
+    if first.sound == float("inf"):
+        console.print(
+            "The label party's own update is not private, so nothing bounds ε end to end; if its model were known to "
+            f"everybody, ε would be {first.given_hidden_state:.2f}.",
+            markup=False,
+        )
+    beyond = sum(result.observed > result.claimed for result in results)
+    if beyond:
+        console.print(f"Observed above claimed in {beyond} of {len(results)}: the claim does not hold.", markup=False)
