@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from colonnade.models.flat import FlatModel
     from colonnade.models.top import TopSettings
     from colonnade.privacy.noise import PerturbationSettings
+    from colonnade.runtimes.processes import Processes
     from colonnade.runtimes.simulate import Simulate, SimulatedLink, SimulatedParty
 
 __version__ = metadata.version("colonnade")
@@ -65,6 +66,7 @@ __all__ = [
     "Fsvrg",
     "Outcome",
     "PerturbationSettings",
+    "Processes",
     "ProtocolError",
     "RunError",
     "SettingsError",
@@ -115,6 +117,7 @@ _HOMES = {
     "ProtocolError": "colonnade.errors",
     "RunError": "colonnade.errors",
     "SettingsError": "colonnade.errors",
+    "Processes": "colonnade.runtimes.processes",
     "Simulate": "colonnade.runtimes.simulate",
     "SimulatedLink": "colonnade.runtimes.simulate",
     "SimulatedParty": "colonnade.runtimes.simulate",

@@ -8,6 +8,7 @@ import asyncio
 import fcntl
 import json
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ import torch
 from colonnade.algorithms.parts.losses import headline
 from colonnade.data.federated import OwnData
 from colonnade.data.loading import load_own
+from colonnade.data.settings import TASKS
 from colonnade.errors import ProtocolError, RunError, SettingsError, unknown_name
 from colonnade.federation import Federation, digest, federation_values, write_toml
 from colonnade.models.top import TopSettings
@@ -29,19 +31,21 @@ from colonnade.party_file import PartyFile
 from colonnade.privacy.ledger import Ledger
 from colonnade.reports.summary import summarise, versions
 from colonnade.runtimes.checkpoint import write_atomically
-from colonnade.runtimes.network import Guest, Host, Keys
+from colonnade.runtimes.network import Guest, Host, Keys, another_directory
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.station import Station
 from colonnade.seating import Facts, Own, Plan, all_dense_columns, build_party, check_plan, width_of
 from colonnade.wire.certificates import Credentials, read_credentials
 from colonnade.wire.codec import Limits
-from colonnade.wire.handshake import PROTOCOL, Everybody, Hello, Introduced, difference
+from colonnade.wire.handshake import PROTOCOL, Everybody, Hello, difference, plain
 from colonnade.wire.sealing import SealingKey, sign_introduction
 
 log = logging.getLogger("colonnade")
 
 LIMITS = Limits(frame_bytes=256 << 20)
 """What a party takes from another organisation in one frame."""
+MOST_COLUMNS, MOST_NUMBERS, MOST_CLASSES = 1 << 24, 1 << 16, 1 << 16
+"""What a party believes of another before anything is built from it: columns, numbers in an embedding, classes."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,9 @@ class Membership:
         return Plan(own.algorithm, own.training, own.privacy, bottom, own.top, own.seed)
 
     def _directory(self) -> Path:
-        return Path(self.own.party.out or f"runs/{self.federation.name or 'federation'}-{self.name}")
+        if self.own.party.out:
+            return self.own.path(self.own.party.out)
+        return Path(f"runs/{self.federation.name or 'federation'}-{self.name}")
 
     def _load(self) -> OwnData:
         everywhere = self.plan.chosen.peer is not None and self.plan.algorithm.labels == "everywhere"
@@ -237,6 +243,16 @@ class Home:
     def keep(self, everybody: Everybody) -> None:
         write_atomically(self.path / "everybody.json", msgspec.json.encode(everybody))
 
+    def tokens(self) -> dict[str, str]:
+        """Of the run directories from which the training began, at the label party."""
+        path = self.path / "tokens.json"
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+    def keep_tokens(self, tokens: Mapping[str, str]) -> None:
+        known = self.tokens()
+        if not tokens.items() <= known.items():
+            write_atomically(self.path / "tokens.json", json.dumps({**known, **tokens}).encode())
+
     def left(self) -> list[str]:
         path = self.path / "left.json"
         return list(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else []
@@ -259,13 +275,21 @@ class _LabelDoor:
         own = self._membership
         if name in self._home.left():
             raise ProtocolError(f"{name} has left this federation for good.")
+        if self._home.tokens().get(name, hello.token) != hello.token:
+            raise ProtocolError(another_directory(name))
         try:
             theirs = json.loads(hello.settings)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ProtocolError(f"{name} sent settings that are not JSON.") from None
         if differs := difference(json.loads(json.dumps(own.settings)), theirs):
             raise ProtocolError(
-                f"The federation.toml of {name} and that of {own.name} differ in {differs}: use the same file."
+                f"The federation.toml of {name} and that of {own.name} differ in {plain(differs)}: use the same file."
+            )
+        sizes = 1 <= len(hello.shape) <= 3 and min(hello.shape) > 0 and math.prod(hello.shape) <= MOST_COLUMNS
+        if not sizes or not 0 <= hello.width <= MOST_NUMBERS or len(hello.token) != len(self._home.token):
+            raise ProtocolError(
+                f"{name} says of itself what cannot be: a row has 1 to {MOST_COLUMNS} columns, an embedding at most "
+                f"{MOST_NUMBERS} numbers."
             )
         if hello.row_digest != own.data.row_digest:
             raise ProtocolError(
@@ -273,11 +297,14 @@ class _LabelDoor:
                 f" to train and test on, against {own.data.rows} + {own.data.test_rows}. Align the ids of both files."
             )
         known = self._home.everybody()
-        if known is not None and hello.width and hello.width != known.widths.get(name):
+        if known is None:
+            return
+        if hello.width and hello.width != known.widths.get(name):
             raise ProtocolError(
                 f"{name} sends embeddings of {hello.width} numbers, but the training began with "
                 f"{known.widths.get(name)}: its [bottom] must fit."
             )
+        self._home.keep_tokens({name: hello.token})
 
     def leave(self, name: str) -> None:
         self._home.keep_left(name)
@@ -293,10 +320,13 @@ def join(
     trace: bool = False,
     watch: Callable[[dict[str, Any]], None] | None = None,
     report: Callable[[Station], None] | None = None,
-    operate: Callable[["Membership", Callable[[], Any]], None] | None = None,
+    operate: Callable[["Membership", Host | Guest, Recorder], Callable[[], None]] | None = None,
     stop_requested: Callable[[], bool] = lambda: False,
 ) -> Joined:
-    """Take part in a network run until it ends. `report` is called now and then with the party's station."""
+    """Take part in a network run until it ends. `report` is called now and then with the party's station.
+
+    `operate` is called once, before the first word to anybody; what it returns is called in every turn.
+    """
     membership = Membership(federation, own, out)
     _check_without(membership, without)
     if party_timeout_seconds is not None:
@@ -310,12 +340,13 @@ def join(
             if membership.is_label_party
             else (_guest(membership, home, recorder, trace, stop_requested))
         )
-        if operate is not None:
-            operate(membership, lambda: carrier)
+        attend = None if operate is None else operate(membership, carrier, recorder)
 
         def look() -> None:
             if report is not None and carrier.station is not None:
                 report(carrier.station)
+            if attend is not None:
+                attend()
 
         try:
             finished = asyncio.run(carrier.run(look))
@@ -410,7 +441,8 @@ def _host(
             there = {*hellos, *without, *left}
             if not there >= {*membership.feature_parties}:
                 return None
-            everybody = _everybody(membership, hellos, host.introduced(), labels.task, len(labels.classes))
+            everybody = _everybody(membership, hellos, labels.task, len(labels.classes))
+            home.keep_tokens({name: hello.token for name, hello in hellos.items()})
             home.keep(everybody)
         absent = {*without, *left}
         station = _station(membership, home, recorder, membership.facts(everybody), trace, sorted(absent))
@@ -418,7 +450,7 @@ def _host(
             station.leave(name)
         return station, everybody
 
-    host = Host(
+    return Host(
         membership.name,
         membership.feature_parties,
         _keys(membership, home),
@@ -429,12 +461,9 @@ def _host(
         linger_seconds=membership.own.endurance.linger_seconds,
         stop_requested=stop_requested,
     )
-    return host
 
 
-def _everybody(
-    membership: Membership, hellos: Mapping[str, Hello], introduced: dict[str, Introduced], task: str, classes: int
-) -> Everybody:
+def _everybody(membership: Membership, hellos: Mapping[str, Hello], task: str, classes: int) -> Everybody:
     """What the label party tells all, once it has met everybody it waits for."""
     # A party that comes later is taken to have the shared bottom model, whose width does not depend on its columns.
     shapes = {name: hellos[name].shape if name in hellos else (1,) for name in membership.feature_parties}
@@ -446,7 +475,7 @@ def _everybody(
         for name in shapes:
             told = hellos[name].width if name in hellos else 0
             widths[name] = told or width_of(name, facts, membership.plan)
-    return Everybody(task, classes, shapes, widths, introduced)
+    return Everybody(task, classes, shapes, widths)
 
 
 def _guest(
@@ -461,7 +490,7 @@ def _guest(
     if not address:
         raise SettingsError("The federation has no [network] address: say at which host:port the label party is.")
 
-    def hello() -> Hello:
+    def hello(nonce: bytes) -> Hello:
         signature = sign_introduction(membership.credentials(), membership.digest, home.sealing.public_bytes())
         return Hello(
             PROTOCOL,
@@ -474,6 +503,7 @@ def _guest(
             home.token,
             home.sealing.public_bytes(),
             signature,
+            nonce,
             leaves,
         )
 
@@ -481,9 +511,11 @@ def _guest(
         if everybody.shapes.get(membership.name) != membership.shape():
             own = membership.shape()
             everybody = msgspec.structs.replace(everybody, shapes={**everybody.shapes, membership.name: own})
+        _check_everybody(membership, everybody)
+        home.keep(everybody)
         return _station(membership, home, recorder, membership.facts(everybody), trace)
 
-    return Guest(
+    guest = Guest(
         membership.name,
         membership.label_party,
         address,
@@ -493,6 +525,31 @@ def _guest(
         linger_seconds=membership.own.endurance.linger_seconds,
         stop_requested=stop_requested,
     )
+    if not leaves and (known := home.everybody()) is not None:
+        guest.station = begin(known)  # it may have finished: then nobody need be there any more
+    return guest
+
+
+def _check_everybody(membership: Membership, everybody: Everybody) -> None:
+    """Refuse what the label party says of all if no federation of these parties could be so."""
+    label, plan, parties = membership.label_party, membership.plan, {*membership.everyone}
+    sizes = [math.prod(shape) for shape in everybody.shapes.values() if all(length > 0 for length in shape)]
+    possible = (
+        everybody.task in TASKS
+        and 0 <= everybody.classes <= MOST_CLASSES
+        and {*membership.feature_parties} <= everybody.shapes.keys() <= parties
+        and len(sizes) == len(everybody.shapes)
+        and max(sizes) <= MOST_COLUMNS
+    )
+    if not possible:
+        raise ProtocolError(f"{label} described a federation that cannot be: other parties, or sizes of none.")
+    if plan.chosen.peer is None:
+        wanted = width_of(membership.name, membership.facts(everybody), plan)
+        if everybody.widths.get(membership.name) != wanted:
+            raise ProtocolError(
+                f"{label} expects embeddings of {everybody.widths.get(membership.name)} numbers from "
+                f"{membership.name}, whose model gives {wanted}: its [bottom] must fit."
+            )
 
 
 # --- books ------------------------------------------------------------------------------------------------------
@@ -564,10 +621,12 @@ class PeriodicReport:
     def __init__(self, seconds: float = 10.0) -> None:
         self._seconds = seconds
         self._last = time.monotonic()
-        self._exchanges = 0
+        self._exchanges: int | None = None  # what a process before this one did is not this one's rate
 
     def __call__(self, station: Station) -> None:
         now = time.monotonic()
+        if self._exchanges is None:
+            self._last, self._exchanges = now, station.party.counts()["exchanges"]
         if now - self._last < self._seconds:
             return
         done = station.party.counts()["exchanges"]

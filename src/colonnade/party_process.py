@@ -6,6 +6,7 @@ asked to stop. What it has to say goes to standard output, one JSON object a lin
 
 import importlib
 import json
+import shutil
 import sys
 import time
 from contextlib import suppress
@@ -19,6 +20,7 @@ from colonnade.errors import ColonnadeError
 from colonnade.party import Party
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.nursery import tend
+from colonnade.runtimes.processes import STOPPED
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.sockets import SocketCarrier
 from colonnade.runtimes.station import Endurance, Station
@@ -64,13 +66,15 @@ def main(folder: Path) -> int:
             parent=0,
         )
         try:
-            carrier.run()
+            finished = carrier.run()
             station.save()
         finally:
             carrier.close()
             station.close()
             recorder.close()
-    return 0
+    if carrier.parent_is_gone:
+        shutil.rmtree(folder, ignore_errors=True)  # nobody else will: it holds this party's data
+    return 0 if finished else STOPPED
 
 
 def build_seat(seat: SeatFiles) -> Party:

@@ -129,7 +129,9 @@ def _parts(own: Own) -> list[tuple[str, Columns]]:
 def _pack(tensors: dict[str, torch.Tensor], what: str, part: Columns) -> list[int] | None:
     """Add a part's arrays; returns the shape of a sparse one."""
     if isinstance(part, torch.Tensor):
-        tensors[what] = part.contiguous()
+        shared = any(part.untyped_storage().data_ptr() == one.untyped_storage().data_ptr() for one in tensors.values())
+        # safetensors refuses tensors that share memory
+        tensors[what] = part.clone(memory_format=torch.contiguous_format) if shared else part.contiguous()
         return None
     for field in ("indptr", "indices", "data"):
         tensors[f"{what}.{field}"] = torch.from_numpy(np.ascontiguousarray(getattr(part, field)))

@@ -12,12 +12,16 @@ from tree import MODULES, PACKAGE, PAGES, ROOT
 from colonnade import algorithms
 from colonnade.algorithms.parts.training import Training
 from colonnade.cli.application import app
-from colonnade.data.settings import DataSettings
+from colonnade.data.settings import DataSettings, PartyData
 from colonnade.federation import PartySection
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
+from colonnade.party_file import KeySettings, PartySettings
 from colonnade.privacy.noise import PerturbationSettings
+from colonnade.runtimes.network_settings import Network
+from colonnade.runtimes.processes import Processes
 from colonnade.runtimes.simulate import Simulate, SimulatedLink, SimulatedParty
+from colonnade.runtimes.station import Endurance
 
 
 def text_of(name: str) -> str:
@@ -205,6 +209,7 @@ SETTINGS = [
     *(Training, *(row.settings for row in algorithms.ALGORITHMS.values())),
     *(Simulate, SimulatedParty, SimulatedLink, DataSettings, PartySection),
     *(BottomSettings, TopSettings, PerturbationSettings),
+    *(Processes, Endurance, Network, PartySettings, KeySettings, PartyData),
 ]
 
 

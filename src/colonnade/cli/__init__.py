@@ -1,6 +1,7 @@
 """The command line: one file a verb. A user's mistake is one sentence and exit code 2, a failed run exit code 1."""
 
 import io
+import os
 import sys
 
 from colonnade.errors import ColonnadeError
@@ -10,6 +11,7 @@ _INTERRUPTED = 130  # what Typer makes of Ctrl-C that nothing else has caught
 
 def main() -> None:
     """The `colonnade` command."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core would write lines of its own beside our log
     try:
         from colonnade.cli.application import app  # in here, so that Ctrl-C while it loads is answered as well
 

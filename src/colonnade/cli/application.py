@@ -2,7 +2,22 @@
 
 import typer
 
-from colonnade.cli import algorithms, attack, bench, certs, compare, data, demo, join, report, reproduce, run
+from colonnade.cli import (
+    account,
+    algorithms,
+    attack,
+    audit,
+    bench,
+    certs,
+    compare,
+    data,
+    demo,
+    join,
+    report,
+    reproduce,
+    run,
+    sweep,
+)
 
 app = typer.Typer(
     name="colonnade",
@@ -15,9 +30,12 @@ app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("join")(join.join)
 app.command("leave")(join.leave)
+app.command("sweep")(sweep.sweep)
 app.command("report")(report.report)
 app.command("compare")(compare.compare)
+app.command("account")(account.account)
 app.command("attack")(attack.attack)
+app.command("audit")(audit.audit)
 app.command("bench")(bench.bench)
 app.command("reproduce")(reproduce.reproduce)
 app.command("algorithms")(algorithms.list_algorithms)

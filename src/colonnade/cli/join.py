@@ -1,20 +1,36 @@
 """`colonnade join` and `colonnade leave`: one party of a network run, at its own organisation."""
 
+import io
 import json
 import logging
 import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from colonnade.cli.output import console, errors, interrupted, stop_on_interrupt
+from colonnade.errors import ColonnadeError
 from colonnade.federation import read_federation
-from colonnade.joining import PeriodicReport
+from colonnade.joining import Joined, Membership, PeriodicReport
 from colonnade.joining import join as take_part
 from colonnade.joining import leave as take_leave
 from colonnade.party_file import read_party_file
 from colonnade.reports.page import write_report
+from colonnade.runtimes.network import Guest, Host
+from colonnade.runtimes.operations import Operations, picture_of
+from colonnade.runtimes.recorder import Recorder
+
+log = logging.getLogger("colonnade.join")
+
+STOPPED = 3
+"""The exit code of a party that was asked to stop and has saved its state: neither a failure, after which it should be
+started again at once, nor the end of its part, after which it should not be started again at all."""
 
 FederationFile = Annotated[
     Path, typer.Argument(metavar="FEDERATION.toml", help="What all parties share.", show_default=False)
@@ -52,12 +68,18 @@ def join(
 ) -> None:
     """Take part in a federation over the network, as one party. Start it again to go on after a stop or a crash."""
     own = read_party_file(party)
-    shared = read_federation(federation)
     set_up_logging(own.party.log, own.party.name)
     again = shlex.join(["colonnade", "join", str(federation), "--party", str(party)])
     if out is not None:
         again += f" --out {shlex.quote(str(out))}"
-    with interrupted(f"Continue with: {again}"), stop_on_interrupt(quiet=own.party.log == "json") as stop:
+    with (
+        last_words(own.party.log),
+        interrupted(f"Continue with: {again}"),
+        stop_on_interrupt(quiet=own.party.log == "json") as stop,
+        ExitStack() as stack,
+    ):
+        shared = read_federation(federation)
+        served = stack.enter_context(Operations(own.party.name, own.party.metrics)) if own.party.metrics else None
         joined = take_part(
             shared,
             own,
@@ -66,52 +88,131 @@ def join(
             party_timeout_seconds=party_timeout,
             trace=trace,
             report=PeriodicReport(),
+            operate=None if served is None else partial(_show, served),
             stop_requested=stop,
         )
-    if joined.finished and own.party.name == shared.label_party:
-        write_report(joined.directory)
+        if served is not None:
+            served.conclude()
+        if joined.finished and own.party.name == shared.label_party:
+            write_report(joined.directory)
     if as_json:
         print(json.dumps(joined.summary))
+    if own.party.log == "json":
+        _log_end(joined, again)
     else:
+        _print_end(joined, again, quiet=as_json)
+    if not joined.finished:
+        raise typer.Exit(STOPPED)
+
+
+def _show(served: Operations, membership: Membership, carrier: Host | Guest, recorder: Recorder) -> Callable[[], None]:
+    """Let the party's health and metrics be seen."""
+    take = partial(picture_of, carrier, recorder)
+    return served.attend(take, lambda: membership.credentials().expires, membership.plan.chosen.name)
+
+
+def _print_end(joined: Joined, again: str, quiet: bool) -> None:
+    if not quiet:
         for name, value in joined.summary.get("test", {}).items():
             console.print(f"test {name}: {value:.4f}", markup=False)
         console.print(f"Run directory: {joined.directory}", markup=False, soft_wrap=True)
     if not joined.finished:
         errors.print(f"Stopped. Continue with: {again}", markup=False, highlight=False, soft_wrap=True)
-        raise typer.Exit(1)
+
+
+def _log_end(joined: Joined, again: str) -> None:
+    facts: dict[str, Any] = {"run_directory": str(joined.directory)}
+    if joined.finished:
+        if "test" in joined.summary:
+            facts["test"] = joined.summary["test"]
+        log.info("finished", extra={"event": "finished", "facts": facts})
+    else:
+        log.info("stopped; continue with: %s", again, extra={"event": "stopped", "facts": facts})
 
 
 def leave(federation: FederationFile, party: PartyOption, out: OutOption = None) -> None:
     """Leave a federation for good: the others go on without waiting for this party."""
     own = read_party_file(party)
-    with interrupted("Nothing was said to the label party."):
+    set_up_logging(own.party.log, own.party.name)
+    with last_words(own.party.log), interrupted("Nothing was said to the label party."):
         take_leave(read_federation(federation), own, out)
-    console.print(f"{own.party.name} has left the federation.", markup=False)
+    if own.party.log == "json":
+        log.info("has left the federation", extra={"event": "left"})
+    else:
+        console.print(f"{own.party.name} has left the federation.", markup=False)
+
+
+# --- what an operator reads -------------------------------------------------------------------------------------
 
 
 class _JsonLines(logging.Formatter):
-    """One JSON object a line."""
+    """One JSON object a line. `event` is the same for all lines of one kind: the words without names and numbers."""
 
     def __init__(self, party: str) -> None:
         super().__init__()
         self._party = party
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+        moment = datetime.fromtimestamp(record.created, UTC)
+        line: dict[str, Any] = {
+            "time": moment.isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "party": self._party,
+            "event": getattr(record, "event", str(record.msg)),
             "message": record.getMessage(),
+            **getattr(record, "facts", {}),
         }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line)
+
+
+class _PrintedLines(io.TextIOBase):
+    """Standard error for whoever prints to it instead of logging: every line becomes one of the log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rest = ""
+        self._is_logging = False  # a log that cannot be written is complained of here; once is enough
+
+    def write(self, text: str) -> int:
+        *lines, self._rest = (self._rest + text).split("\n")
+        if not self._is_logging:
+            self._is_logging = True
+            for line in filter(str.strip, lines):
+                log.warning("%s", line, extra={"event": "printed"})
+            self._is_logging = False
+        return len(text)
 
 
 def set_up_logging(kind: str, party: str) -> None:
     """What a party tells its operator, on standard error."""
     handler = logging.StreamHandler()
+    if kind == "json":
+        sys.stderr = _PrintedLines()  # libraries print tracebacks of their own
     text = logging.Formatter(f"%(asctime)s {party}: %(message)s", "%H:%M:%S")
     handler.setFormatter(_JsonLines(party) if kind == "json" else text)
-    logger = logging.getLogger("colonnade")
-    logger.handlers[:] = [handler]
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
+    logging.captureWarnings(kind == "json")
+    for name in ("colonnade", "asyncio", "grpc", "py.warnings"):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.propagate = False
+    logging.getLogger("colonnade").setLevel(logging.INFO)
+
+
+@contextmanager
+def last_words(kind: str) -> Iterator[None]:
+    """Where the log is JSON, what ends the program is a line of it too, a traceback included."""
+    try:
+        yield
+    except ColonnadeError as error:
+        if kind != "json":
+            raise
+        facts = {"exit_code": error.exit_code}
+        log.error("%s", error, extra={"event": type(error).__name__, "facts": facts})
+        raise typer.Exit(error.exit_code) from None
+    except Exception:
+        if kind != "json":
+            raise
+        log.critical("a defect of Colonnade", exc_info=True, extra={"event": "defect", "facts": {"exit_code": 1}})
+        raise typer.Exit(1) from None

@@ -10,6 +10,7 @@ meanwhile goes out together), and one task gives the station its turns. Who send
 
 import asyncio
 import logging
+import os
 import random
 import time
 from abc import ABC, abstractmethod
@@ -18,16 +19,17 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import grpc
 import grpc.aio
 
-from colonnade.errors import ColonnadeError, ProtocolError, RunError
+from colonnade.errors import ColonnadeError, ProtocolError, RunError, SettingsError
 from colonnade.runtimes.station import Station
 from colonnade.wire.certificates import Credentials, check_peer
 from colonnade.wire.handshake import (
     ENVELOPE,
+    NONCE_BYTES,
     PACKETS,
     PROTOCOL,
     WORD,
@@ -38,8 +40,11 @@ from colonnade.wire.handshake import (
     Presence,
     Refused,
     Welcome,
+    check_welcome,
     heard,
+    plain,
     say,
+    sign_welcome,
 )
 from colonnade.wire.sealing import Envelope, SealingKey, check_introduction
 
@@ -85,6 +90,12 @@ _OPTIONS = [
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
 ]
+_SERVER_OPTIONS = [
+    ("grpc.so_reuseport", 0),  # else a second label party would share the port, and the guests, without a word
+    ("grpc.server_handshake_timeout_ms", int(1000 * _HELLO_SECONDS)),
+]
+_ENDED = (grpc.aio.UsageError, grpc.aio.AioRpcError, grpc.aio.BaseError)
+"""What writing raises when the stream has ended; its reader knows."""
 
 
 class _Stream:
@@ -98,6 +109,12 @@ class _Stream:
         self.waiting_bytes = 0
         self.wake = asyncio.Event()
         self.is_writing = False
+        self.ends = False  # after what waits
+
+    def part(self, word: Refused) -> None:
+        """Say this as the last thing."""
+        self.post(say(word))
+        self.ends = True
 
     def post(self, data: bytes) -> None:
         self.waiting.append(data)
@@ -211,7 +228,8 @@ class Host(_Carrier):
     async def run(self, watch: Callable[[], None] = lambda: None) -> bool:
         """Serve until the training is over; False if it was stopped."""
         self._try_to_begin()
-        server = grpc.aio.server(options=[*_OPTIONS, ("grpc.max_concurrent_streams", 4 * len(self._parties) + 16)])
+        streams = ("grpc.max_concurrent_streams", 4 * len(self._parties) + 16)
+        server = grpc.aio.server(options=[*_OPTIONS, *_SERVER_OPTIONS, streams])
         handler = grpc.stream_stream_rpc_method_handler(self._serve)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
         try:
@@ -219,12 +237,16 @@ class Host(_Carrier):
         except RuntimeError:
             self.port = 0
         if not self.port:
-            raise RunError(f"{self._listen} cannot be listened on: is it taken? Choose another with [network] listen.")
+            raise RunError(f"{self._listen} cannot be listened on: is it taken? Choose another with [party] listen.")
         await server.start()
         log.info("listening on port %d", self.port)
         guard = asyncio.create_task(self._drop_expired())
         try:
-            return await self._turns(watch)
+            finished = await self._turns(watch)
+            if not finished:  # at a normal end the parties close their streams themselves
+                for stream in [*self._streams.values()]:
+                    stream.close()
+            return finished
         finally:
             guard.cancel()
             await server.stop(0.5)
@@ -283,8 +305,8 @@ class Host(_Carrier):
         self._wake.set()
         for other in others if self._relays else ():
             generation = self._lives[stream.peer] + self._lives[other.peer]
-            other.post(say(Presence(stream.peer, generation)))
-            stream.post(say(Presence(other.peer, generation)))
+            other.post(say(Presence(stream.peer, generation, self._introduced(stream.peer))))
+            stream.post(say(Presence(other.peer, generation, self._introduced(other.peer))))
 
     # --- one stream ---
 
@@ -297,21 +319,36 @@ class Host(_Carrier):
                 hello = heard(await self._read(context))
             if not isinstance(hello, Hello):
                 raise ProtocolError("The first word on a stream must be Hello.")
-            self._check(name, certificate, hello)
-            if hello.leaves:
+            self._check_version(name, hello)
+            if hello.leaves:  # also for a party that has lost its run directory: its certificate is enough
                 self._leave(name)
                 await context.write(say(Left()))
                 return
-            self._door.admit(name, hello)
+            self._check_token(name, hello)
+            self._door.admit(name, hello)  # names what differs, which the signature below would only show
+            own = self._keys.read()
+            check_introduction(
+                certificate, own.authority_pem, own.revoked, self._keys.digest, hello.sealing_key, hello.signature
+            )
+            signature = sign_welcome(own, self._keys.digest, name, hello.nonce)
         except (ProtocolError, TimeoutError) as error:
             self.refusals += 1
             sentence = str(error) or f"No Hello came within {_HELLO_SECONDS:.0f} seconds."
             log.warning("refused %s: %s", name, sentence)
-            await context.write(say(Refused(sentence)))
+            await self._refuse(context, Refused(sentence))
             return
-        await self._keep(name, certificate, hello, context)
+        except SettingsError as error:
+            log.error("nobody can be let in: %s", error)
+            sentence = f"{self.name} has no valid certificate of its own at the moment."
+            await self._refuse(context, Refused(sentence, final=False))
+            return
+        await self._keep(name, certificate, hello, Welcome((), own.certificate_pem, signature), context)
 
-    async def _keep(self, name: str, certificate: bytes, hello: Hello, context: Any) -> None:
+    async def _refuse(self, context: Any, word: Refused) -> None:
+        with suppress(*_ENDED):
+            await context.write(say(word))
+
+    async def _keep(self, name: str, certificate: bytes, hello: Hello, welcome: Welcome, context: Any) -> None:
         before = self._streams.pop(name, None)
         if before is not None:
             self._end(before)
@@ -324,15 +361,17 @@ class Host(_Carrier):
         self._lives[name] += 1
         self._streams[name] = stream
         log.info("%s is connected", name)
-        self._announce(stream)
+        self._announce(stream, welcome)
         writer = asyncio.create_task(self._write(stream))
         try:
             while (data := await context.read()) is not grpc.aio.EOF:
                 await self._take(name, data)
         except ProtocolError as error:
             log.warning("the stream of %s is closed: %s", name, error)
-            writer.cancel()
-            await context.write(say(Refused(str(error), final=False)))
+            stream.part(Refused(str(error), final=False))
+            with suppress(TimeoutError, asyncio.CancelledError):
+                async with asyncio.timeout(_PARTING_SECONDS):
+                    await writer
         except asyncio.CancelledError:
             pass  # closed by this side: the party may come again
         finally:
@@ -341,9 +380,9 @@ class Host(_Carrier):
                 del self._streams[name]
                 self._end(stream)
 
-    def _announce(self, stream: _Stream) -> None:
-        present = {*self._streams, self.name}
-        stream.post(say(Welcome(tuple(sorted(self._parties - present)))))
+    def _announce(self, stream: _Stream, welcome: Welcome) -> None:
+        absent = tuple(sorted(self._parties - {*self._streams, self.name}))
+        stream.post(say(Welcome(absent, welcome.certificate, welcome.signature)))
         if self.station is None:
             self._try_to_begin()
         else:
@@ -369,29 +408,21 @@ class Host(_Carrier):
             raise ProtocolError(f"{name} has a good certificate, but is not a feature party of this federation.")
         return name, shown[0]
 
-    def _check(self, name: str, certificate: bytes, hello: Hello) -> None:
+    def _check_version(self, name: str, hello: Hello) -> None:
         if hello.protocol != PROTOCOL:
             raise ProtocolError(
                 f"{name} speaks version {hello.protocol} of the protocol, {self.name} version {PROTOCOL}: "
                 "install the same version of Colonnade."
             )
+
+    def _check_token(self, name: str, hello: Hello) -> None:
         known = self._hellos.get(name)
         if known is not None and known.token != hello.token:
-            raise ProtocolError(
-                f"Another process takes part as {name} already, from another run directory. If that one is gone for "
-                "good, its directory is needed to go on in its place."
-            )
-        own = self._keys.read()
-        check_introduction(
-            certificate, own.authority_pem, own.revoked, self._keys.digest, hello.sealing_key, hello.signature
-        )
+            raise ProtocolError(another_directory(name))
 
-    def introduced(self) -> dict[str, Introduced]:
-        """Everybody's keys, as their certificates vouch for them."""
-        return {
-            name: Introduced(self._certificates[name], hello.sealing_key, hello.signature)
-            for name, hello in self._hellos.items()
-        }
+    def _introduced(self, name: str) -> Introduced:
+        """A party's key, as the certificate that it came with last vouches for it."""
+        return Introduced(self._certificates[name], self._hellos[name].sealing_key, self._hellos[name].signature)
 
     def _leave(self, name: str) -> None:
         log.warning("%s leaves for good", name)
@@ -444,16 +475,20 @@ class Host(_Carrier):
                     data = stream.waiting.popleft()
                     stream.waiting_bytes -= len(data)
                     await stream.write(data)
-                parts = self.station.outgoing(stream.peer) if self.station is not None else []
-                if parts and self._streams.get(stream.peer) is stream:
+                if stream.ends:
+                    stream.close()
+                    return
+                # What a station gives out it gives once: not to a stream that another has taken the place of.
+                current = self.station is not None and self._streams.get(stream.peer) is stream
+                if parts := self.station.outgoing(stream.peer) if self.station is not None and current else []:
                     for piece in _pieces(parts, prefix):
                         await stream.write(piece)
                 elif not stream.waiting:
                     stream.is_writing = False
                     await stream.wake.wait()
                     stream.wake.clear()
-        except (grpc.aio.UsageError, grpc.aio.AioRpcError, grpc.aio.BaseError):
-            pass  # the stream has ended; its reader knows
+        except _ENDED:
+            pass
 
     def _offer(self, station: Station) -> None:
         for name, stream in self._streams.items():
@@ -468,9 +503,8 @@ class Host(_Carrier):
         log.warning("%s broke the protocol: %s", peer, sentence)
         stream = self._streams.get(peer)
         if stream is not None:
-            stream.post(say(Refused(sentence)))
-            stream.wake.set()
-            asyncio.get_running_loop().call_later(0.2, stream.close)
+            stream.part(Refused(sentence))
+            asyncio.get_running_loop().call_later(_PARTING_SECONDS, stream.close)
 
 
 # --- a feature party --------------------------------------------------------------------------------------------
@@ -485,7 +519,7 @@ class Guest(_Carrier):
         label_party: str,
         address: str,
         keys: Keys,
-        hello: Callable[[], Hello],
+        hello: Callable[[bytes], Hello],
         *,
         begin: Callable[[Everybody], Station],
         linger_seconds: float,
@@ -499,8 +533,11 @@ class Guest(_Carrier):
         self._begin = begin
         self._stream: _Stream | None = None
         self._envelopes: dict[str, Envelope] = {}
+        self._sealing_keys: dict[str, bytes] = {}
         self._generations: dict[str, int] = {}  # of feature parties that can be reached now
         self._refused: str | None = None
+        self._welcome: Welcome | None = None  # of the stream that is open
+        self._has_met = False  # whether the label party has ever answered as itself
         self._open_call: Any = None
         self._parting = False
         self._jitter = random.Random()
@@ -508,6 +545,7 @@ class Guest(_Carrier):
     async def run(self, watch: Callable[[], None] = lambda: None) -> bool:
         """Take part until the training is over; False if it was stopped."""
         connecting = asyncio.create_task(self._stay_connected())
+        guard = asyncio.create_task(self._drop_expired())
         turns = asyncio.create_task(self._turns(watch))
         try:
             await asyncio.wait({connecting, turns}, return_when=asyncio.FIRST_COMPLETED)
@@ -517,15 +555,31 @@ class Guest(_Carrier):
             await self._part(connecting)
             return finished
         finally:
-            for task in (connecting, turns):
+            for task in (connecting, turns, guard):
                 task.cancel()
-            await asyncio.gather(connecting, turns, return_exceptions=True)
+            await asyncio.gather(connecting, turns, guard, return_exceptions=True)
+
+    async def _drop_expired(self) -> None:
+        """As the label party's: a stream to it does not outlive its certificate either."""
+        while True:
+            await asyncio.sleep(_EXPIRY_CHECK_SECONDS)
+            if self._welcome is None or self._open_call is None:
+                continue
+            try:
+                own = self._keys.read()
+            except ColonnadeError:
+                continue
+            try:
+                check_peer(self._welcome.certificate, own.authority_pem, own.revoked)
+            except ProtocolError as error:
+                log.warning("the stream to %s is closed: %s", self._label_party, error)
+                self._open_call.cancel()
 
     async def _part(self, connecting: "asyncio.Task[None]") -> None:
         """End the stream so that everything written arrives: closing it at once would drop what is on its way."""
         self._parting = True
         if self._open_call is not None:
-            with suppress(grpc.aio.UsageError, grpc.aio.AioRpcError, grpc.aio.BaseError, TimeoutError):
+            with suppress(*_ENDED, TimeoutError):
                 await self._open_call.done_writing()
                 async with asyncio.timeout(_PARTING_SECONDS):
                     await asyncio.shield(connecting)
@@ -534,10 +588,19 @@ class Guest(_Carrier):
         """Tell the label party that this party leaves for good."""
         async with self._channel() as channel:
             call = self._call(channel)
-            await call.write(say(self._hello()))
-            word = heard(await call.read())
+            try:
+                await call.write(say(self._hello(os.urandom(NONCE_BYTES))))
+                data = await call.read()
+            except grpc.aio.AioRpcError as error:
+                details = plain(str(error.details() or error.code().name))
+                raise RunError(
+                    f"{self._label_party} cannot be reached at {self._address}, so it was not told: {details}"
+                ) from None
+        if data is grpc.aio.EOF:
+            raise RunError(f"{self._label_party} at {self._address} ended the stream without an answer. Try again.")
+        word = heard(data)
         if isinstance(word, Refused):
-            raise RunError(f"{self._label_party} answered: {word.sentence}")
+            raise RunError(f"{self._label_party} answered: {plain(word.sentence)}")
 
     def _channel(self) -> Any:
         own = self._keys.read()
@@ -553,26 +616,32 @@ class Guest(_Carrier):
         wait = _FIRST_RETRY_SECONDS
         while True:
             began = time.monotonic()
+            was_there = False
             try:
                 await self._session()
+                was_there = self._welcome is not None
             except grpc.aio.AioRpcError as error:
+                was_there = self._welcome is not None
                 details = str(error.details() or error.code().name)
                 if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:
-                    raise RunError(
+                    details = (
                         f"What answers at {self._address} could not show a certificate of {self._label_party} from our "
                         "authority. Check the address, and that both parties' certificates are of the same authority."
-                    ) from None
-                log.warning("%s cannot be reached at %s: %s", self._label_party, self._address, details)
+                    )
+                    if not self._has_met:  # later on somebody else may have the address for a while
+                        raise RunError(details) from None
+                log.warning("%s cannot be reached at %s: %s", self._label_party, self._address, plain(details))
             except ProtocolError as error:
                 log.warning("the stream to %s is closed: %s", self._label_party, error)
             finally:
-                self._open_call = None
+                self._open_call = self._welcome = None
                 self._lose()
             if self._parting:
                 return
             if self._refused is not None:
                 raise RunError(f"{self._label_party} refused {self.name}: {self._refused}")
-            if time.monotonic() - began > 10 * _FIRST_RETRY_SECONDS:
+            # Only who refuses, or does not answer at all, is asked less and less often.
+            if was_there or time.monotonic() - began > 10 * _FIRST_RETRY_SECONDS:
                 wait = _FIRST_RETRY_SECONDS
             await asyncio.sleep(wait * self._jitter.uniform(0.5, 1.5))
             wait = min(2 * wait, _LONGEST_RETRY_SECONDS)
@@ -580,17 +649,35 @@ class Guest(_Carrier):
     async def _session(self) -> None:
         async with self._channel() as channel:
             call = self._open_call = self._call(channel)
-            await call.write(say(self._hello()))
+            nonce = os.urandom(NONCE_BYTES)
+            await call.write(say(self._hello(nonce)))
             stream = _Stream(self._label_party, call.write, call.cancel)
             writer: asyncio.Task[None] | None = None
             try:
                 while (data := await call.read()) is not grpc.aio.EOF:
+                    if self._welcome is None:
+                        self._recognise(heard(data), nonce)
                     if writer is None and data[:1] == bytes([WORD]) and isinstance(heard(data), Everybody):
                         writer = asyncio.create_task(self._write(stream))
                     await self._take(stream, data)
             finally:
                 if writer is not None:
                     writer.cancel()
+
+    def _recognise(self, word: Any, nonce: bytes) -> None:
+        """Make sure that what answers is the label party, before anything else that it says is taken."""
+        if isinstance(word, Refused):
+            self._hear_refusal(word)
+        if not isinstance(word, Welcome):
+            raise ProtocolError(f"{self._label_party} said {type(word).__name__} before Welcome.")
+        check_welcome(word, self._keys.read(), self._label_party, self._keys.digest, nonce)
+        self._welcome, self._has_met = word, True
+
+    def _hear_refusal(self, word: Refused) -> NoReturn:
+        sentence = plain(word.sentence)
+        if word.final:
+            self._refused = sentence
+        raise ProtocolError(sentence)
 
     def _lose(self) -> None:
         self._stream = None
@@ -609,7 +696,11 @@ class Guest(_Carrier):
         elif kind == ENVELOPE and self.station is not None:
             sender, generation, sealed = _unwrap(data)
             if self._generations.get(sender) == generation:
-                self.station.received(sender, self._envelopes[sender].open(sealed))
+                opened = self._envelopes[sender].open(sealed)  # who passes on what cannot be opened is the label party
+                try:
+                    self.station.received(sender, opened)
+                except ProtocolError as error:
+                    self._breach(sender, str(error))
                 self._wake.set()
                 await self._room_for(sender)
         else:
@@ -617,39 +708,34 @@ class Guest(_Carrier):
 
     def _hear(self, stream: _Stream, word: Any) -> None:
         match word:
-            case Refused(sentence, final):
-                if final:
-                    self._refused = sentence
-                raise ProtocolError(sentence)
+            case Refused():
+                self._hear_refusal(word)
             case Welcome(waits_for):
-                others = [name for name in waits_for if name != self.name]
+                others = [plain(name) for name in waits_for if name != self.name]
                 log.info(
                     "connected to %s%s", self._label_party, f"; it waits for {', '.join(others)}" if others else ""
                 )
             case Everybody():
                 if self.station is None:
-                    self._introduce(word)
                     self.station = self._begin(word)
                 self._stream = stream
                 self.station.connected(self._label_party)
-            case Presence(name, generation):
-                if self.station is None or name not in self._envelopes:
+            case Presence(name, generation, introduced):
+                if self.station is None or name == self.name or name not in self.station.peers:
                     return
                 if self._generations.pop(name, 0):
                     self.station.disconnected(name)
-                if generation:
+                if generation and introduced is not None and self._meets(name, introduced):
                     self._generations[name] = generation
                     self.station.connected(name)
             case _:
                 raise ProtocolError(f"{self._label_party} said {type(word).__name__}, which it may not here.")
         self._wake.set()
 
-    def _introduce(self, everybody: Everybody) -> None:
-        """Believe the others' keys only if their certificates, of our authority, vouch for them."""
+    def _meets(self, name: str, other: Introduced) -> bool:
+        """Believe another's key only if its certificate, of our authority, vouches for it; and only its first one."""
         own = self._keys.read()
-        for name, other in everybody.parties.items():
-            if name == self.name:
-                continue
+        try:
             vouched = check_introduction(
                 other.certificate,
                 own.authority_pem,
@@ -660,7 +746,17 @@ class Guest(_Carrier):
             )
             if vouched != name:
                 raise ProtocolError(f"The certificate of {vouched} was given for {name}.")
-            self._envelopes[name] = Envelope(self._keys.sealing, self.name, other.sealing_key, name, self._keys.digest)
+            if self._sealing_keys.setdefault(name, other.sealing_key) != other.sealing_key:
+                raise ProtocolError(
+                    f"{name} has another sealing key than before: it takes part from another directory."
+                )
+            if name not in self._envelopes:
+                key = self._keys
+                self._envelopes[name] = Envelope(key.sealing, self.name, other.sealing_key, name, key.digest)
+        except ProtocolError as error:
+            log.warning("nothing is exchanged with %s: %s", name, error)
+            return False
+        return True
 
     # --- writing ---
 
@@ -673,12 +769,14 @@ class Guest(_Carrier):
                 if station is not None and self._stream is stream:
                     # The others' first: the label party, who passes them on, may end when it has its own last word.
                     for name, generation in [*self._generations.items()]:
+                        if self._generations.get(name) != generation or self._stream is not stream:
+                            continue  # since the last write: what is given out now belongs to another connection
                         if parts := station.outgoing(name):
                             for piece in _pieces(parts, b""):
                                 sealed = self._envelopes[name].seal(piece)
                                 await stream.write(_wrap(name, generation, sealed))
                             wrote = True
-                    if parts := station.outgoing(self._label_party):
+                    if self._stream is stream and (parts := station.outgoing(self._label_party)):
                         for piece in _pieces(parts, prefix):
                             await stream.write(piece)
                         wrote = True
@@ -686,8 +784,8 @@ class Guest(_Carrier):
                     stream.is_writing = False
                     await stream.wake.wait()
                     stream.wake.clear()
-        except (grpc.aio.UsageError, grpc.aio.AioRpcError, grpc.aio.BaseError):
-            pass  # the stream has ended; its reader knows
+        except _ENDED:
+            pass
 
     def _offer(self, station: Station) -> None:
         if self._stream is not None and any(map(station.has_outgoing, (self._label_party, *self._generations))):
@@ -700,7 +798,22 @@ class Guest(_Carrier):
         )
 
     def _breach(self, peer: str, sentence: str) -> None:
-        raise RunError(f"{peer} broke the protocol: {sentence}")
+        if peer == self._label_party:  # without it there is nothing to do here
+            raise RunError(f"{peer} broke the protocol: {sentence}")
+        log.warning(
+            "nothing more is taken from %s until it connects anew, for it broke the protocol: %s", peer, sentence
+        )
+        self._generations.pop(peer, None)
+        if self.station is not None:
+            self.station.disconnected(peer)
+
+
+def another_directory(name: str) -> str:
+    """Why a second process of the same name is not let in."""
+    return (
+        f"Another process takes part as {name} already, from another run directory. If that one is gone for good, its "
+        "directory is needed to go on in its place."
+    )
 
 
 # --- envelopes on a stream --------------------------------------------------------------------------------------

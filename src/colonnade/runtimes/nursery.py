@@ -146,6 +146,8 @@ def nursery_of(module: str) -> Nursery:
     if nursery is None or not nursery.alive:
         if nursery is None:
             atexit.register(lambda: _nurseries[module].close())
+        else:
+            nursery.close()
         nursery = _nurseries[module] = Nursery(module)
     return nursery
 

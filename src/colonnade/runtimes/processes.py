@@ -24,6 +24,8 @@ from colonnade.runtimes.station import Endurance
 _STOP_SECONDS = 20.0
 """How long a party may take to save its state before it is killed."""
 _LAST_LINES = 8
+STOPPED = 75
+"""What a party's process returns that was asked to stop and has saved its state."""
 
 
 @dataclass(frozen=True)
@@ -134,16 +136,17 @@ class Household:
         if code == 0:
             child.finished = True
             return
-        if code < 0 and self.restarts < self._settings.restarts:
+        how = f"was ended by {_signal_name(-code)}" if code < 0 else "was told to stop by somebody else"
+        if (code < 0 or code == STOPPED) and self.restarts < self._settings.restarts:
             self.restarts += 1
             child.starts += 1
             child.said = b""
-            self._watch(child.name, {"note": f"{child.name} was ended by {_signal_name(-code)}; it is started again"})
+            self._watch(child.name, {"note": f"{child.name} {how}; it is started again"})
             child.process.close()
             child.process = self._nursery.start(child.name, child.arguments, child.log)
             self._selector.register(child.process.stdout, selectors.EVENT_READ, child)
             return
-        what = f"was ended by {_signal_name(-code)}" if code < 0 else "failed"
+        what = how if code < 0 or code == STOPPED else "failed"
         raise RunError(f"The party {child.name} {what}. The end of its log, {child.log}:\n{last_lines(child.log)}")
 
     def _stop(self) -> None:

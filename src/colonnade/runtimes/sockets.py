@@ -61,7 +61,7 @@ class SocketCarrier:
         self._known = station.peers
         # Whom this party connects to: when to try again, and how long to wait after that.
         self._calls = {peer: (0.0, _FIRST_RETRY_SECONDS) for peer in order[:place] if peer in station.peers}
-        self._parent_gone = False
+        self.parent_is_gone = False
         self._door = self._listen()
         self._selector.register(self._door, selectors.EVENT_READ, self._accept)
         if parent is not None:
@@ -81,7 +81,7 @@ class SocketCarrier:
         station = self._station
         finished_at: float | None = None
         while True:
-            if self._stop_requested() or self._parent_gone:
+            if self._stop_requested() or self.parent_is_gone:
                 return False
             if station.finished:
                 finished_at = finished_at or time.monotonic()
@@ -120,7 +120,7 @@ class SocketCarrier:
     # --- connections ---
 
     def _lose_parent(self) -> None:
-        self._parent_gone = True  # its end of the pipe is closed: it is gone, however it went
+        self.parent_is_gone = True  # its end of the pipe is closed: it is gone, however it went
 
     def _call_all(self) -> None:
         now = time.monotonic()

@@ -1,0 +1,118 @@
+"""`colonnade account`: what a plan costs, before anything is sent."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from colonnade.cli.output import console, megabytes, shown
+from colonnade.data import load
+from colonnade.errors import RunError, SettingsError
+from colonnade.federation import read_federation
+from colonnade.pricing import Price, epochs_to_draw, price, with_delta
+from colonnade.private_figures import epsilon_curves
+from colonnade.reports.epsilons import HEADS, figure_rows
+from colonnade.reports.figures import epsilon_against_epochs, png_bytes
+from colonnade.reports.page import PAPER_FORMULA
+from colonnade.seating import Facts, Plan, check_plan, facts_of
+
+
+def account(
+    federation: Annotated[Path, typer.Argument(metavar="FEDERATION.toml", help="The file.", show_default=False)],
+    delta: Annotated[
+        float | None, typer.Option(help="δ of all figures, instead of privacy.delta.", show_default=False)
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="SECTION.NAME=VALUE",
+            help="Change a setting of the file, such as training.epochs=20. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float, typer.Option(help="What is wanted, for suggestions, where the file has no target.", min=0)
+    ] = 0.0,
+    noise_to_signal: Annotated[
+        float, typer.Option(help="The most noise, in units of the clip, that suggestions should come to.")
+    ] = 0.25,
+    figure: Annotated[
+        Path | None,
+        typer.Option(help="Draw ε against epochs, by both formulas, into this PNG file.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, and nothing else.")] = False,
+) -> None:
+    """Price a plan: exchanges, bytes, and ε claimed and sound against everybody. Nothing is sent or trained."""
+    settings = read_federation(federation, changes or [])
+    data = load(settings.data, settings.party_data(), settings.label_party, federation.parent)
+    bottoms = {party: settings.bottoms().get(party, settings.bottom) for party in data.columns}
+    plan = Plan(settings.algorithm, settings.training, settings.privacy, bottoms, settings.top, settings.seed)
+    if delta is not None:
+        plan = with_delta(plan, delta)
+    check_plan(plan, data.rows, (data.label_party, *data.feature_parties), data.columns)
+    facts = facts_of(data, plan)
+    priced = price(plan, facts, epsilon, noise_to_signal)
+    if figure is not None:
+        _draw(priced.plan, facts, figure)
+    if as_json:
+        print(json.dumps({**priced.as_values(), "figure": None if figure is None else str(figure)}))
+        return
+    _show(priced, noise_to_signal)
+    if figure is not None:
+        console.print(f"Figure: {figure}", markup=False, soft_wrap=True)
+
+
+def _draw(plan: Plan, facts: Facts, path: Path) -> None:
+    alone_or_linear = plan.chosen.alone is not None or plan.chosen.peer is not None
+    epochs = epochs_to_draw(plan.training.epochs)
+    curves = [] if alone_or_linear else epsilon_curves(plan, facts, epochs)
+    named = [
+        (f"{curve.direction}{' (conditional)' if curve.conditional else ''}", curve.claimed, curve.sound)
+        for curve in curves
+    ]
+    drawn = epsilon_against_epochs(epochs, named, plan.training.epochs)
+    if drawn is None:
+        raise SettingsError("There is nothing to draw: this plan noises no value, so ε = ∞ after the first exchange.")
+    try:
+        path.write_bytes(png_bytes(drawn))
+    except OSError as error:
+        raise RunError(f"{path} could not be written: {error.strerror}. Choose another place with --figure.") from None
+
+
+def _show(priced: Price, wanted_ratio: float) -> None:
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_row("exchanges", f"{priced.exchanges:,}")
+    up, down = (shown(one, "{}", megabytes) for one in (priced.bytes_up, priced.bytes_down))
+    table.add_row("bytes up / down", f"{up} / {down}")
+    table.add_row("evaluation bytes", shown(priced.evaluation_bytes, "{}", megabytes))
+    for one in priced.noises:
+        table.add_row(f"noise on {one.values}", f"{one.noise:.4g} ({one.setting}), {one.ratio:.3g} times the clip")
+    console.print(table)
+    if priced.plan.privacy.formula == "paper":
+        console.print(PAPER_FORMULA, style="yellow", markup=False)
+    figures = Table(title=f"What one row's data cost, δ = {priced.plan.privacy.delta:g}", title_justify="left")
+    rows, conditions = figure_rows([figure.as_values() for figure in priced.figures])
+    for heading in HEADS[:4] + HEADS[5:]:
+        figures.add_column(heading)
+    for row in rows:
+        figures.add_row(*row[:4], *row[5:])  # nothing was observed yet
+    if rows:
+        console.print(figures)
+    for place, words in enumerate(conditions, 1):
+        console.print(f"{place}. {words}", markup=False, highlight=False, soft_wrap=True)
+    for advice in priced.advice:
+        found = advice.suggestion
+        ways = [] if found.epochs is None else [f"at most {found.epochs:,} epochs"]
+        ways += [] if found.batch_size is None else [f"batches of at least {found.batch_size:,}"]
+        clip = "" if advice.clip is None else f" With the noise that is set, a clip of {advice.clip:.3g} keeps it."
+        reach = f"To come to {wanted_ratio:g}: {', or '.join(ways)}." if ways else f"{wanted_ratio:g} is out of reach."
+        console.print(
+            f"ε = {advice.epsilon:g} for {advice.values} asks for noise of {found.noise_to_signal:.3g} times the clip. "
+            f"{reach}{clip}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )

@@ -1,0 +1,171 @@
+"""`colonnade sweep`: a grid of settings, times seeds."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from colonnade.cli.output import console, errors, interrupted, megabytes, shown
+from colonnade.errors import SettingsError
+from colonnade.reports.sweep_page import column_name, failures, write_sweep
+from colonnade.sweeping import split_values
+from colonnade.sweeping import sweep as run_sweep
+
+
+def sweep(
+    federation: Annotated[
+        Path,
+        typer.Argument(metavar="FEDERATION.toml", help="The file that every cell begins with.", show_default=False),
+    ],
+    set_each: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SECTION.NAME=VALUE,VALUE",
+            help="A setting and its values, such as training.l2=0,0.01. May be repeated: all combinations are run.",
+            show_default=False,
+        ),
+    ] = None,
+    seeds: Annotated[str, typer.Option(metavar="SEED,SEED", help="Seeds with which every cell is repeated.")] = "0",
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="SECTION.NAME=VALUE",
+            help="Change a setting of the file in every cell. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The sweep's directory. Default: sweeps/FEDERATION.", show_default=False)
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes on this machine. Default: one a core.", min=1, show_default=False)
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="Run the cells on this Ray cluster instead: auto, ray://HOST:PORT.", show_default=False),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Keep cells that have finished, run the others.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what sweep.json holds, and nothing else.")] = False,
+) -> None:
+    """Run a federation with every combination of settings and seeds, and tell what they gave."""
+    each = _grid(set_each or [])
+    directory = out or Path("sweeps") / federation.stem
+    if address is not None and workers is not None:
+        raise SettingsError("--workers are processes of this machine, --address is a cluster: give one of the two.")
+    with (
+        interrupted("Cells that had finished are kept: give the same command again with --resume."),
+        SweepProgress(quiet=as_json) as progress,
+    ):
+        result = run_sweep(
+            federation,
+            each,
+            seeds=_seeds(seeds),
+            out=directory,
+            changes=changes or [],
+            workers=workers,
+            address=address,
+            resume=resume,
+            finished=progress.finished,
+        )
+        page = write_sweep(directory, result)
+    if as_json:
+        print(json.dumps(result))
+    else:
+        console.print(sweep_table(result))
+        for cell, failed, why in failures(result["rows"]):
+            errors.print(f"{cell}, seed {failed}: {why}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"Report: {page}", markup=False, soft_wrap=True)
+    if any(row["failures"] for row in result["rows"]):
+        raise typer.Exit(1)
+
+
+def _grid(set_each: list[str]) -> dict[str, list[str]]:
+    grid: dict[str, list[str]] = {}
+    for one in set_each:
+        name, equals, values = one.partition("=")
+        if not equals or "." not in name:
+            raise SettingsError(
+                f"--set-each {one!r}: write it as section.name=value,value, such as training.l2=0,0.01."
+            )
+        if name.strip() in grid:
+            raise SettingsError(f"--set-each {name.strip()} is given twice: write all its values in one list.")
+        grid[name.strip()] = split_values(values)
+    return grid
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(one) for one in text.split(",")]
+    except ValueError:
+        raise SettingsError(f"--seeds {text!r}: write whole numbers with commas between them, such as 0,1,2.") from None
+
+
+class SweepProgress:
+    """How many cells have ended, and the last of them."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._live = console.is_terminal and not quiet
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[facts]}", markup=False),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self._task = self._bar.add_task("cells", total=None, facts="")
+
+    def __enter__(self) -> "SweepProgress":
+        if self._live:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if self._live:
+            self._bar.stop()
+
+    def finished(self, cell: dict[str, Any], ended: int, total: int) -> None:
+        """Take a cell that has ended."""
+        what = ", ".join([*cell["changes"].values(), f"seed {cell['seed']}"])
+        told = cell["status"] if cell["metric"] is None else f"{cell['metric_name']} {cell['metric']:.4f}"
+        if self._live:
+            self._bar.update(self._task, completed=ended, total=total, facts=f"{what}: {told}")
+        elif not self._quiet:
+            errors.print(f"{ended}/{total} cells, {what}: {told}", markup=False, highlight=False, soft_wrap=True)
+
+
+def sweep_table(result: dict[str, Any]) -> Table:
+    """The rows of a sweep for the terminal; ± is one deviation over the seeds."""
+    named = {row["metric_name"] for row in result["rows"]} - {None}
+    metric = named.pop() if len(named) == 1 else "metric"
+    title = f"{len(result['seeds'])} seed{'s' if len(result['seeds']) > 1 else ''}, mean ± deviation"
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for setting in result["settings"]:
+        table.add_column(column_name(setting))
+    for heading in (metric, "loss", "exchanges", "virtual s", "bytes"):
+        table.add_column(heading, justify="right")
+    for row in result["rows"]:
+        failed = len(row["failures"])
+        note = f" ({failed} failed)" if failed and row["finished"] else "failed" if failed else ""
+        table.add_row(
+            *row["changes"].values(),
+            (f"{row['metric_name']} " if named and row["finished"] else "")
+            + (_spread(row["metric"], "{:.4f}") if row["finished"] else "")
+            + note,
+            _spread(row["train_loss"], "{:.4f}"),
+            _spread(row["exchanges"], "{:,.0f}"),
+            _spread(row["virtual_seconds"], "{:.2f}"),
+            shown(row["bytes"]["mean"], "{}", megabytes),
+        )
+    return table
+
+
+def _spread(value: dict[str, float | None], form: str) -> str:
+    told = shown(value["mean"], form)
+    return f"{told} ± {form.format(value['deviation'])}" if value["deviation"] else told
