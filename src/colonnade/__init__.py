@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from colonnade.models.top import TopSettings
     from colonnade.privacy.noise import PerturbationSettings
     from colonnade.runtimes.processes import Processes
+    from colonnade.runtimes.ray_settings import Ray
     from colonnade.runtimes.simulate import Simulate, SimulatedLink, SimulatedParty
+    from colonnade.sweeping import sweep
 
 __version__ = metadata.version("colonnade")
 
@@ -68,6 +70,7 @@ __all__ = [
     "PerturbationSettings",
     "Processes",
     "ProtocolError",
+    "Ray",
     "RunError",
     "SettingsError",
     "Simulate",
@@ -87,6 +90,7 @@ __all__ = [
     "dataset",
     "from_arrays",
     "from_frames",
+    "sweep",
     "train",
 ]
 
@@ -115,6 +119,7 @@ _HOMES = {
     "Outcome": "colonnade.experiment",
     "PerturbationSettings": "colonnade.privacy.noise",
     "ProtocolError": "colonnade.errors",
+    "Ray": "colonnade.runtimes.ray_settings",
     "RunError": "colonnade.errors",
     "SettingsError": "colonnade.errors",
     "Processes": "colonnade.runtimes.processes",
@@ -135,6 +140,7 @@ _HOMES = {
     "dataset": "colonnade.data",
     "from_arrays": "colonnade.data",
     "from_frames": "colonnade.data",
+    "sweep": "colonnade.sweeping",
     "train": "colonnade.experiment",
 }
 

@@ -27,18 +27,32 @@ from colonnade.data.federated import Columns, FederatedData
 from colonnade.errors import DataError, ProtocolError, RunError, SettingsError, unknown_name
 from colonnade.federation import write_toml
 from colonnade.household import Afterwards, run_processes
+from colonnade.learnt import as_sentences, learnt
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.network import network_for
 from colonnade.models.top import TopSettings
 from colonnade.party import Party, State
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.noise import LayerNoise, PerturbationSettings
+from colonnade.private_figures import figures, privacy_summary
+from colonnade.private_plan import calibrated
 from colonnade.reports.summary import summarise
 from colonnade.runtimes.checkpoint import read_latest, write_atomically
 from colonnade.runtimes.processes import Processes
+from colonnade.runtimes.ray_settings import Ray
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.simulate import Simulate, Simulation
-from colonnade.seating import MOST_DENSE_VALUES, Bottoms, Plan, all_dense, build_parties, facts_of, own_of
+from colonnade.seating import (
+    MOST_DENSE_VALUES,
+    Bottoms,
+    Facts,
+    Plan,
+    all_dense,
+    build_parties,
+    check_plan,
+    facts_of,
+    own_of,
+)
 from colonnade.settings import as_values
 
 
@@ -100,7 +114,7 @@ def train(
     top: TopSettings | nn.Module | None = None,
     privacy: PerturbationSettings | None = None,
     simulate: Simulate | None = None,
-    runtime: str | Processes = "simulate",
+    runtime: str | Processes | Ray = "simulate",
     seed: int = 0,
     out: str | Path | None = None,
     resume: bool = False,
@@ -112,12 +126,12 @@ def train(
     threads: int = 1,
     settings: dict[str, Any] | None = None,
 ) -> Outcome:
-    """Train one model over the parties' columns: in virtual time, or with a process for every party.
+    """Train one model over the parties' columns: in virtual time, or with a process or a Ray actor for every party.
 
     `algorithm` is a name or a settings object such as `Vafl(wait_for=2)`. With `out`, the run directory is written
     there and `resume` continues one that was stopped; in virtual time to the same final models. `watch` is given every
-    line of metrics, `report` what each party's process says of itself. `settings` is what the run directory records as
-    its federation.toml; by default what was given here.
+    line of metrics, `report` what each party's process or actor says of itself. `settings` is what the run directory
+    records as its federation.toml; by default what was given here.
 
     >>> import colonnade
     >>> data = colonnade.dataset("iris", parties=2)
@@ -137,7 +151,7 @@ def train(
     if isinstance(runtime, str):
         if runtime not in RUNTIMES:
             raise unknown_name("runtime", runtime, RUNTIMES)
-        runtime = Processes() if runtime == Processes.name else runtime
+        runtime = Processes() if runtime == Processes.name else Ray() if runtime == Ray.name else runtime
     if seed < 0:
         raise SettingsError(f"The seed is {seed}; it must be 0 or more.")
     if trace and out is None:
@@ -148,14 +162,16 @@ def train(
     if settings is None:
         settings = _settings_values(data, name, algorithm, training, privacy, bottom, top, simulate, seed)
     directory = None if out is None else Path(out)
-    plan = Plan(algorithm, training, privacy, bottom, top, seed)
     with _threads(threads):
-        parties = build_parties(data, algorithm, training, privacy, bottom, top, seed)
-        if isinstance(runtime, Processes):
-            with _own_directory(directory) as place, _disk_errors(place):
+        plan, facts = _agreed(data, Plan(algorithm, training, privacy, bottom, top, seed))
+        parties = build_parties(data, plan.algorithm, training, plan.privacy, bottom, top, seed)
+        if isinstance(runtime, Processes | Ray):
+            with _readiness(runtime, [*parties]) as run, _own_directory(directory) as place, _disk_errors(place):
                 _open_directory(place, settings, resume, data, runtime.name)
-                afterwards = _run_processes(
-                    parties, data, plan, runtime, place, trace, checkpoint_seconds, watch, report, stop_requested
+                if resume:
+                    trace = _continues_trace(trace, (place / "trace").exists())
+                afterwards = _run_in_real_time(
+                    run, parties, data, plan, runtime, place, trace, checkpoint_seconds, watch, report, stop_requested
                 )
         else:
             afterwards = _run_simulation(
@@ -173,6 +189,11 @@ def train(
             )
         recorder = afterwards.recorder
         up, down = recorder.bytes_up_and_down()
+        counts = {party: own.counts() for party, own in parties.items()}
+        sizes = {party: _by_kind(sent.bytes) for party, sent in recorder.traffic.items()}
+        frames = {party: _by_kind(sent.frames) for party, sent in recorder.traffic.items()}
+        found = figures(plan, facts, afterwards.released)
+        exchanges = {party: own["exchanges"] for party, own in counts.items()}
         summary = summarise(
             algorithm=name,
             runtime=runtime if isinstance(runtime, str) else runtime.name,
@@ -180,10 +201,11 @@ def train(
             status="finished" if afterwards.finished else "stopped",
             label_party=data.label_party,
             headline=headline(data.labels.task),
-            counts={party: own.counts() for party, own in parties.items()},
+            counts=counts,
             metrics=recorder.metrics,
             books=afterwards.books,
-            traffic={party: _by_kind(sent.bytes) for party, sent in recorder.traffic.items()},
+            traffic=sizes,
+            frames=frames,
             evaluation_bytes=sum(sent.evaluation_bytes() for sent in recorder.traffic.values()),
             bytes_up=up,
             bytes_down=down,
@@ -191,6 +213,8 @@ def train(
             wall_seconds=afterwards.wall_seconds,
             virtual_seconds=afterwards.virtual_seconds,
             privacy_events=afterwards.privacy_events,
+            privacy=privacy_summary(plan, found, afterwards.privacy_events),
+            learnt=as_sentences(learnt(plan, facts, frames, sizes, exchanges)),
             data=_describe(data),
             settings=settings,
         )
@@ -210,7 +234,14 @@ def train(
     )
 
 
-RUNTIMES = ("simulate", "processes")
+RUNTIMES = ("simulate", "processes", "ray")
+
+
+def _agreed(data: FederatedData, plan: Plan) -> tuple[Plan, Facts]:
+    """The plan with the noise that its targets ask for, and what all parties know of one another."""
+    check_plan(plan, data.rows, (data.label_party, *data.feature_parties), data.columns)
+    facts = facts_of(data, plan)
+    return calibrated(plan, facts), facts
 
 
 def _run_simulation(
@@ -232,7 +263,7 @@ def _run_simulation(
         _open_directory(directory, settings, resume, data, Simulate.name)
         if resume:
             _, saved = read_latest(directory / "checkpoints", [*parties, "simulate"])
-            trace = _continues_trace(trace, saved)
+            trace = _continues_trace(trace, bool(saved["simulate"].values["traces"]))
     recorder = Recorder(data.label_party, directory, watch)
     with _disk_errors(directory), closing(_ledger(directory, saved)) as ledger:
         simulation = Simulation(
@@ -268,14 +299,16 @@ def _run_simulation(
             recorder.wall_seconds(),
             simulation.now,
             simulation.retransmitted_bytes,
+            ledger.by_row(),
         )
 
 
-def _run_processes(
+def _run_in_real_time(
+    run: Callable[..., Afterwards],
     parties: Mapping[str, Party],
     data: FederatedData,
     plan: Plan,
-    runtime: Processes,
+    runtime: Processes | Ray,
     directory: Path,
     trace: bool,
     checkpoint_seconds: float,
@@ -283,13 +316,10 @@ def _run_processes(
     report: Callable[[str, dict[str, Any]], None] | None,
     stop_requested: Callable[[], bool],
 ) -> Afterwards:
-    for party in runtime.slowdown:
-        if party not in parties:
-            raise unknown_name("party for processes.slowdown", party, parties)
     if plan.chosen.peer is None:
         data = all_dense(data)
     owns = [own_of(data, party, plan) for party in (data.label_party, *data.feature_parties)]
-    return run_processes(
+    return run(
         parties,
         owns,
         facts_of(data, plan),
@@ -302,6 +332,28 @@ def _run_processes(
         report=report,
         stop_requested=stop_requested,
     )
+
+
+@contextmanager
+def _readiness(runtime: Processes | Ray, parties: list[str]) -> Iterator[Callable[..., Afterwards]]:
+    """What runs the parties; whoever is named exists, and so does the cluster, before a run directory is made."""
+    setting, named = ("resources", runtime.resources) if isinstance(runtime, Ray) else ("slowdown", runtime.slowdown)
+    for party in named:
+        if party not in parties:
+            raise unknown_name(f"party for {runtime.name}.{setting}", party, parties)
+    if not isinstance(runtime, Ray):
+        yield run_processes
+        return
+    try:
+        # In here, since Ray takes a second to load and is an extra; both before it connects, which ray:// insists on.
+        from colonnade.party_actor import run_actors
+        from colonnade.runtimes.ray import cluster
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "ray":
+            raise
+        raise SettingsError("The runtime 'ray' needs Ray: pip install 'colonnade[ray]'.") from None
+    with cluster(runtime.address, [runtime.needs_of(party) for party in parties]):
+        yield run_actors
 
 
 @contextmanager
@@ -325,9 +377,8 @@ def _world(simulate: Simulate, everybody: set[str], parties: Mapping[str, Party]
     return replace(simulate, parties=present, links=simulate.links if len(parties) > 1 else {})
 
 
-def _continues_trace(trace: bool, saved: Mapping[str, State]) -> bool:
+def _continues_trace(trace: bool, traced: bool) -> bool:
     """Whether a resumed run is traced: exactly if it was before, since half a trace cannot be replayed."""
-    traced = bool(saved["simulate"].values["traces"])
     if trace and not traced:
         raise SettingsError("This run was started without --trace, and a trace must begin with the run: leave it out.")
     return traced
@@ -362,7 +413,7 @@ def _open_directory(
             ) from None
         different = sorted(
             f"{section}.{name}"
-            for section in {**before, **settings}
+            for section in {**before, **settings}.keys() - {Ray.name}  # another cluster, or more of it, is as good
             for name in _differences(before.get(section, {}), settings.get(section, {}))
         )
         if different:

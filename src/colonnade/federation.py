@@ -1,8 +1,8 @@
 """`federation.toml`: what all parties of a federation share, read strictly and written back whole.
 
 Sections: [federation], [data], [parties.NAME], [algorithm], [training], [privacy], [bottom], [top], and one for each
-runtime: [simulate], [processes], [network]. Every name must exist; a misspelt one is refused with the nearest. A run
-keeps the file it ran with, defaults filled in.
+runtime: [simulate], [processes], [ray], [network]. Every name must exist; a misspelt one is refused with the nearest. A
+run keeps the file it ran with, defaults filled in.
 """
 
 import hashlib
@@ -25,12 +25,13 @@ from colonnade.models.top import TopSettings
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.network_settings import Network
 from colonnade.runtimes.processes import Processes
+from colonnade.runtimes.ray_settings import Ray
 from colonnade.runtimes.simulate import Simulate
 from colonnade.settings import as_values, build, check_table
 
 _SECTIONS = (
     *("federation", "data", "parties", "algorithm", "training", "privacy", "bottom", "top"),
-    *("simulate", "processes", "network"),
+    *("simulate", "processes", "ray", "network"),
 )
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -61,6 +62,7 @@ class Federation:
     top: TopSettings = field(default_factory=TopSettings)
     simulate: Simulate = field(default_factory=Simulate)
     processes: Processes = field(default_factory=Processes)
+    ray: Ray = field(default_factory=Ray)
     network: Network = field(default_factory=Network)
 
     def party_data(self) -> dict[str, PartyData]:
@@ -144,6 +146,7 @@ def parse_federation(values: Mapping[str, Any]) -> Federation:
         top=build(TopSettings, values.get("top", {}), "top"),
         simulate=build(Simulate, values.get("simulate", {}), "simulate"),
         processes=build(Processes, values.get("processes", {}), "processes"),
+        ray=build(Ray, values.get("ray", {}), "ray"),
         network=build(Network, values.get("network", {}), "network"),
     )
 
@@ -162,7 +165,18 @@ def federation_values(federation: Federation) -> dict[str, Any]:
     algorithm = {"name": algorithms.name_of(federation.algorithm), **as_values(federation.algorithm)}
     head = {"name": federation.name, "label_party": federation.label_party, "seed": federation.seed}
     values: dict[str, Any] = {"federation": head, "algorithm": algorithm}
-    for section in ("data", "training", "privacy", "bottom", "top", "simulate", "processes", "network", "parties"):
+    for section in (
+        "data",
+        "training",
+        "privacy",
+        "bottom",
+        "top",
+        "simulate",
+        "processes",
+        "ray",
+        "network",
+        "parties",
+    ):
         values[section] = as_values(getattr(federation, section))
     return values
 

@@ -6,7 +6,7 @@ Every party's state lies in the run directory; when the processes have ended, it
 import json
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class Afterwards:
     wall_seconds: float
     virtual_seconds: float | None = None
     retransmitted_bytes: int = 0
+    released: list[dict[str, Any]] = field(default_factory=list)  # as `privacy_events`, counted row by row
 
 
 def run_processes(
@@ -69,7 +70,7 @@ def run_processes(
                 "directory": str(directory.absolute()),
                 "sockets": folder,
                 "order": order,
-                "peers": _peers(name, order, facts, plan),
+                "peers": peers_of(name, order, facts, plan),
                 "endurance": endurance,
                 "slowdown": settings.slowdown.get(name, 1.0),
                 "compute_seconds": 0.0 if name == facts.label_party else settings.compute_seconds,
@@ -86,7 +87,7 @@ def run_processes(
     return gather(parties, facts.label_party, directory, finished)
 
 
-def _peers(name: str, order: list[str], facts: Facts, plan: Plan) -> list[str]:
+def peers_of(name: str, order: list[str], facts: Facts, plan: Plan) -> list[str]:
     """Whom a party talks to: the label party and everybody, or in a linear federation everybody and everybody."""
     if plan.chosen.peer is not None or name == facts.label_party:
         return [other for other in order if other != name]
@@ -98,6 +99,7 @@ def gather(parties: Mapping[str, Party], label_party: str, directory: Path, fini
     recorder = Recorder(label_party, virtual=False)
     books: dict[str, dict[str, float]] = {}
     events: list[dict[str, Any]] = []
+    released: list[dict[str, Any]] = []
     wall = 0.0
     for name, party in parties.items():
         saved = next(
@@ -131,9 +133,10 @@ def gather(parties: Mapping[str, Party], label_party: str, directory: Path, fini
         ledger = Ledger()
         ledger.restore(saved.part("ledger"))
         events += ledger.summary()
+        released += ledger.by_row()
     recorder.timeline.sort(key=lambda line: line["start"])
     ledgers = [directory / "ledger" / f"{name}.jsonl" for name in parties]
     write_atomically(directory / "ledger.jsonl", b"".join(path.read_bytes() for path in ledgers if path.exists()))
     lines = "".join(json.dumps(line) + "\n" for line in recorder.timeline)
     write_atomically(directory / "timeline.jsonl", lines.encode())
-    return Afterwards(finished, recorder, books, events, wall)
+    return Afterwards(finished, recorder, books, events, wall, released=released)

@@ -29,6 +29,8 @@ from colonnade.federation import Federation, digest, federation_values, write_to
 from colonnade.models.top import TopSettings
 from colonnade.party_file import PartyFile
 from colonnade.privacy.ledger import Ledger
+from colonnade.private_figures import figures, privacy_summary
+from colonnade.private_plan import calibrated
 from colonnade.reports.summary import summarise, versions
 from colonnade.runtimes.checkpoint import write_atomically
 from colonnade.runtimes.network import Guest, Host, Keys, another_directory
@@ -70,6 +72,7 @@ class Membership:
         if self.name not in self.everyone:
             raise unknown_name("party of this federation called", self.name, self.everyone)
         self.plan = self._plan()
+        self.known: Facts | None = None
         if self.plan.chosen.alone is not None:
             raise SettingsError(
                 f"{self.plan.chosen.name} trains on everybody's data in one place, which a network run never has. "
@@ -82,7 +85,7 @@ class Membership:
         check_plan(self.plan, self.data.rows, self.everyone, dict.fromkeys(holders))
         # As JSON, so that a difference can be named; runtimes of one machine are nobody else's business.
         values = federation_values(federation)
-        self.settings = {name: own for name, own in values.items() if name not in ("simulate", "processes")}
+        self.settings = {name: own for name, own in values.items() if name not in ("simulate", "processes", "ray")}
         self.digest = digest(self.settings)
 
     @property
@@ -130,6 +133,11 @@ class Membership:
         if self.plan.chosen.peer is None and data.columns is not None:
             data = replace(data, columns=all_dense_columns(self.name, data.columns))
         return data
+
+    def agree(self, facts: Facts) -> None:
+        """Everybody is known: fill in what follows from that, above all the noise that keeps a privacy target."""
+        self.known = facts
+        self.plan = calibrated(self.plan, facts)
 
     # --- what is said of it ---
 
@@ -401,6 +409,7 @@ def _station(
     without: Sequence[str] = (),
 ) -> Station:
     own = Own(membership.name, membership.data.columns, membership.data.labels, home.secret)
+    membership.agree(facts)
     everyone = membership.everyone
     peers = everyone if membership.relays or membership.is_label_party else (membership.label_party,)
     return Station(
@@ -571,6 +580,9 @@ def _summary(membership: Membership, station: Station | None, recorder: Recorder
     }
     up, down = recorder.bytes_up_and_down()
     events = station.privacy_events()
+    assert membership.known is not None
+    found = figures(membership.plan, membership.known, station.released())
+    privacy = privacy_summary(membership.plan, found, events)
     if membership.is_label_party:
         labels = membership.data.labels
         assert labels is not None
@@ -592,6 +604,7 @@ def _summary(membership: Membership, station: Station | None, recorder: Recorder
             wall_seconds=station.now(),
             virtual_seconds=None,
             privacy_events=events,
+            privacy=privacy,
             data={
                 "name": membership.federation.data.set or "files",
                 "rows": membership.data.rows,
@@ -610,7 +623,7 @@ def _summary(membership: Membership, station: Station | None, recorder: Recorder
         "bytes_sent": sum(recorder.traffic_of(name).bytes.values()),
         "wall_seconds": station.now(),
         "parties": {name: {"role": "feature", **books[name]}},
-        "privacy": {"events": events},
+        "privacy": privacy,
         "versions": versions(),
     }
 

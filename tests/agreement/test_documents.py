@@ -20,6 +20,7 @@ from colonnade.party_file import KeySettings, PartySettings
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.network_settings import Network
 from colonnade.runtimes.processes import Processes
+from colonnade.runtimes.ray_settings import Ray
 from colonnade.runtimes.simulate import Simulate, SimulatedLink, SimulatedParty
 from colonnade.runtimes.station import Endurance
 
@@ -209,7 +210,7 @@ SETTINGS = [
     *(Training, *(row.settings for row in algorithms.ALGORITHMS.values())),
     *(Simulate, SimulatedParty, SimulatedLink, DataSettings, PartySection),
     *(BottomSettings, TopSettings, PerturbationSettings),
-    *(Processes, Endurance, Network, PartySettings, KeySettings, PartyData),
+    *(Processes, Ray, Endurance, Network, PartySettings, KeySettings, PartyData),
 ]
 
 

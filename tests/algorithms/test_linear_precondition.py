@@ -54,18 +54,17 @@ def test_stochastic_gradients_take_it_too(name: str, step: str) -> None:
     assert gap_of(name, precondition="block", step=step) < 0.02
 
 
-@pytest.mark.parametrize("precondition", ["none", "columns", "block"])
-def test_conjugate_gradients_reach_the_optimum_with_any(precondition: str) -> None:
-    steps = {"none": 100, "columns": 25, "block": 15}[precondition]
-    assert abs(gap_of("fcg", steps, precondition=precondition)) < 1e-6
-    if precondition != "none":
-        assert gap_of("fcg", steps) < 1e-6
+def test_conjugate_gradients_need_fewer_steps_the_more_they_know() -> None:
+    after_four = [gap_of("fcg", 4, precondition=kind) for kind in ("none", "columns", "block")]
+    assert after_four[0] > 10 * after_four[1] and after_four[1] > 2 * after_four[2], after_four
+    assert gap_of("fcg", 4) == after_four[2]  # the block's curvature, unless said otherwise
+    assert abs(gap_of("fcg", 15, precondition="columns")) < 1e-6
 
 
 @pytest.mark.parametrize("name", ["afsaga", "asysqn-svrg", "fcg"])
 def test_sparse_columns(name: str) -> None:
     data = synthetic_sparse(400, 30, 5, parties=3)
-    assert abs(gap_of(name, 30, data, precondition="block")) < 1e-5
+    assert abs(gap_of(name, 80, data, precondition="block")) < 1e-5
 
 
 def test_the_models_are_of_the_columns_as_they_were_given() -> None:
@@ -93,7 +92,7 @@ def test_nothing_but_the_three_numbers_changes_on_the_wire(tmp_path: Path) -> No
 
 
 def test_a_misspelt_one_is_refused() -> None:
-    with pytest.raises(SettingsError, match="precondition.*'blocks'.*block"):
+    with pytest.raises(SettingsError, match=r"precondition.*'blocks'.*block"):
         ALGORITHMS["afsaga"].settings(precondition="blocks")
 
 

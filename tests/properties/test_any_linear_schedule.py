@@ -82,7 +82,7 @@ def plans(draw: st.DrawFn) -> Plan:
     row = ROWS[draw(st.sampled_from(sorted(ROWS)))]
     own: dict[str, Any] = {}
     if issubclass(row.settings, QuasiNewton):
-        own["curvature_rows"] = draw(st.sampled_from(["same", "fresh"]))
+        own["curvature_rows"] = draw(st.sampled_from(["all", "same", "fresh"]))
         own["least_curvature"] = 1.0  # with less, fresh rows send weights beyond what fixed point holds, and it says so
     elif issubclass(row.settings, AsynchronousLinear):
         own["batches_per_request"] = draw(st.integers(1, 4))
@@ -99,6 +99,7 @@ def plans(draw: st.DrawFn) -> Plan:
         sums=draw(st.sampled_from(["plain", "plain", "two-tree", "pairwise"])),
         arity=draw(st.integers(1, 3)),
         intercept=draw(st.booleans()),
+        precondition=draw(st.sampled_from(["none", "columns", "block"])),
         tolerance=draw(st.sampled_from([0.0, 0.0, 0.05, 1.0])),
     )
     training = replace(TRAINING, evaluate_every_epochs=draw(st.sampled_from([0.0, 0.3, 1.0])))

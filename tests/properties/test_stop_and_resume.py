@@ -57,6 +57,9 @@ TRAINING = Training(epochs=2, batch_size=8, observe_every_epochs=0.7)
 ADAM = Training(epochs=2, batch_size=8, optimiser="adam", learning_rate=0.02, l1=0.01, l2=0.01, observe_every_epochs=0)
 MOMENTUM = Training(epochs=2, batch_size=8, optimiser="momentum", learning_rate=0.05, observe_every_epochs=0.3)
 NOISE = PerturbationSettings(noise=0.3, inner_noise=0.1, clip=1.0)
+DP_SGD = PerturbationSettings(noise=0.3, clip=1.0, bottom_update="dp-sgd", update_clip=0.1, update_noise=0.05)
+FROZEN = PerturbationSettings(noise=0.3, clip=1.0, bottom_update="frozen")
+FROZEN_BUDGET = PerturbationSettings(clip=1.0, bottom_update="frozen", columns_epsilon=8.0)
 
 
 def dropout() -> nn.Module:
@@ -111,6 +114,12 @@ PLANS = {
     "zoo, rough": plan(Zoo(in_flight=3, wait_for=2, directions=2), simulate=ROUGH, training=MOMENTUM),
     "zoo-sync, rough": plan(ZooSync(party_timeout_seconds=0.03), simulate=ROUGH, training=ADAM),
     "zoo-sync, noise": plan(ZooSync(directions=2, two_sided=True), privacy=NOISE),
+    # Steps of DP-SGD that are owed to the ledger when the checkpoint is taken, and uploads that need no gradient.
+    "dp-sgd below, rough": plan(Vafl(in_flight=2, max_delay=3), simulate=ROUGH, privacy=DP_SGD, training=MOMENTUM),
+    "dp-sgd below, split": plan(Split(), privacy=DP_SGD, bottom=dropout()),
+    "dp-sgd below, czofo": plan(Czofo(in_flight=2), privacy=DP_SGD),
+    "frozen below": plan(Vafl(in_flight=3, max_delay=3), privacy=FROZEN, bottom=dropout()),
+    "frozen below, budget": plan(Vafl(in_flight=2), privacy=FROZEN_BUDGET),
     "czofo, rough, noise": plan(Czofo(in_flight=3, directions=2), simulate=ROUGH, privacy=NOISE, training=ADAM),
     "czofo, dropout": plan(Czofo(in_flight=3), bottom=dropout()),
     "dpzv, rough, noise": plan(

@@ -58,6 +58,10 @@ class Objective:
         p = residuals + np.eye(self.classes)[y.astype(int)]
         return p[:, :, None] * np.eye(self.classes) - p[:, :, None] * p[:, None, :]
 
+    def most_curvature(self) -> float:
+        """sup of ∂²loss/∂θ²."""
+        return {"regression": 2.0, "binary": 0.25, "multiclass": 0.5}[self.task]
+
     def _softmax(self, theta: Floats) -> Floats:
         powers = np.exp(theta - theta.max(1, keepdims=True))
         return powers / powers.sum(1, keepdims=True)
@@ -100,6 +104,9 @@ class Worker:
         X = np.zeros((data.rows, 0)) if own is None else dense(own.train)
         owner = data.label_party if data.label_party in data.columns else data.feature_parties[0]
         self.intercept = settings.intercept and name == owner
+        centre = X.mean(0) if settings.precondition != "none" and settings.intercept else np.zeros(X.shape[1])
+        X = X - centre
+        self.root = root_of_inverse(X, centre, self.intercept, objective.most_curvature(), plan.training.l2, settings)
         self.X = np.hstack([X, np.ones((data.rows, 1))]) if self.intercept else X
         self.w = np.zeros((self.X.shape[1], objective.classes))
         self.penalty = np.full(self.w.shape, plan.training.l2)
@@ -118,6 +125,8 @@ class Worker:
         self.mean: Floats = np.zeros((0, 0))
         self.before: tuple[Floats, Floats] | None = None
         self.inverse = Inverse(settings.memory, settings.least_curvature) if self.newton else None
+        self.moved: Floats | None = None  # Σ s since the last pair
+        self.seen = np.zeros((data.rows, objective.classes))  # ϑ of each row as it was last known
 
     def products(self, rows: NDArray[np.uint32]) -> Floats:
         return self.X[rows] @ self.w
@@ -165,31 +174,75 @@ class Worker:
         rate = self.training.learning_rate
         if self.rule == "sgd":
             rate /= 1 + self.settings.decay * self.steps / self.per_epoch
-        self.w = self.w - rate * v if self.inverse is None else self._newton_step(v, rate, rows, residuals)
+        if self.rule == "sgd":
+            self.seen[rows] = residuals
+        else:
+            self.seen = self.table
+        inward = self.root @ v
+        s = -rate * inward if self.inverse is None else self._newton_step(inward, rate, rows, residuals)
+        self.w = self.w + self.root @ s
 
     def _newton_step(self, v: Floats, rate: float, rows: NDArray[np.uint32], residuals: Floats) -> Floats:
         assert self.inverse is not None
         flat = v.ravel()
         if not flat.size:
-            return self.w
-        hessian = self._hessian(rows, residuals)
-        same = self.settings.curvature_rows == "same"
+            return v
+        which = self.settings.curvature_rows
+        hessian = self._hessian(rows, residuals) if which != "all" else self._hessian_of_all()
         if self.before is None:
             self.inverse.gamma = max(flat @ hessian @ flat / (flat @ flat), self.inverse.delta)
-        elif not same:
+        elif which == "fresh":
             self.inverse.add(self.before[0], flat - self.before[1])
         s = -rate * self.inverse.matrix(flat.size) @ flat
-        if same:
-            self.inverse.add(s, hessian @ s)
         self.before = (s, flat)
-        return self.w + s.reshape(self.w.shape)
+        if which == "same":
+            self.inverse.add(s, hessian @ s)
+        elif which == "all":
+            self.moved = s if self.moved is None else self.moved + s
+            if self.steps < 10 or (self.steps + 1) % 10 == 0:
+                self.inverse.add(self.moved, hessian @ self.moved)
+                self.moved = None
+        return s.reshape(v.shape)
 
     def _hessian(self, rows: NDArray[np.uint32], residuals: Floats) -> Floats:
-        """∇² of the batch's objective in w, flattened row by row."""
-        y = self.y[rows]
-        curvature = self.objective.curvature(residuals, y)
-        whole = np.einsum("id,iab,ie->daeb", self.X[rows], curvature, self.X[rows]) / len(rows)
-        return whole.reshape(self.w.size, self.w.size) + np.diag(self.penalty.ravel())
+        """∇² of the batch's objective in the variables of the steps, flattened row by row."""
+        return self._hessian_from(self.X[rows], self.objective.curvature(residuals, self.y[rows]))
+
+    def _hessian_of_all(self) -> Floats:
+        """The same of all rows, a tenth of it as curved as can be; a row not seen yet has no other curvature."""
+        labels = np.where(np.abs(self.seen).sum(1) > 0, self.y, -1)
+        curvature = np.stack([self._curvature_of(*row) for row in zip(self.seen, labels, strict=True)])
+        most = self.objective.most_curvature() * np.eye(self.objective.classes)
+        return self._hessian_from(self.X, 0.9 * curvature + 0.1 * most)
+
+    def _curvature_of(self, residual: Floats, label: float) -> Floats:
+        if label < 0 and self.objective.task != "regression":
+            return np.zeros((self.objective.classes, self.objective.classes))
+        return self.objective.curvature(residual[None], np.array([label]))[0]
+
+    def _hessian_from(self, X: Floats, curvature: Floats) -> Floats:
+        scaled = X @ self.root
+        whole = np.einsum("id,iab,ie->daeb", scaled, curvature, scaled) / len(X)
+        penalty = np.kron(self.root @ np.diag(self.penalty[:, 0]) @ self.root, np.eye(self.objective.classes))
+        return whole.reshape(self.w.size, self.w.size) + penalty
+
+
+def root_of_inverse(X: Floats, centre: Floats, intercept: bool, bound: float, l2: float, settings: Any) -> Floats:
+    """The symmetric root of the preconditioner: any root gives the same steps."""
+    width = X.shape[1]
+    curvature = bound * X.T @ X / len(X)
+    if settings.precondition == "columns":
+        curvature = np.diag(np.diag(curvature))
+    curvature = curvature + np.diag(1e-7 * np.diag(curvature) + 1e-10 * bound * centre**2 + l2)
+    if settings.precondition == "none":
+        curvature, bound = np.eye(width), 1.0
+    values, vectors = np.linalg.eigh(curvature)
+    root = vectors @ np.diag(values**-0.5) @ vectors.T
+    if not intercept:
+        return root
+    joined = np.eye(width + 1) * bound**-0.5
+    joined[:width, :width] = root
+    return joined
 
 
 def dense(columns: Any) -> Floats:

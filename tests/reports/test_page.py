@@ -134,7 +134,46 @@ def test_noised_values_are_told_event_by_event_without_a_promise(tmp_path: Path)
     assert "No value was noised" not in text
     for words in ("gaussian", "max releases per row", "19", "each row is released at most once"):
         assert words in text
-    assert "Sound accounting is not computed in this version" in text
+    assert "What that costs was not computed for this run" in text
+
+
+def figure(direction: str, adversary: str, sound: float | None, **others: Any) -> dict[str, Any]:
+    return {
+        "direction": direction,
+        "adversary": adversary,
+        "claimed": None,
+        "sound": sound,
+        "conditional": None,
+    } | others
+
+
+def test_figures_stand_in_a_table_with_their_conditions_in_words(tmp_path: Path) -> None:
+    figures = [
+        figure("labels of bank", "feature party shop", 12.5, claimed=1.0, conditions=["First.", "Second."]),
+        figure("labels of bank", "all feature parties together", 12.5, claimed=1.0, conditions=["First."]),
+        figure("columns of shop", "label party bank", None, conditional=7.0, conditions=["Third."]),
+    ]
+    privacy = {**NOISED_PRIVACY, "figures": figures, "formula": "paper", "direction": "labels of bank", "sound": 12.5}
+    run = change_summary(full_run(tmp_path / "noised", exchanges=40), privacy=privacy)
+    text = outline(write_report(run)).text
+    for words in ("claimed ε", "sound ε", "observed ε", "12.5", "∞ (conditional: 7)", "1, 2", "Second.", "Third."):
+        assert words in text
+    assert "every other party, alone or together" in text  # both adversaries of the labels have the same figures
+    assert "chosen by a paper's formula" in text
+    other = full_run(tmp_path / "plain", exchanges=40)
+    compared = outline(write_comparison([run, other], tmp_path / "both.html")).text
+    assert "ε = 12.5 for labels of bank; claimed 2.5; δ = 1e-05; by the paper's formula." in compared
+
+
+def test_what_each_party_learnt_is_told_to_it(tmp_path: Path) -> None:
+    learnt = [
+        {"sender": "shop", "viewer": "bank", "kind": "EmbeddingUpload", "sentence": "bank saw 8 embeddings."},
+        {"sender": "bank", "viewer": "shop", "kind": "GradientReply", "sentence": "shop saw 8 gradients."},
+    ]
+    run = change_summary(full_run(tmp_path / "told", exchanges=40), learnt=learnt)
+    text = outline(write_report(run)).text
+    assert text.index("What left shop") < text.index("bank saw 8 embeddings.") < text.index("What reached shop")
+    assert text.count("bank saw 8 embeddings.") == text.count("shop saw 8 gradients.") == 2
 
 
 def test_a_run_that_recorded_almost_nothing_still_has_a_page(tmp_path: Path) -> None:

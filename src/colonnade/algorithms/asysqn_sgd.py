@@ -7,6 +7,9 @@ step and what it learns from are in parts/curved_block.py.
 
 from dataclasses import dataclass
 
+import numpy as np
+import torch
+
 from colonnade.algorithms.afsgd import Afsgd, Sgd
 from colonnade.algorithms.parts.curved_block import CurvedBlock
 from colonnade.algorithms.parts.linear_settings import QuasiNewton
@@ -40,7 +43,8 @@ class SqnSgd:
 
     def __init__(self, member: Member) -> None:
         self._first_order = Sgd(member)
-        self._block = CurvedBlock(member, adapts=False)
+        self._seen: Floats = np.zeros((member.seat.rows, member.seat.outputs))  # ϑ of each row when it came last
+        self._block = CurvedBlock(member, adapts=False, known=lambda: self._seen)
         self._per_epoch = steps_per_epoch(member)
         self._decay: float = member.seat.settings.decay
 
@@ -52,6 +56,7 @@ class SqnSgd:
 
     def step(self, window: Window, step_size: float, steps: int) -> float:
         def gradient(rows: Rows, residuals: Floats) -> Floats:
+            self._seen[rows] = residuals
             return self._block.gradient(rows, residuals)
 
         def decayed(batch: int) -> float:
@@ -60,7 +65,10 @@ class SqnSgd:
         return self._block.steps(window, gradient, decayed)
 
     def state(self) -> State:
-        return self._block.state()
+        state = State({"seen": torch.from_numpy(self._seen.copy())})
+        state.add("block", self._block.state())
+        return state
 
     def restore(self, state: State) -> None:
-        self._block.restore(state)
+        self._seen[:] = state.tensors["seen"].numpy()
+        self._block.restore(state.part("block"))

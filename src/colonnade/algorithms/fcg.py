@@ -14,7 +14,7 @@ The search over the plane of d and p makes the directions conjugate (A. V. Knyaz
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ from colonnade.messages import (
     Stop,
     WeightsSettled,
 )
-from colonnade.models.linear import LinearBlock
+from colonnade.models.linear import LinearBlock, Precondition
 from colonnade.models.linear_loss import LinearLoss
 from colonnade.party import (
     Effect,
@@ -69,6 +69,9 @@ _CURVATURE_ROWS = 16_384  # from about so many rows, evenly spaced
 class Fcg(Linear):
     """`[algorithm]` with name = "fcg"."""
 
+    precondition: Literal["none", "columns", "block"] = (
+        "block"  # M_m: the identity, the curvature's diagonal, or all of it
+    )
     max_product_age_epochs: float = 0.0  # no step goes on without a party: last known products are of no use
 
     def __post_init__(self) -> None:
@@ -80,14 +83,17 @@ class Fcg(Linear):
 
 
 def peer(seat: LinearSeat) -> Party:
-    return ConjugatePeer(Member(seat, abandons=False, requests_per_epoch=1))
+    # Columns are centred, and no more: M_m is formed here, from the curvature where the weights are.
+    centred: Precondition = "none" if seat.settings.precondition == "none" else "centre"
+    return ConjugatePeer(Member(seat, abandons=False, requests_per_epoch=1, precondition=centred))
 
 
 class Direction:
     """One party's part of d and p, and its preconditioner."""
 
-    def __init__(self, block: LinearBlock, loss: LinearLoss) -> None:
+    def __init__(self, block: LinearBlock, loss: LinearLoss, precondition: str) -> None:
         self._block, self._loss = block, loss
+        self._precondition = precondition
         shape = (block.columns + block.has_intercept, block.outputs)
         self._penalty = np.full((shape[0], 1), block.l2)
         if block.has_intercept:
@@ -110,7 +116,7 @@ class Direction:
         gradient = self._joined(mean, mean_b) + self._penalty * w
         self.gradient_square = float(np.square(gradient).sum())
         if self._steps & (self._steps - 1) == 0:  # 0, 1, 2, 4, 8, …: the curvature changes less and less
-            self._precondition(residuals)
+            self._form_inverse(residuals)
         self._steps += 1
         self.d = -self._solved(gradient)
         told = np.zeros((block.rows + _SCALARS, block.outputs))
@@ -121,16 +127,18 @@ class Direction:
             told[block.rows + row, 0] = float((one[held] * other[held]).sum())
         return told
 
-    def _precondition(self, residuals: Floats) -> None:
+    def _form_inverse(self, residuals: Floats) -> None:
         """M_m for each output apart: the curvature of a softmax between outputs is left out."""
         block = self._block
         every = max(1, block.rows // _CURVATURE_ROWS)
         self._inverse = []
+        if self._precondition == "none":
+            return
         for output in range(block.outputs):
             chosen = np.zeros_like(residuals)
             chosen[:, output] = 1.0
             weights = self._loss.curvature_times(residuals, chosen)[:, output]
-            if len(self.d) <= _MOST_COLUMNS:
+            if self._precondition == "block" and len(self.d) <= _MOST_COLUMNS:
                 curvature = block.gram(weights, every)
                 # A little more than the penalty: a rare column may have no curvature in the rows that are looked at.
                 curvature[np.diag_indices(len(self.d))] += self._penalty[:, 0] + 1e-6 * (1 + np.trace(curvature))
@@ -140,7 +148,7 @@ class Direction:
                 self._inverse.append(1 / np.maximum(diagonal, 1e-6))
 
     def _solved(self, gradient: Floats) -> Floats:
-        solved = np.empty_like(gradient)
+        solved = gradient.copy()
         for output, inverse in enumerate(self._inverse):
             if isinstance(inverse, tuple):
                 solved[:, output] = cho_solve(inverse, gradient[:, output])
@@ -238,7 +246,7 @@ class ConjugatePeer:
     def __init__(self, member: Member) -> None:
         self._member = member
         self._sums = member.sums
-        self._direction = Direction(member.block, member.loss)
+        self._direction = Direction(member.block, member.loss, member.seat.settings.precondition)
         member.gradient_square = lambda: self._direction.gradient_square
         self._leads = member.seat.is_label_party
         self._registrar = Registrar(member, self._close) if self._leads else None

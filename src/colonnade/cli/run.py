@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,10 @@ from colonnade.data import load
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.experiment import RUNTIMES, Outcome, train
 from colonnade.federation import Federation, federation_values, read_federation
+from colonnade.reports.epsilons import headline
 from colonnade.reports.page import write_report
+from colonnade.runtimes.processes import Processes
+from colonnade.runtimes.ray_settings import Ray
 
 
 def run(
@@ -25,6 +29,10 @@ def run(
         ),
     ],
     runtime: Annotated[str, typer.Option(help=f"What carries the messages: {', '.join(RUNTIMES)}.")] = "simulate",
+    address: Annotated[
+        str | None,
+        typer.Option(help="With --runtime ray: the cluster, as auto, local, HOST:PORT or ray://…", show_default=False),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The run's directory. Default: runs/NAME-ALGORITHM-SEED.", show_default=False)
     ] = None,
@@ -91,7 +99,7 @@ def run(
             out=directory,
             resume=resume,
             trace=trace,
-            runtime=settings.processes if runtime == "processes" else runtime,
+            runtime=_chosen(settings, runtime, address),
             watch=progress.watch,
             report=progress.report,
             stop_requested=stop,
@@ -110,6 +118,15 @@ def run(
     if not outcome.finished:
         errors.print(f"Stopped. Continue with: {again}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(1)
+
+
+def _chosen(settings: Federation, runtime: str, address: str | None) -> str | Processes | Ray:
+    """The runtime with the federation's settings for it."""
+    if address is not None and runtime != Ray.name:
+        raise SettingsError(f"--address says which Ray cluster to use, but the runtime is {runtime}: leave it out.")
+    if runtime == Ray.name:
+        return settings.ray if address is None else replace(settings.ray, address=address)
+    return settings.processes if runtime == Processes.name else runtime
 
 
 def default_directory(settings: Federation, path: Path) -> Path:
@@ -140,9 +157,7 @@ def show(outcome: Outcome, directory: Path, page: Path | None) -> None:
     table.add_row(
         "time", ("" if virtual is None else f"{virtual:.3f} virtual s, ") + f"{summary['wall_seconds']:.1f} wall s"
     )
-    events = summary["privacy"]["events"]
-    noised = sum(event["releases"] for event in events)
-    table.add_row("privacy", f"{noised:,} noised releases; ε not computed" if events else "no value noised: ε = ∞")
+    table.add_row("privacy", headline(summary["privacy"]))
     console.print(table)
     console.print(f"Run directory: {directory}", markup=False, soft_wrap=True)
     if page is not None:

@@ -16,6 +16,7 @@ from torch.func import functional_call
 from colonnade.errors import SettingsError
 from colonnade.models.network import Pass, check_state
 from colonnade.models.randomness import draw_seed, is_random, seeded
+from colonnade.models.row_gradients import StackedGradients
 from colonnade.privacy.noise import LayerNoise, clip_factors
 
 _PERTURBED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -105,27 +106,29 @@ class AutogradNetwork:
     def backward(
         self, kept: Pass, output_gradient: Tensor, input_gradient: bool | slice = False
     ) -> tuple[list[Tensor], Tensor | None]:
-        if not kept:
-            raise ValueError("This pass was used by an earlier backward: run a forward for each backward.")
-        outputs: Tensor
-        parameters: list[Tensor]
-        leaf: Tensor
-        outputs, parameters, leaf = kept
-        kept.clear()
-        asked = input_gradient is not False
-        if asked and not leaf.requires_grad:
-            raise ValueError(f"Inputs of type {leaf.dtype} have no gradient: only floating-point inputs do.")
-        wanted = [*parameters, leaf] if asked else parameters
-        if not outputs.requires_grad or not wanted:
-            gradients = [torch.zeros_like(tensor) for tensor in wanted]
-        else:
-            gradients = list(
-                torch.autograd.grad(outputs, wanted, output_gradient, allow_unused=True, materialize_grads=True)
-            )
-        if not asked:
-            return gradients, None
+        outputs, parameters, leaf = _taken(kept)
+        if input_gradient is False:
+            return _gradients(outputs, parameters, output_gradient), None
+        gradients = _gradients(outputs, [*parameters, _differentiable(leaf)], output_gradient)
         gradient = gradients.pop()
         return gradients, gradient[:, input_gradient] if isinstance(input_gradient, slice) else gradient
+
+    def row_gradients(
+        self, kept: Pass, output_gradient: Tensor, input_gradient: bool | slice = False
+    ) -> tuple[StackedGradients, Tensor | None]:
+        """By one backward pass a row: a module of any kind cannot be taken apart."""
+        outputs, parameters, leaf = _taken(kept)
+        by_inputs = None
+        if input_gradient is not False:
+            (by_inputs,) = _gradients(outputs, [_differentiable(leaf)], output_gradient, again=True)
+            by_inputs = by_inputs[:, input_gradient] if isinstance(input_gradient, slice) else by_inputs
+        by_row = []
+        for place, gradient in enumerate(output_gradient):
+            alone = torch.zeros_like(output_gradient)
+            alone[place] = gradient
+            by_row.append(_gradients(outputs, parameters, alone, again=True))
+        stacked = [torch.stack(several) for several in zip(*by_row, strict=True)]
+        return StackedGradients(len(output_gradient), stacked), by_inputs
 
     def state(self) -> dict[str, Tensor]:
         return {name: tensor.detach().clone() for name, tensor in self._module.state_dict().items()}
@@ -136,3 +139,27 @@ class AutogradNetwork:
 
     def module(self) -> nn.Module:
         return deepcopy(self._module).eval()
+
+
+def _taken(kept: Pass) -> tuple[Tensor, list[Tensor], Tensor]:
+    """Outputs, parameters and inputs of a forward, which is used up by that."""
+    if not kept:
+        raise ValueError("This pass was used by an earlier backward: run a forward for each backward.")
+    outputs, parameters, leaf = kept
+    kept.clear()
+    return outputs, parameters, leaf
+
+
+def _differentiable(leaf: Tensor) -> Tensor:
+    if not leaf.requires_grad:
+        raise ValueError(f"Inputs of type {leaf.dtype} have no gradient: only floating-point inputs do.")
+    return leaf
+
+
+def _gradients(outputs: Tensor, wanted: list[Tensor], output_gradient: Tensor, again: bool = False) -> list[Tensor]:
+    if not outputs.requires_grad or not wanted:
+        return [torch.zeros_like(tensor) for tensor in wanted]
+    found = torch.autograd.grad(
+        outputs, wanted, output_gradient, retain_graph=again, allow_unused=True, materialize_grads=True
+    )
+    return list(found)

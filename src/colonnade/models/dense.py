@@ -18,6 +18,7 @@ from colonnade.errors import SettingsError
 from colonnade.models.layers import Bias, SumEmbeddings
 from colonnade.models.network import Pass, check_state
 from colonnade.models.randomness import has_hooks
+from colonnade.models.row_gradients import Factors, OuterProducts
 from colonnade.privacy.noise import LayerNoise, clip_backward, clip_factors
 
 # One kernel each, where `gradient * (output > 0)` would be two. They read the activation's output.
@@ -191,6 +192,25 @@ class DenseNetwork:
     def backward(
         self, kept: Pass, output_gradient: Tensor, input_gradient: bool | slice = False
     ) -> tuple[list[Tensor], Tensor | None]:
+        gradients: list[Tensor] = []
+        return gradients, self._backward(kept, output_gradient, input_gradient, gradients, None)
+
+    def row_gradients(
+        self, kept: Pass, output_gradient: Tensor, input_gradient: bool | slice = False
+    ) -> tuple[OuterProducts, Tensor | None]:
+        factors: list[Factors] = []
+        by_inputs = self._backward(kept, output_gradient, input_gradient, [], factors)
+        return OuterProducts(len(output_gradient), factors), by_inputs
+
+    def _backward(
+        self,
+        kept: Pass,
+        output_gradient: Tensor,
+        input_gradient: bool | slice,
+        gradients: list[Tensor],
+        factors: list[Factors] | None,
+    ) -> Tensor | None:
+        """Fills `gradients`, or with `factors` those instead, in the order of `parameters`."""
         if not kept:
             raise ValueError("This pass was used by an earlier backward: run a forward for each backward.")
         shape: torch.Size
@@ -200,17 +220,20 @@ class DenseNetwork:
         asked = input_gradient is not False
         columns = input_gradient if isinstance(input_gradient, slice) else None
         g = output_gradient.detach() if output_gradient.requires_grad else output_gradient
-        gradients: list[Tensor] = []
         for index in range(len(self._layers) - 1, -1, -1):
             kind, _, bias, parties = self._layers[index]
             if kind is Kind.LINEAR or kind is Kind.BIAS:
                 if clip is not None and index == self._last:
                     g = clip_backward(g, *clip)
-                if bias is not None:
-                    gradients.append(g.sum(0))
                 weight = weights[index]
-                if weight is not None:
-                    gradients.append(torch.mm(kept.pop().t(), g))
+                if factors is not None:
+                    factors += [] if bias is None else [(None, g)]
+                    factors += [] if weight is None else [(kept.pop(), g)]
+                else:
+                    if bias is not None:
+                        gradients.append(g.sum(0))
+                    if weight is not None:
+                        gradients.append(torch.mm(kept.pop().t(), g))
                 if index == self._first and not asked:
                     break
                 if weight is not None:
@@ -229,10 +252,12 @@ class DenseNetwork:
                 g = _sigmoid_backward(g, kept.pop())
         kept.clear()
         gradients.reverse()
+        if factors is not None:
+            factors.reverse()
         if not asked:
-            return gradients, None
+            return None
         g = g.reshape(shape)
-        return gradients, g if columns is None else g[:, columns]
+        return g if columns is None else g[:, columns]
 
     def state(self) -> dict[str, Tensor]:
         return {name: tensor.t().clone(memory_format=torch.contiguous_format) for name, tensor in self._named.items()}

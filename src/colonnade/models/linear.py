@@ -2,13 +2,14 @@
 
 The model is θ_i = Σ_m w_mᵀ x_{i,m} + b and the objective (1/n) Σ_i loss(θ_i, y_i) + λ/2 ‖w‖², with b outside of the
 norm. A block knows no message and no other party: whoever steps it gives the rows, and for each row either the
-others' part of θ with the label, or the residual. A whole window of mini-batches is one call of compiled code.
+others' part of θ with the label, or the residual. A whole window of mini-batches is one call of compiled code, unless
+the block is preconditioned (linear_metric.py).
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +19,13 @@ from scipy import sparse
 from colonnade.errors import DataError, SettingsError
 from colonnade.models import linear_rows as kernels
 from colonnade.models.linear_loss import LinearLoss
+from colonnade.models.linear_metric import Metric
 from colonnade.models.linear_rows import CLOCK, RESIDUALS_GIVEN, SAGA, SCALE, SGD, STRIDE, SVRG, Floats, readable
 
 RowNumbers = npt.NDArray[np.uint32]
 _IN_ORDER: RowNumbers = readable((), np.uint32)
+Precondition = Literal["none", "centre", "columns", "block"]
+_ROWS_AT_ONCE = 4096
 _POWER_STEPS = 20
 _POWER_MARGIN = 1.05
 
@@ -55,6 +59,10 @@ class LinearBlock:
     copied. On sparse columns a step costs what its rows hold, whatever the number of columns. Reading (`products`,
     `weights`, …) never changes what later steps compute.
 
+    `precondition` changes variables as linear_metric.py says, for a loss whose curvature is at most `bound`: steps are
+    then w ← w − η RRᵀv and touch all columns. `centred` says that the joint model has an intercept, wherever it is, so
+    that columns may be centred: x is then x − μ everywhere below. "centre" does that alone, with R = I.
+
     >>> block = LinearBlock(torch.tensor([[1.0], [3.0]]), torch.zeros(0, 1), outputs=1, l2=0.0, intercept=False)
     >>> rows, loss = np.array([0, 1], np.uint32), LinearLoss("regression")
     >>> block.sgd_steps(Window(rows, 1, np.zeros((2, 1)), np.array([2.0, 6.0]), loss), 0.25)  # (2² + (6 − 3·1)²)/2
@@ -70,6 +78,9 @@ class LinearBlock:
         outputs: int,
         l2: float,
         intercept: bool,
+        precondition: Precondition = "none",
+        bound: float = 1.0,
+        centred: bool = False,
     ) -> None:
         if outputs < 1:
             raise SettingsError(f"A linear block was asked for {outputs} outputs. Give at least 1.")
@@ -84,22 +95,27 @@ class LinearBlock:
         self.columns, self.outputs = self._columns.width, outputs
         self.l2, self.has_intercept = l2, intercept
         self._b, self._mean_b = np.zeros(outputs), np.zeros(outputs)
+        self._bound = bound
+        self.metric: Metric | None = None
+        self._centre: Floats | None = None  # μ, if there is one
+        if precondition != "none":
+            self.metric = self._measured(precondition, centred)
 
     # Reading
 
     def products(self, rows: RowNumbers) -> Floats:
         """This block's part of θ for these rows, [rows, c], with the intercept if it is here."""
-        return self._columns.products(self._chosen(rows)) + self._b
+        return self._columns.products(self._chosen(rows)) + self.constant()
 
     def all_products(self) -> Floats:
         """The same for every training row in order."""
-        return self._columns.products(self._all()) + self._b
+        return self._columns.products(self._all()) + self.constant()
 
     def test_products(self, first: int, count: int) -> Floats:
         """The same for `count` test rows from `first` on."""
         if first < 0 or count < 0 or first + count > self.test_rows:
             raise DataError(f"{count} test rows from {first} on were asked for, and there are {self.test_rows}.")
-        return self._columns.products(_Chosen(_IN_ORDER, first, count), test=True) + self._b
+        return self._columns.products(_Chosen(_IN_ORDER, first, count), test=True) + self.constant()
 
     def weights(self) -> Floats:
         """A copy of w, [d, c]."""
@@ -108,6 +124,14 @@ class LinearBlock:
     def intercept(self) -> Floats:
         """A copy of b, [c]; zeros if the intercept is not here."""
         return self._b.copy()
+
+    def constant(self) -> Floats:
+        """What every product has besides xᵀw, with x as it was given: b − μᵀw, [c]."""
+        return self._b.copy() if self._centre is None else self._b - self._centre @ self._columns.weights()
+
+    @property
+    def centred(self) -> bool:
+        return self._centre is not None
 
     def squared_norm(self) -> float:
         """‖w‖², without the intercept."""
@@ -120,50 +144,63 @@ class LinearBlock:
 
     def gradient(self, rows: RowNumbers, coefficients: Floats) -> tuple[Floats, Floats]:
         """(1/m) Σ_i coefficient_i x_i over these rows, [d, c], and the mean coefficient; without λw."""
-        return self._mean_of(self._chosen(rows), coefficients)
+        chosen = self._chosen(rows)
+        return self._mean_of(chosen, self._checked_values(coefficients, chosen.number))
 
     def full_gradient(self, coefficients: Floats) -> tuple[Floats, Floats]:
         """The same over all training rows in order."""
-        return self._mean_of(self._all(), coefficients)
+        return self._mean_of(self._all(), self._checked_values(coefficients, self.rows))
 
     def times(self, rows: RowNumbers, vector: Floats, vector_b: Floats) -> Floats:
         """x_iᵀ vector for these rows, [rows, c], plus vector_b if the intercept is here: for curvature products."""
         self._check_pair(vector, vector_b)
-        products = self._columns.times(self._chosen(rows), vector)
-        return products + vector_b if self.has_intercept else products
+        return self._times(self._chosen(rows), vector, vector_b)
 
     def all_times(self, vector: Floats, vector_b: Floats) -> Floats:
         """The same for every training row in order."""
         self._check_pair(vector, vector_b)
-        products = self._columns.times(self._all(), vector)
-        return products + vector_b if self.has_intercept else products
+        return self._times(self._all(), vector, vector_b)
 
     def squares(self, weights: Floats) -> Floats:
         """The diagonal of `gram` over all rows."""
-        found = self._columns.squares(readable(weights, np.float64)) / max(self.rows, 1)
+        found = self._columns.squares(readable(weights, np.float64))
+        if self._centre is not None:
+            sums = self._columns.sums(self._all(), readable(weights[:, None], np.float64))[:, 0]
+            found = found - self._centre * (2 * sums - self._centre * weights.sum())
+        found = found / max(self.rows, 1)
         return np.append(found, weights.mean()) if self.has_intercept else found
 
     def gram(self, weights: Floats, every: int = 1) -> Floats:
         """(1/m) Σ_i weight_i x_i x_iᵀ over every so-manieth row, with the intercept's line last if it is here."""
-        size = self.columns + 1
-        total = np.zeros((size, size))
-        self._columns.gram(readable(weights, np.float64), every, total)
-        total = (total + np.tril(total, -1).T) / len(range(0, max(self.rows, 1), every))
+        total = self._gram_with_constant(weights, every)
+        if self._centre is not None:
+            moved = np.append(-self._centre, 0.0)  # (x, 1) ↦ (x − μ, 1) is I + moved eᵀ
+            total += np.outer(moved, total[-1]) + np.outer(total[-1], moved) + total[-1, -1] * np.outer(moved, moved)
         return total if self.has_intercept else np.ascontiguousarray(total[:-1, :-1])
 
     def row_moments(self) -> tuple[float, float]:
-        """The means over the rows of ‖x_i‖² and of ‖x_i‖⁴, with the intercept's constant 1."""
-        squares = self._columns.squared_norms() + self.has_intercept
-        return (float(squares.mean()), float(np.square(squares).mean())) if self.rows else (0.0, 0.0)
+        """The means over the rows of ‖x_i‖² and of ‖x_i‖⁴, of x̃ if preconditioned, with the intercept's constant 1."""
+        if self.rows == 0:
+            return 0.0, 0.0
+        constant = self.has_intercept * (1.0 if self.metric is None else self.metric.scale_b**2)
+        squares = (self._columns.squared_norms() if self.metric is None else self._scaled_norms()) + constant
+        return float(squares.mean()), float(np.square(squares).mean())
 
     def largest_eigenvalue(self) -> float:
         """λ_max(XᵀX/n) by the power method on this block alone, with a margin for what the method still misses.
 
-        Never more than the trace, which is a bound whatever the method found.
+        Never more than the trace, which is a bound whatever the method found. Preconditioned, it is that of X̃, with the
+        penalty: λ_max(Rᵀ(XᵀX/n + λ/bound)R), which for a matrix R is 1/bound by its making.
         """
         if self.rows == 0 or self.columns == 0:
-            return float(self.has_intercept)
-        trace = float(self._columns.squared_norms().mean()) + self.has_intercept
+            return float(self.has_intercept) * (1.0 if self.metric is None else self.metric.scale_b**2)
+        if self.metric is not None and self.metric.is_matrix:
+            return 1 / self._bound
+        trace = self.row_moments()[0]
+        penalty = 0.0
+        if self.metric is not None:
+            penalty = self.l2 / self._bound
+            trace += penalty * float(np.square(self.metric.scale).sum())
         vector = np.random.default_rng(0).standard_normal((self.columns, 1))
         vector_b = np.full(1, float(self.has_intercept))
         found = 0.0
@@ -171,11 +208,24 @@ class LinearBlock:
             length = math.sqrt(np.square(vector).sum() + np.square(vector_b).sum())
             if length == 0.0:
                 break
-            products = self._columns.times(self._all(), vector / length) + vector_b / length
-            found = float(np.square(products).sum()) / self.rows
-            vector = self._columns.sums(self._all(), readable(products, np.float64)) / self.rows
-            vector_b = products.mean(0) * self.has_intercept
+            outward, outward_b = self.outward(vector / length, vector_b / length)
+            products = self._times(self._all(), outward, outward_b)
+            found = float(np.square(products).sum()) / self.rows + penalty * float(np.square(outward).sum())
+            vector, vector_b = self._mean_of(self._all(), readable(products, np.float64))
+            vector, vector_b = self.inward(vector + penalty * outward, vector_b * self.has_intercept)
         return min(_POWER_MARGIN * found, trace)
+
+    def inward(self, gradient: Floats, gradient_b: Floats) -> tuple[Floats, Floats]:
+        """The gradient of the variables in which steps are made: Rᵀg; g itself if the block is not preconditioned."""
+        if self.metric is None:
+            return gradient, gradient_b
+        return self.metric.inward(gradient), self.metric.scale_b * gradient_b
+
+    def outward(self, direction: Floats, direction_b: Floats) -> tuple[Floats, Floats]:
+        """What a direction of those variables is for the weights: R u."""
+        if self.metric is None:
+            return direction, direction_b
+        return self.metric.outward(direction), self.metric.scale_b * direction_b
 
     # Changing
 
@@ -254,11 +304,77 @@ class LinearBlock:
             loss, targets = window.loss.code, window.loss.checked_targets(window.targets, len(rows))
         if len(rows) == 0:
             return math.nan
+        if self.metric is not None:
+            return self._scaled_steps(rule, window, values, steps, table)
         intercept = (self.has_intercept, self._b, self._mean_b)
         batch_size = min(window.batch_size, len(rows))
         return self._columns.steps(
             (*intercept, rows, batch_size, values, targets, loss, rule, steps, float(self.l2), table), rule
         )
+
+    def _scaled_steps(self, rule: int, window: Window, values: Floats, steps: Floats, table: Floats) -> float:
+        """The same steps with RRᵀ before them, one mini-batch after the other in NumPy."""
+        total, rows, size = 0.0, window.rows, window.batch_size
+        for number, at in enumerate(range(0, len(rows), size)):
+            part = slice(at, at + size)
+            batch, residuals = rows[part], values[part]
+            if window.loss is not None and window.targets is not None:
+                outputs = residuals + self.products(batch)
+                residuals, loss = window.loss.residuals_and_mean_loss(outputs, window.targets[part])
+                total += loss * len(batch)
+            change, change_b = self.gradient(batch, residuals if rule == SGD else residuals - table[batch])
+            v, v_b = change + self.l2 * self._columns.weights(), change_b
+            if rule != SGD:
+                mean, mean_b = self.mean_gradient()
+                v, v_b = v + mean, v_b + mean_b
+                if rule == SAGA:
+                    table[batch] = residuals
+                    share = len(batch) / self.rows
+                    self.set_mean_gradient(mean + share * change, mean_b + share * change_b)
+            self.move(*self.outward(*self.inward(v, v_b)), steps[min(number, len(steps) - 1)])
+        return total / len(rows) if window.loss is not None else math.nan
+
+    def _measured(self, precondition: Precondition, centred: bool) -> Metric:
+        """μ and R of these columns; R is 1 where there is no row to measure."""
+        everywhere = np.ones(self.rows)
+        centre = np.zeros(self.columns)
+        if centred and self.rows:
+            centre = self._columns.sums(self._all(), readable(everywhere[:, None], np.float64))[:, 0] / self.rows
+            self._centre = centre
+        if precondition == "centre":
+            return Metric(centre, np.ones(self.columns), 1.0)
+        if precondition == "columns":
+            return Metric.of_columns(centre, self.squares(everywhere)[: self.columns], self._bound, self.l2)
+        Metric.check_width(self.columns)
+        covariance = self.gram(everywhere)[: self.columns, : self.columns]
+        return Metric.of_block(centre, np.ascontiguousarray(covariance), self._bound, self.l2)
+
+    def _gram_with_constant(self, weights: Floats, every: int) -> Floats:
+        total = np.zeros((self.columns + 1, self.columns + 1))
+        self._columns.gram(readable(weights, np.float64), every, total)
+        found: Floats = (total + np.tril(total, -1).T) / len(range(0, max(self.rows, 1), every))
+        return found
+
+    def _scaled_norms(self) -> Floats:
+        """‖x̃_i‖² of every row."""
+        assert self.metric is not None
+        scale, centre = self.metric.scale, self.metric.centre
+        if not self.metric.is_matrix:
+            squares = np.square(scale)
+            cross = self._columns.times(self._all(), (squares * centre)[:, None])[:, 0]
+            found: Floats = self._columns.squared_norms(squares) - 2 * cross + float(squares @ np.square(centre))
+            return np.maximum(found, 0.0)
+        norms = np.empty(self.rows)
+        for first in range(0, self.rows, _ROWS_AT_ONCE):
+            chosen = _Chosen(_IN_ORDER, first, min(_ROWS_AT_ONCE, self.rows - first))
+            scaled = self._columns.times(chosen, scale) - centre @ scale
+            norms[first : first + chosen.number] = np.square(scaled).sum(1)
+        return norms
+
+    def _times(self, chosen: "_Chosen", vector: Floats, vector_b: Floats) -> Floats:
+        products = self._columns.times(chosen, vector)
+        constant = vector_b if self.has_intercept else np.zeros(vector.shape[1])
+        return products + (constant if self._centre is None else constant - self._centre @ vector)
 
     def _chosen(self, rows: RowNumbers) -> "_Chosen":
         chosen: RowNumbers = readable(rows, np.uint32)
@@ -271,9 +387,11 @@ class LinearBlock:
         return _Chosen(_IN_ORDER, 0, self.rows)
 
     def _mean_of(self, chosen: "_Chosen", coefficients: Floats) -> tuple[Floats, Floats]:
-        coefficients = self._checked_values(coefficients, chosen.number)
         number = max(chosen.number, 1)
-        return self._columns.sums(chosen, coefficients) / number, coefficients.sum(0) / number
+        sums, total = self._columns.sums(chosen, coefficients), coefficients.sum(0)
+        if self._centre is not None:
+            sums -= np.outer(self._centre, total)
+        return sums / number, total / number
 
     def _checked_values(self, values: Floats, number: int) -> Floats:
         values = readable(values, np.float64)
@@ -318,7 +436,7 @@ class _Columns(Protocol):
     def sums(self, chosen: _Chosen, coefficients: Floats) -> Floats: ...
     def gram(self, weights: Floats, every: int, gram: Floats) -> None: ...
     def squares(self, weights: Floats) -> Floats: ...
-    def squared_norms(self) -> Floats: ...
+    def squared_norms(self, factors: Floats | None = None) -> Floats: ...
     def weights(self) -> Floats: ...
     def mean(self) -> Floats: ...
     def set_weights(self, weights: Floats) -> None: ...
@@ -359,8 +477,12 @@ class _DenseColumns:
         found: Floats = np.einsum("i,ij,ij->j", weights, self._train, self._train, dtype=np.float64)
         return found
 
-    def squared_norms(self) -> Floats:
-        norms: Floats = np.einsum("ij,ij->i", self._train, self._train, dtype=np.float64)
+    def squared_norms(self, factors: Floats | None = None) -> Floats:
+        norms: Floats
+        if factors is None:
+            norms = np.einsum("ij,ij->i", self._train, self._train, dtype=np.float64)
+        else:
+            norms = np.einsum("ij,ij,j->i", self._train, self._train, factors, dtype=np.float64)
         return norms
 
     def weights(self) -> Floats:
@@ -430,8 +552,13 @@ class _SparseColumns:
         ).astype(np.float64)
         return found
 
-    def squared_norms(self) -> Floats:
+    def squared_norms(self, factors: Floats | None = None) -> Floats:
         norms = np.empty(len(self._train[0]) - 1)
+        if factors is not None:
+            starts, columns, values = self._train
+            of_row = np.repeat(np.arange(len(norms)), starts[1:].astype(np.int64) - starts[:-1].astype(np.int64))
+            squares = factors[columns] * np.square(values, dtype=np.float64)
+            return np.bincount(of_row, squares, len(norms)).astype(np.float64)
         kernels.sparse_squared_norms(self._train, norms)
         return norms
 

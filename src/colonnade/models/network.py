@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from colonnade.errors import SettingsError
 from colonnade.models.randomness import initialise, seeded
+from colonnade.models.row_gradients import RowGradients
 from colonnade.privacy.noise import LayerNoise
 
 __all__ = ["Network", "Pass", "initialise", "network_for", "output_width"]
@@ -43,6 +44,11 @@ class Network(Protocol):
         A slice asks for those columns of the inputs alone, as when a label party answers one feature party.
         Gradients are to be read, not written to: they may share memory.
         """
+
+    def row_gradients(
+        self, kept: Pass, output_gradient: Tensor, input_gradient: bool | slice = False
+    ) -> tuple[RowGradients, Tensor | None]:
+        """As `backward`, with the gradients of each row apart. Rows must not mix (`mixes_rows`)."""
 
     def state(self) -> dict[str, Tensor]:
         """Clones of all weights and buffers, named and laid out as in the module's `state_dict`."""

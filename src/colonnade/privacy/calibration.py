@@ -13,7 +13,7 @@ from colonnade.errors import SettingsError, unknown_name
 from colonnade.privacy import claims
 from colonnade.privacy.accounting import worst_row_mu
 from colonnade.privacy.gaussian import epsilon_of, mu_of
-from colonnade.privacy.noise import FORMULAS
+from colonnade.privacy.noise import FORMULAS as FORMULAS
 from colonnade.privacy.plan import Plan, embedding_releases, slope_releases
 
 

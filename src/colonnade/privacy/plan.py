@@ -167,6 +167,16 @@ def embedding_releases(plan: Plan, party: str, clip: float, noise: float) -> lis
     ]
 
 
+def update_releases(plan: Plan, party: str, clip: float, noise: float) -> list[Release]:
+    """One feature party's steps by DP-SGD: the sum of a batch's clipped gradients, divided by B even if it is short.
+
+    The label party sees them through every later embedding. A step for each upload is counted, answered or not.
+    """
+    times = plan.uploads_of_a_row
+    viewers = (plan.label_party,)
+    return [Release("gaussian", 2 * clip / plan.batch_size, noise, times, plan.columns(party), viewers)]
+
+
 def secret_slopes(
     plan: Plan, clip: float, noise: float, server_clip: float = 0.0, server_noise: float = 0.0
 ) -> SecretBatches | None:

@@ -218,6 +218,48 @@ def compared_timelines(first: Run, second: Run) -> Figure | None:
     return figure
 
 
+# --- a plan -----------------------------------------------------------------------------------------------
+
+
+def epsilon_against_epochs(
+    epochs: Sequence[float],
+    curves: Sequence[tuple[str, Sequence[float | None], Sequence[float | None]]],
+    planned: float,
+) -> Figure | None:
+    """What so many epochs cost with the plan's noise: by the paper's formula dashed, by ours drawn through.
+
+    `curves`: what is protected, then the claimed and the sound ε at each number of epochs.
+    """
+    figure = _figure(HALF_WIDTH_INCHES, 3.4)
+    axes = figure.subplots()
+    _style(axes, grid="both")
+    drawn = False
+    for place, (what, claimed, sound) in enumerate(curves):
+        for formula, values, dashes in (("claimed", claimed, DASHES[1]), ("sound", sound, DASHES[0])):
+            points = [(x, y) for x, y in zip(epochs, values, strict=True) if y is not None and 0 < y < np.inf]
+            if points:
+                drawn = True
+                look: dict[str, Any] = {"color": COLOURS[place % len(COLOURS)], "linestyle": dashes, "linewidth": 1.7}
+                axes.plot(*zip(*points, strict=True), label=f"{_plain(what, 40)}: {formula}", **look)
+    if not drawn:
+        return None
+    axes.axvline(planned, color=INK, linewidth=0.9, linestyle=(0, (2, 2)))
+    axes.annotate(
+        "the plan",
+        (planned, 0),
+        xycoords=("data", "axes fraction"),
+        xytext=(4, 4),
+        textcoords="offset points",
+        fontsize=8,
+        color=INK,
+    )
+    axes.set_yscale("log")
+    axes.set_xlabel("epochs", color=MUTED)
+    axes.set_ylabel("ε, one row's data", color=MUTED)
+    figure.legend(loc="outside upper left", ncols=1, frameon=False, fontsize=8.5)
+    return figure
+
+
 # --- what the figures are made of -------------------------------------------------------------------------
 
 

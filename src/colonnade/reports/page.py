@@ -28,10 +28,15 @@ from colonnade.reports.amounts import (
     significant,
 )
 from colonnade.reports.comparison import ComparisonRow, comparison_rows, shared_clock
+from colonnade.reports.epsilons import HEADS, figure_rows, headline
 from colonnade.reports.markup import Markup, card, cards, document, element, join, plot, section, table
 from colonnade.reports.rundir import SMALLER_IS_BETTER, Clock, Run, distinct_names, read_run
 
 NOT_PRIVATE = "No value was noised. Nothing here is differentially private: ε = ∞."
+PAPER_FORMULA = (
+    'The noise was chosen by a paper\'s formula (privacy.formula = "paper"), which keeps less than it claims: see the '
+    "sound ε."
+)
 NOTHING = Markup("")
 CLOCK_WORDS: dict[Clock, str] = {"virtual": "virtual seconds", "wall": "wall seconds"}
 
@@ -120,6 +125,7 @@ def _run_page(run: Run, plots: Sequence[Plot]) -> str:
         section("Parties", _parties(run)),
         section("What was sent", shown("bytes", beside=_bytes(run)), _counts(run)),
         section("Privacy", *_privacy(run)),
+        section("What each party learnt", *_learnt(run)),
         section("Settings", _pairs(_flat(run.section("settings")))),
         section("Versions", _pairs(_flat(run.section("versions")))),
         _footer(run.clock == "virtual"),
@@ -330,7 +336,7 @@ def _privacy(run: Run) -> list[Markup]:
                     "Treat it as not private: ε = ∞.",
                 )
             ]
-        return [element("p", NOT_PRIVATE)]
+        return [element("p", NOT_PRIVATE), *(_epsilons(told) if told.get("figures") else [])]
     keys = [
         "party",
         "mechanism",
@@ -343,23 +349,41 @@ def _privacy(run: Run) -> list[Markup]:
         "protects",
     ]
     rows = [[_show(event.get(key)) for key in keys] for event in kept]
-    sound = told.get("sound")
-    if sound is None:
-        verdict = "Sound accounting is not computed in this version, so no ε may be promised from this page."
-    else:
-        verdict = "The sound ε below holds for exactly these events."
-    budgets = {
-        "ε claimed (the method's own accounting)": told.get("claimed"),
-        "ε sound": "not computed in this version" if sound is None else sound,
-        "ε observed (a lower bound from attacks)": told.get("observed"),
-        "δ": told.get("delta"),
-        "conditions": told.get("conditions"),
-    }
     return [
-        element("p", f"Values were noised before they were released, in exactly these events. {verdict}"),
+        *_epsilons(told),
+        element("p", "Values were noised before they were released, in exactly these events."),
         table([key.replace("_", " ") for key in keys], rows, numeric_from=len(keys)),
-        _pairs({name: value for name, value in budgets.items() if value is not None}),
     ]
+
+
+def _epsilons(told: Mapping[str, Any]) -> list[Markup]:
+    """What every direction costs, against whom, and under which conditions: a table, and the words below it."""
+    listed = told.get("figures")
+    found = [figure for figure in listed if isinstance(figure, Mapping)] if isinstance(listed, list) else []
+    if not found:
+        words = [_show(told["conditions"])] if told.get("conditions") else []
+        said = ["What that costs was not computed for this run, so no ε may be promised from this page.", *words]
+        return [element("p", " ".join(said))]
+    rows, conditions = figure_rows(found)
+    delta = number(told.get("delta"))
+    parts = [element("p", f"The cost of one row's data, at δ = {delta:g}." if delta else "The cost of one row's data.")]
+    if told.get("formula") == "paper":
+        parts.append(element("p", PAPER_FORMULA, css="notice"))
+    parts.append(table(HEADS, rows, numeric_from=len(HEADS)))
+    return [*parts, element("ol", *(element("li", words) for words in conditions), css="small")]
+
+
+def _learnt(run: Run) -> list[Markup]:
+    """What left each party and what reached it, a sentence for each kind of values."""
+    listed = run.summary.get("learnt")
+    sentences = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+    parts: list[Markup] = []
+    for party in dict.fromkeys(str(one.get(key)) for one in sentences for key in ("sender", "viewer")):
+        for key, words in (("sender", "What left"), ("viewer", "What reached")):
+            own = [element("li", one.get("sentence", "")) for one in sentences if one.get(key) == party]
+            if own:
+                parts += [element("h3", f"{words} {party}"), element("ul", *own)]
+    return parts
 
 
 # --- several runs -----------------------------------------------------------------------------------------
@@ -535,9 +559,7 @@ def _privacy_of_each(runs: Sequence[Run], names: Sequence[str]) -> Markup:
         events = run.section("privacy").get("events")
         noised = isinstance(events, list) and len(events) > 0
         if noised:
-            told = "Values were noised; which, and for whom, is told in the run's own report."
-            if run.section("privacy").get("sound") is None:
-                told += " Sound accounting is not computed in this version."
+            told = f"{headline(run.section('privacy'))}. More is told in the run's own report."
         elif run.has_summary:
             told = NOT_PRIVATE
         else:

@@ -26,13 +26,15 @@ def summarise(
     privacy_events: list[dict[str, Any]],
     data: dict[str, Any],
     settings: dict[str, Any],
+    frames: dict[str, dict[str, int]] | None = None,
+    privacy: dict[str, Any] | None = None,
+    learnt: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """Everything that is known at the end of a run, under the names that the documentation gives."""
+    """Everything that is known at the end of a run, under the names that the documentation gives.
+
+    `privacy` and `learnt` are what private_figures.py and learnt.py made of it; without them no figure is given.
+    """
     label = counts[label_party]
-    by_message: dict[str, int] = {}
-    for sent in traffic.values():
-        for kind, size in sent.items():
-            by_message[kind] = by_message.get(kind, 0) + size
     scored = [line["metric"] for line in metrics if line["metric"]]
     parties = {}
     for name, own in counts.items():
@@ -54,7 +56,8 @@ def summarise(
         "virtual_seconds": virtual_seconds,
         "bytes_up": bytes_up,
         "bytes_down": bytes_down,
-        "bytes_by_message": dict(sorted(by_message.items())),
+        "bytes_by_message": _by_message(traffic),
+        "frames_by_message": _by_message(frames or {}),
         "evaluation_bytes": evaluation_bytes,
         "retransmitted_bytes": retransmitted_bytes,
         "train_loss": label["train_loss"],
@@ -63,30 +66,30 @@ def summarise(
         "staleness": label.get("staleness", {"mean": 0.0, "p95": 0, "max": 0}),
         "counts": {name: sum(own.get(name, 0) for own in counts.values()) for name in ("late_rows", "abandoned_sums")},
         "parties": parties,
-        "privacy": _privacy(privacy_events),
+        "privacy": privacy or _privacy(privacy_events),
+        "learnt": learnt or [],
         "data": data,
         "settings": settings,
         "versions": versions(),
     }
 
 
+def _by_message(counts: dict[str, dict[str, int]]) -> dict[str, int]:
+    """Over all senders."""
+    total: dict[str, int] = {}
+    for sent in counts.values():
+        for kind, count in sent.items():
+            total[kind] = total.get(kind, 0) + count
+    return dict(sorted(total.items()))
+
+
 def _privacy(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """Which noised values were released. No figure is claimed here that no accounting has computed."""
-    if not events:
-        conditions = "No value was noised: nothing in this run is differentially private (ε = ∞)."
-    else:
-        conditions = (
-            "These noised values were released. Their ε is not computed in this version: what they guarantee "
-            "together, against whom, is not claimed."
-        )
-    return {
-        "claimed": None,
-        "sound": None,
-        "observed": None,
-        "delta": None,
-        "conditions": conditions,
-        "events": events,
-    }
+    """Which noised values were released, where nobody has computed what that costs."""
+    said = "No value was noised: nothing in this run is differentially private (ε = ∞)."
+    if events:
+        said = "Values were noised; what that costs was not computed here, so nothing is claimed (ε = ∞)."
+    unknown = dict.fromkeys(("claimed", "sound", "conditional", "observed", "delta", "formula"))
+    return {**unknown, "conditions": [said], "figures": [], "events": events}
 
 
 def versions() -> dict[str, str]:

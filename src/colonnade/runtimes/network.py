@@ -537,6 +537,7 @@ class Guest(_Carrier):
         self._generations: dict[str, int] = {}  # of feature parties that can be reached now
         self._refused: str | None = None
         self._welcome: Welcome | None = None  # of the stream that is open
+        self._outdated = ""  # why it is closed from here
         self._has_met = False  # whether the label party has ever answered as itself
         self._open_call: Any = None
         self._parting = False
@@ -572,7 +573,7 @@ class Guest(_Carrier):
             try:
                 check_peer(self._welcome.certificate, own.authority_pem, own.revoked)
             except ProtocolError as error:
-                log.warning("the stream to %s is closed: %s", self._label_party, error)
+                self._outdated = str(error)
                 self._open_call.cancel()
 
     async def _part(self, connecting: "asyncio.Task[None]") -> None:
@@ -660,7 +661,13 @@ class Guest(_Carrier):
                     if writer is None and data[:1] == bytes([WORD]) and isinstance(heard(data), Everybody):
                         writer = asyncio.create_task(self._write(stream))
                     await self._take(stream, data)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                raise ProtocolError(self._outdated or "It was cancelled.") from None  # the stream, not this task
             finally:
+                self._outdated = ""
                 if writer is not None:
                     writer.cancel()
 

@@ -291,6 +291,10 @@ class Station:
         """What this party has released with noise, by kind."""
         return self._ledger.summary()
 
+    def released(self) -> list[dict[str, Any]]:
+        """The same, with how often each row was."""
+        return self._ledger.by_row()
+
     def queue_depth(self) -> int:
         return len(self._at_once) + len(self._in_turn)
 

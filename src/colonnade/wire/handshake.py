@@ -9,8 +9,12 @@ import hashlib
 from typing import Any, Final
 
 import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
 
 from colonnade.errors import ProtocolError
+from colonnade.wire.certificates import Credentials, check_peer, peer_public_key, signing_key
 
 PROTOCOL: Final = 1
 
@@ -19,6 +23,8 @@ ENVELOPE: Final = 0x45  # then a byte, so many bytes of a name (to or from whom)
 WORD: Final = 0x57  # then one of the words below
 
 LONGEST_WORD_BYTES = 1 << 22
+NONCE_BYTES = 16
+_LONGEST_SENTENCE = 600
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
@@ -34,13 +40,19 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     token: str  # of its run directory: a second process of the same name has another
     sealing_key: bytes
     signature: bytes  # over the key, by the certificate's own
+    nonce: bytes  # what the label party signs in its answer
     leaves: bool = False  # for good
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
-    """The label party has let it in, and waits for those."""
+    """The label party has let it in, and waits for those.
+
+    TLS does not know which certificates are revoked, so the label party shows its own here once more and signs.
+    """
 
     waits_for: tuple[str, ...]
+    certificate: bytes
+    signature: bytes
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
@@ -65,17 +77,17 @@ class Everybody(msgspec.Struct, frozen=True, tag="everybody"):
     classes: int
     shapes: dict[str, tuple[int, ...]]
     widths: dict[str, int]
-    parties: dict[str, Introduced]
 
 
 class Presence(msgspec.Struct, frozen=True, tag="presence"):
-    """Which other feature party can be reached through the label party; `generation` 0: no longer.
+    """Which other feature party can be reached through the label party, and its key; `generation` 0: no longer.
 
     The generation tells the envelopes of one connection between the two from those of the one before.
     """
 
     name: str
     generation: int
+    introduced: Introduced | None = None
 
 
 class Left(msgspec.Struct, frozen=True, tag="left"):
@@ -104,9 +116,37 @@ def heard(data: bytes) -> Word:
     return word
 
 
-def digest(settings: str) -> str:
-    """One number for what a federation has agreed on."""
-    return hashlib.sha256(settings.encode()).hexdigest()
+def plain(sentence: str) -> str:
+    """What a peer says, fit for a log and a terminal: one line of printable characters, not too long."""
+    return "".join(letter if letter.isprintable() else "�" for letter in sentence[:_LONGEST_SENTENCE])
+
+
+# --- the label party is who it says ------------------------------------------------------------------------------
+
+
+def sign_welcome(credentials: Credentials, federation_digest: str, guest: str, nonce: bytes) -> bytes:
+    """A signature under: I, the label party of this federation, answer this Hello of this guest."""
+    return signing_key(credentials).sign(_welcome(federation_digest, guest, nonce), ec.ECDSA(SHA256()))
+
+
+def check_welcome(welcome: Welcome, own: Credentials, label_party: str, federation_digest: str, nonce: bytes) -> None:
+    """Refuse a label party whose certificate is not to be believed, or not the one that signed."""
+    name = check_peer(welcome.certificate, own.authority_pem, own.revoked)
+    if name != label_party:
+        raise ProtocolError(f"The certificate of {name!r} was shown for {label_party!r}.")
+    try:
+        told = _welcome(federation_digest, own.name, nonce)
+        peer_public_key(welcome.certificate).verify(welcome.signature, told, ec.ECDSA(SHA256()))
+    except InvalidSignature:
+        raise ProtocolError(f"What answers is not {label_party}: it could not sign as {label_party} does.") from None
+
+
+def _welcome(federation_digest: str, guest: str, nonce: bytes) -> bytes:
+    parts = (b"colonnade welcome 1", federation_digest.encode(), guest.encode(), nonce)
+    return hashlib.sha256(b"".join(len(part).to_bytes(4, "big") + part for part in parts)).digest()
+
+
+# --- what two files differ in ------------------------------------------------------------------------------------
 
 
 def difference(ours: Any, theirs: Any, where: str = "") -> str | None:

@@ -30,6 +30,7 @@ class Linear:
     allow_two_parties: bool = False  # masked sums of two parties hide nothing: the other's product is the rest
     intercept: bool = True  # a constant without penalty: the label party's, or the first feature party's
     step: Literal["auto", "fixed", "search"] = "auto"  # from smoothness | training.learning_rate | from curvature met
+    precondition: Literal["none", "columns", "block"] = "none"  # how a party scales its own steps, from its own columns
     tolerance: float = 0.0  # ends the training once the whole gradient's norm is below it; 0: after the planned epochs
     max_product_age_epochs: float = 2.0  # how old a lost party's last known products may be; 0: none are kept
 
@@ -79,7 +80,8 @@ class QuasiNewton:
     """How the local curvature is learnt: settings of the algorithms with a damped L-BFGS direction."""
 
     memory: int = 10  # pairs (s, y) that are kept
-    curvature_rows: Literal["same", "fresh"] = "same"  # y from one batch at both weights | from two batches' gradients
+    # y from all rows, as last known, now and then | from one batch at both weights | from two batches' gradients
+    curvature_rows: Literal["all", "same", "fresh"] = "all"
     least_curvature: float = 1e-4  # δ: γ, the curvature assumed where none is known, is at least this
 
     def __post_init__(self) -> None:

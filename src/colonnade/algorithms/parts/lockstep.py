@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from colonnade.algorithms.parts.kept_messages import pack, unpack
 from colonnade.algorithms.parts.linear_settings import SynchronousLinear
 from colonnade.algorithms.parts.member import Member
-from colonnade.algorithms.parts.peers import Solver
+from colonnade.algorithms.parts.peers import Solver, keep_early, receive_all
 from colonnade.algorithms.parts.registrar import Registrar
 from colonnade.algorithms.parts.sums import Completed
 from colonnade.errors import ProtocolError
@@ -96,12 +96,17 @@ class SynchronousPeer:
                 return []
 
     def _receive(self, sender: str, message: Any) -> list[Effect]:
+        label_party = self._member.seat.label_party
+        if isinstance(message, SharedStep | Stop) and sender != label_party:
+            raise ProtocolError(f"{sender} sent {type(message).__name__}, which is the label party's to send.")
+        if isinstance(message, EvaluationProductRequest) and message.root != label_party:
+            raise ProtocolError(f"{sender} asked for an evaluation of {message.root}; only the label party makes any.")
         if not self._member.ready and not isinstance(message, Introduction):
-            self._early.append((sender, message))
+            keep_early(self._early, sender, message)
             return []
         match message:
             case ProductSum() | MaskedSum() if message.number > self._sum_number:
-                self._early.append((sender, message))  # a party below was told of the step sooner
+                keep_early(self._early, sender, message)  # a party below was told of the step sooner
                 return []
             case (
                 ProductSum()
@@ -114,7 +119,7 @@ class SynchronousPeer:
                 effects, completed = self._sums.receive(sender, message)
                 effects += self._complete_all([completed] if completed else [])
                 return [*effects, *self._give_up_evaluations()]
-            case SharedStep() if sender == self._member.seat.label_party:
+            case SharedStep():
                 return self._follow(message)
             case Introduction():
                 return self._begin() if self._member.meet(sender, message) else []
@@ -131,7 +136,7 @@ class SynchronousPeer:
 
     def _receive_early(self) -> list[Effect]:
         early, self._early = self._early, []
-        return [effect for sender, message in early for effect in self._receive(sender, message)]
+        return receive_all(early, self._receive)
 
     def _give_up_evaluations(self) -> list[Effect]:
         failed = self._sums.failed(evaluations=True)
@@ -192,7 +197,7 @@ class SynchronousPeer:
         if shared.step <= self._step_number:
             raise ProtocolError(f"The label party sent step {shared.step}; expected was {self._step_number + 1}.")
         if shared.step > self._step_number + 1:  # sent while this party was away, and overtaking
-            self._early.append((self._member.seat.label_party, shared))
+            keep_early(self._early, self._member.seat.label_party, shared)
             return []
         self._sums.check_rows(self._member.seat.label_party, shared.next_rows)
         if self._rows.size:

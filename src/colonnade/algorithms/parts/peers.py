@@ -5,7 +5,8 @@ A party with labels is the root of its own sums. One without asks the label part
 ∂loss/∂θ. A sum that cannot be completed because a party is away is asked for again when it is back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
@@ -50,6 +51,25 @@ from colonnade.party import (
 
 _NO_ROWS = np.zeros(0, np.uint32)
 _NOTHING = np.zeros((0, 0))
+_LABEL_PARTYS = (ResidualReply, LastCall, Stop)
+MOST_EARLY = 1 << 16
+"""Messages of one sender that are kept for later: more than come while a party catches up on two epochs."""
+
+
+def keep_early(early: list[tuple[str, Any]], sender: str, message: Any) -> None:
+    """Keep a message that comes before its time."""
+    if len(early) >= MOST_EARLY and sum(other == sender for other, _ in early) >= MOST_EARLY:
+        raise ProtocolError(f"{sender} has sent {MOST_EARLY} messages before their time.")
+    early.append((sender, message))
+
+
+def receive_all(early: list[tuple[str, Any]], receive: Callable[[str, Any], list[Effect]]) -> list[Effect]:
+    """Take what came early. What breaks the protocol is left out: whose message was handled last is not to blame."""
+    effects: list[Effect] = []
+    for sender, message in early:
+        with suppress(ProtocolError):
+            effects += receive(sender, message)
+    return effects
 
 
 class Solver(Protocol):
@@ -121,8 +141,9 @@ class AsynchronousPeer:
                 return self._repeat_if_possible()
 
     def _receive(self, sender: str, message: Any) -> list[Effect]:
+        self._check_role(sender, message)
         if not self._member.ready and not isinstance(message, Introduction):
-            self._early.append((sender, message))  # of one who was ready sooner
+            keep_early(self._early, sender, message)  # of one who was ready sooner
             return []
         match message:
             case ProductRequest():
@@ -170,15 +191,24 @@ class AsynchronousPeer:
                 return [Finish()]
         raise ProtocolError(f"{sender} sent {type(message).__name__}, which a party of this schedule does not take.")
 
+    def _check_role(self, sender: str, message: Any) -> None:
+        """Refuse what is the label party's to send, or to be the root of."""
+        label_party = self._member.seat.label_party
+        if isinstance(message, _LABEL_PARTYS) and sender != label_party:
+            raise ProtocolError(f"{sender} sent {type(message).__name__}, which is the label party's to send.")
+        if isinstance(message, EvaluationProductRequest) and message.root != label_party:
+            raise ProtocolError(f"{sender} asked for an evaluation of {message.root}; only the label party makes any.")
+        one_has_labels = self._member.seat.settings.labels == "one"
+        if isinstance(message, ProductRequest) and one_has_labels and message.root != label_party:
+            raise ProtocolError(f"{sender} asked for a sum of {message.root}, who has no labels to use it with.")
+
     # --- the worker ---
 
     def _begin(self) -> list[Effect]:
         self._solver.prepare()
         effects = self._request() if self._member.works else []
         early, self._early = self._early, []
-        for sender, message in early:
-            effects += self._receive(sender, message)
-        return effects
+        return [*effects, *receive_all(early, self._receive)]
 
     def _request(self) -> list[Effect]:
         """Choose rows, and ask for the sum of their products or, without labels, for the residuals."""
@@ -255,6 +285,8 @@ class AsynchronousPeer:
         self._sums.check_rows(sender, request.rows)
         if self._registrar.ending:
             return []
+        if any(asker == sender for asker, _, _, _ in self._asked.values()):
+            raise ProtocolError(f"{sender} asked for residuals again before it was answered.")
         number, effects, completed = self._sums.begin(request.rows)
         self._asked[number] = (sender, request.exchange, request.rows, self._answers)
         effects += self._registrar.count(request.rows.size)

@@ -53,13 +53,15 @@ class StepSize:
         seat = self._member.seat
         self._looked += 1
         block, loss = self._member.block, self._member.loss
-        gradient, gradient_b = block.gradient(rows, residuals)
-        square = float(np.square(gradient).sum() + np.square(gradient_b).sum() * seat.intercept)
+        inward, inward_b = block.inward(*block.gradient(rows, residuals))
+        square = float(np.square(inward).sum() + np.square(inward_b).sum() * seat.intercept)
         if square == 0:
             return
-        along = block.times(rows, gradient, gradient_b)
+        outward, outward_b = block.outward(inward, inward_b)
+        along = block.times(rows, outward, outward_b)
         curved = float((along * loss.curvature_times(residuals, along)).sum()) / len(rows)
-        self._curvature = max(self._curvature, curved / square + seat.training.l2)
+        curved += seat.training.l2 * float(np.square(outward).sum())
+        self._curvature = max(self._curvature, curved / square)
         if self._curvature > 0:
             self.value = 1 / (seat.workers * self._curvature)
 

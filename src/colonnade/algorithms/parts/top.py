@@ -18,6 +18,7 @@ from colonnade.algorithms.parts.seats import LabelSeat
 from colonnade.errors import SettingsError
 from colonnade.models.flat import FlatModel, flatten
 from colonnade.models.network import network_for
+from colonnade.models.row_gradients import RowGradients
 from colonnade.party import State
 
 Gradients = list[torch.Tensor]
@@ -45,11 +46,6 @@ class Batch(NamedTuple):
     rows: int  # how many
     targets: torch.Tensor
     columns: torch.Tensor | None
-
-    def row(self, place: int) -> "Batch":
-        """One of the rows alone."""
-        one = slice(place, place + 1)
-        return Batch(1, self.targets[one], None if self.columns is None else self.columns[one])
 
 
 class Top:
@@ -102,6 +98,22 @@ class Top:
     def own_gradients(self, batch: Batch, embeddings: torch.Tensor) -> Gradients:
         """Gradients of the mean loss by the top model's parameters alone."""
         return self._backward(batch, embeddings, False)[2]
+
+    def row_gradients(self, batch: Batch, embeddings: torch.Tensor) -> list[RowGradients]:
+        """Each row's own gradient of its loss: by the top model's parameters, then by the own bottom model's."""
+        inputs, own_kept = embeddings, None
+        if self.own is not None and batch.columns is not None:
+            own_embedding, own_kept = self.own.forward(batch.columns)
+            inputs = torch.cat([embeddings, own_embedding], 1)
+        outputs, kept = self.network.forward(inputs)
+        _, by_outputs = self._loss.value_and_gradient(outputs, batch.targets)
+        # Of the mean loss; a row's own is as many times larger as there are rows.
+        by_row, by_inputs = self.network.row_gradients(kept, by_outputs * batch.rows, own_kept is not None)
+        if self.own is None or own_kept is None:
+            return [by_row]
+        assert by_inputs is not None
+        own_by_row, _ = self.own.row_gradients(own_kept, by_inputs[:, embeddings.shape[1] :].contiguous())
+        return [by_row, own_by_row]
 
     def losses_and_own_gradients(
         self, batch: Batch, embeddings: torch.Tensor, others: torch.Tensor

@@ -1,0 +1,81 @@
+"""A private change of variables for one party's block of a linear model: its columns centred, and scaled to be alike.
+
+With x̃ = Rᵀ(x − μ) and w = R u all products are the same but for a constant, and a gradient step on u is the step
+w ← w − η RRᵀ g. R and μ follow from the party's own columns, and never leave it. What centring takes from a product,
+μᵀw, the intercept of the joint model makes up for: it is free of penalty, so the optimum stays where it was. Without an
+intercept nothing is centred.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import cholesky, solve_triangular
+
+from colonnade.errors import SettingsError
+
+Floats = npt.NDArray[np.float64]
+
+MOST_COLUMNS = 2048
+"""Of a block with a matrix R: beyond, forming it takes minutes, and every step goes through millions of numbers."""
+
+_LEAST = 1e-7  # of a column's own curvature: one that is another's copy has none besides
+_ROUNDING = 1e-10  # of its square: one that never varies has none but by rounding
+
+
+@dataclass(frozen=True)
+class Metric:
+    """μ and R: a number a column, or a matrix.
+
+    >>> metric = Metric.of_columns(np.array([1.0]), np.array([4.0]), bound=0.25, l2=0.0)  # R² = 1/(0.25 · 4)
+    >>> metric.outward(metric.inward(np.array([[3.0]]))).round(5).tolist()  # RRᵀg
+    [[3.0]]
+    """
+
+    centre: Floats  # μ, [d]
+    scale: Floats  # R, [d] or [d, d]
+    scale_b: float  # of the intercept
+
+    @classmethod
+    def of_columns(cls, centre: Floats, variances: Floats, bound: float, l2: float) -> "Metric":
+        """R² = 1/(bound · Σ_i (x_ij − μ_j)²/n + λ), column by column; `bound` is the loss's largest curvature."""
+        curvature = bound * variances
+        return cls(centre, 1 / np.sqrt(curvature + l2 + _floor(curvature, bound, centre)), 1 / np.sqrt(bound))
+
+    @classmethod
+    def of_block(cls, centre: Floats, covariance: Floats, bound: float, l2: float) -> "Metric":
+        """RRᵀ = (bound · Σ_i (x_i − μ)(x_i − μ)ᵀ/n + λI)⁻¹: the inverse of the most curvature that it can have."""
+        curvature = bound * covariance
+        curvature[np.diag_indices(len(centre))] += l2 + _floor(np.diag(curvature), bound, centre)
+        factor = cholesky(curvature, lower=True)  # M = LLᵀ, so R = L⁻ᵀ
+        inverse = solve_triangular(factor, np.eye(len(centre)), lower=True)
+        return cls(centre, np.ascontiguousarray(inverse.T), 1 / np.sqrt(bound))
+
+    @staticmethod
+    def check_width(columns: int) -> None:
+        """Refuse a block that is too wide for a matrix R."""
+        if columns > MOST_COLUMNS:
+            raise SettingsError(
+                f'algorithm.precondition = "block" needs a matrix of a party\'s columns by its columns, and a party '
+                f'has {columns:,} of them; at most {MOST_COLUMNS:,} are taken. Use "columns", or leave it out.'
+            )
+
+    @property
+    def is_matrix(self) -> bool:
+        return self.scale.ndim == 2
+
+    def inward(self, gradient: Floats) -> Floats:
+        """Rᵀg: the gradient of u, [d, c]."""
+        found: Floats = self.scale.T @ gradient if self.is_matrix else self.scale[:, None] * gradient
+        return found
+
+    def outward(self, vector: Floats) -> Floats:
+        """R u, [d, c]."""
+        found: Floats = self.scale @ vector if self.is_matrix else self.scale[:, None] * vector
+        return found
+
+
+def _floor(curvature: Floats, bound: float, centre: Floats) -> Floats:
+    """What is added to each column's curvature; to one that is 0 everywhere, 1, as its steps are 0 whatever it is."""
+    least = _LEAST * np.maximum(curvature, 0.0) + _ROUNDING * bound * np.square(centre)
+    return np.where(least > 0, least, 1.0)

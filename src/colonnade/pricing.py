@@ -1,0 +1,180 @@
+"""What a plan costs, before anything is sent: exchanges, bytes, noise, ε, and what to change for a wanted ε.
+
+Everything follows from the settings and from sizes; no value of the data is looked at.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from colonnade.algorithms.dpzv import Dpzv
+from colonnade.expected_traffic import Expected, expected_traffic
+from colonnade.privacy.accounting import Figure
+from colonnade.privacy.calibration import (
+    Suggestion,
+    embedding_clip,
+    slope_clip,
+    suggest_for_embeddings,
+    suggest_for_slopes,
+)
+from colonnade.privacy.gaussian import epsilon_of, mu_of
+from colonnade.private_figures import headline, planned_figures
+from colonnade.private_plan import calibrated, release_plan
+from colonnade.seating import Facts, Plan
+
+
+@dataclass(frozen=True)
+class Noise:
+    """One kind of noised values: the deviation of the noise, the bound of the value, and where both are set."""
+
+    values: str
+    setting: str
+    noise: float
+    clip: float
+
+    @property
+    def ratio(self) -> float:
+        """Noise to signal: above 1 the noise of a single value is larger than the value can be."""
+        return self.noise / self.clip if self.clip > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Advice:
+    """How to come to a wanted ratio of noise to signal with a wanted ε; any one of the changes does."""
+
+    values: str
+    epsilon: float
+    suggestion: Suggestion
+    clip: float | None  # the largest with which a noise that was given keeps ε; None: noise follows the clip
+
+
+@dataclass(frozen=True)
+class Price:
+    """What `colonnade account` tells."""
+
+    plan: Plan  # with its noise
+    exchanges: int
+    traffic: list[Expected] | None  # None: not estimated
+    noises: list[Noise]
+    figures: list[Figure]
+    advice: list[Advice]
+
+    @property
+    def bytes_up(self) -> int | None:
+        return self._bytes(evaluation=False, up=True)
+
+    @property
+    def bytes_down(self) -> int | None:
+        return self._bytes(evaluation=False, up=False)
+
+    @property
+    def evaluation_bytes(self) -> int | None:
+        return self._bytes(evaluation=True, up=None)
+
+    def _bytes(self, evaluation: bool, up: bool | None) -> int | None:
+        if self.traffic is None:
+            return None
+        feature_parties = {one.sender for one in self.traffic if "Upload" in one.kind.__name__}
+        return sum(
+            one.size_bytes
+            for one in self.traffic
+            if one.kind.off_clock == evaluation and (up is None or (one.sender in feature_parties) == up)
+        )
+
+    def as_values(self) -> dict[str, Any]:
+        """For JSON, in which a `sound` of null is ε = ∞."""
+        by_message: dict[str, dict[str, int]] = {}
+        for one in self.traffic or []:
+            kind = by_message.setdefault(one.kind.__name__, {"frames": 0, "bytes": 0})
+            kind["frames"] += one.frames
+            kind["bytes"] += one.size_bytes
+        worst = headline(self.figures)
+        return {
+            "algorithm": self.plan.chosen.name,
+            "exchanges": self.exchanges,
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+            "evaluation_bytes": self.evaluation_bytes,
+            "messages": by_message,
+            "noise": [
+                {
+                    "values": one.values,
+                    "setting": one.setting,
+                    "noise": one.noise,
+                    "clip": one.clip,
+                    "noise_to_signal": one.ratio,
+                }
+                for one in self.noises
+            ],
+            "delta": self.plan.privacy.delta,
+            "formula": self.plan.privacy.formula,
+            "claimed": None if worst is None else worst.as_values()["claimed"],
+            "sound": None if worst is None else worst.as_values()["sound"],
+            "figures": [figure.as_values() for figure in self.figures],
+            "suggestions": [
+                {
+                    "values": one.values,
+                    "epsilon": one.epsilon,
+                    "noise_to_signal": one.suggestion.noise_to_signal,
+                    "epochs": one.suggestion.epochs,
+                    "batch_size": one.suggestion.batch_size,
+                    "clip": one.clip,
+                }
+                for one in self.advice
+            ],
+        }
+
+
+def price(plan: Plan, facts: Facts, epsilon: float = 0.0, noise_to_signal: float = 0.25) -> Price:
+    """`epsilon`: what is wanted where the plan names no target; 0: nothing."""
+    noised = calibrated(plan, facts)
+    alone, linear = plan.chosen.alone is not None, plan.chosen.peer is not None
+    exchanges = 0 if alone else plan.training.steps(facts.rows) * len(facts.feature_parties)
+    traffic = [] if alone else None if linear else expected_traffic(noised, facts)
+    advice = [] if alone or linear else _advice(plan, noised, facts, epsilon, noise_to_signal)
+    return Price(noised, exchanges, traffic, _noises(noised), planned_figures(noised, facts), advice)
+
+
+def _noises(plan: Plan) -> list[Noise]:
+    algorithm, privacy = plan.algorithm, plan.privacy
+    found = []
+    if isinstance(algorithm, Dpzv):
+        found.append(Noise("mean slopes", "algorithm.noise", algorithm.noise, algorithm.clip))
+        if algorithm.private_update:
+            values = "updates of the top model"
+            found.append(Noise(values, "algorithm.server_noise", algorithm.server_noise, algorithm.server_clip))
+    found.append(Noise("embeddings", "privacy.noise", privacy.noise, privacy.clip))
+    found.append(Noise("updates of bottom models", "privacy.update_noise", privacy.update_noise, privacy.update_clip))
+    return [one for one in found if one.noise > 0]
+
+
+def _advice(plan: Plan, noised: Plan, facts: Facts, epsilon: float, ratio: float) -> list[Advice]:
+    counted, algorithm, privacy = release_plan(noised, facts), plan.algorithm, plan.privacy
+    found: list[Advice] = []
+    wanted = privacy.labels_epsilon or (epsilon if isinstance(algorithm, Dpzv) else 0.0)
+    if isinstance(algorithm, Dpzv) and wanted > 0 and algorithm.clip > 0:
+        private = algorithm.private_update
+        suggestion = suggest_for_slopes(wanted, privacy.delta, counted, ratio, private_update=private)
+        clip = None
+        if algorithm.noise > 0:
+            clip = slope_clip(wanted, privacy.delta, counted, algorithm.noise, private_update=private)
+        found.append(Advice("mean slopes", wanted, suggestion, clip))
+    wanted = privacy.columns_epsilon or (epsilon if noised.privacy.noise > 0 else 0.0)
+    if wanted > 0 and privacy.clip > 0:
+        share = wanted
+        if privacy.bottom_update == "dp-sgd":  # half of μ² is for the updates
+            share = epsilon_of(mu_of(wanted, privacy.delta) * 0.5**0.5, privacy.delta)
+        suggestion = suggest_for_embeddings(share, privacy.delta, counted, ratio)
+        clip = embedding_clip(share, privacy.delta, counted, privacy.noise) if privacy.noise > 0 else None
+        found.append(Advice("embeddings", wanted, suggestion, clip))
+    return found
+
+
+def with_delta(plan: Plan, delta: float) -> Plan:
+    return replace(plan, privacy=replace(plan.privacy, delta=delta))
+
+
+def epochs_to_draw(planned: float, points: int = 24) -> Sequence[float]:
+    """From one epoch to twice the plan."""
+    last = max(2.0, 2 * planned)
+    return sorted({max(1.0, float(round(1 + (last - 1) * place / (points - 1)))) for place in range(points)})

@@ -1,0 +1,68 @@
+"""Figures of privacy as rows for people: one line for adversaries with the same ε, conditions by number.
+
+The figures are those of summary.json, in which a `sound` of null is ε = ∞.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from colonnade.reports.amounts import number, significant
+
+HEADS = ("what is protected", "against whom", "claimed ε", "sound ε", "observed ε", "conditions")
+ANYBODY = "every other party, alone or together, and anybody on the wire"
+
+
+def epsilon(value: Any) -> str:
+    """
+    >>> epsilon(7.99999), epsilon(None)
+    ('8', '∞')
+    """
+    found = number(value)
+    return "∞" if found is None else significant(found)
+
+
+def figure_rows(figures: Sequence[Mapping[str, Any]]) -> tuple[list[list[str]], list[str]]:
+    """A row for each direction and each different figure in it; and the conditions, numbered from 1 in the rows."""
+    conditions = list(dict.fromkeys(words for figure in figures for words in _words(figure)))
+    same: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for figure in figures:
+        sound, conditional = epsilon(figure.get("sound")), number(figure.get("conditional"))
+        key = (
+            str(figure.get("direction")),
+            significant(number(figure.get("claimed"))),
+            sound if conditional is None else f"{sound} (conditional: {significant(conditional)})",
+            significant(number(figure.get("observed"))),
+        )
+        same.setdefault(key, []).append(figure)
+    directions = [key[0] for key in same]
+    rows = []
+    for (direction, *epsilons), members in same.items():
+        everybody = directions.count(direction) == 1 and len(members) > 1
+        against = ANYBODY if everybody else "; ".join(str(one.get("adversary")) for one in members)
+        numbers = sorted({1 + conditions.index(words) for one in members for words in _words(one)})
+        rows.append([direction, against, *epsilons, ", ".join(map(str, numbers))])
+    return rows, conditions
+
+
+def _words(figure: Mapping[str, Any]) -> list[str]:
+    words = figure.get("conditions")
+    return [str(one) for one in words] if isinstance(words, list) else []
+
+
+def headline(privacy: Mapping[str, Any]) -> str:
+    """The `privacy` of summary.json in one line: the worst direction in which anything was noised.
+
+    >>> headline({"events": [], "figures": []})
+    'no value noised: ε = ∞'
+    """
+    if not privacy.get("events"):
+        return "no value noised: ε = ∞"
+    if not privacy.get("figures"):
+        return "values noised; what that costs was not computed"
+    claimed, conditional = number(privacy.get("claimed")), number(privacy.get("conditional"))
+    words = [f"ε = {epsilon(privacy.get('sound'))} for {privacy.get('direction')}"]
+    words += [] if conditional is None else [f"conditionally {significant(conditional)}"]
+    words += [] if claimed is None else [f"claimed {significant(claimed)}"]
+    words += [] if (delta := number(privacy.get("delta"))) is None else [f"δ = {delta:g}"]
+    words += ["by the paper's formula"] if privacy.get("formula") == "paper" else []
+    return "; ".join(words)

@@ -1,0 +1,89 @@
+"""`colonnade account`: prices that come true, figures against everybody, suggestions that keep what they promise."""
+
+from pathlib import Path
+
+import pytest
+from command_line import IRIS, colonnade, refused, toml
+
+PRIVATE = """
+[data]
+set = "iris"
+parties = 2
+[algorithm]
+name = "dpzv"
+server_update = "frozen"
+clip = 1.0
+[training]
+epochs = 4
+batch_size = 16
+learning_rate = 0.01
+[privacy]
+labels_epsilon = 8.0
+"""
+
+
+@pytest.mark.parametrize("algorithm", ["vafl", "split", "cascaded", "zoo-sync", "czofo", "dpzv", "fdml"])
+def test_bytes_are_what_a_run_sends(algorithm: str) -> None:
+    chosen = ("--set", f"algorithm.name={algorithm}", "--set", "training.batch_size=15")
+    chosen = (*chosen, "--set", "training.learning_rate=0.001")
+    flowers = toml("flowers.toml", IRIS)
+    if algorithm == "fdml":
+        chosen = (*chosen, "--set", "algorithm.max_delay=0")  # refreshes are not foreseen
+    told = colonnade("account", flowers, *chosen, "--json").object
+    ran = colonnade("run", flowers, *chosen, "--json", "--no-report").object
+    assert told["exchanges"] == ran["exchanges"]
+    for key in ("bytes_up", "bytes_down", "evaluation_bytes"):
+        assert told[key] == pytest.approx(ran[key], rel=0.05), key
+    assert {kind: one["frames"] for kind, one in told["messages"].items()} == ran["frames_by_message"]
+
+
+def test_a_target_is_priced_with_the_noise_that_keeps_it() -> None:
+    told = colonnade("account", toml("private.toml", PRIVATE), "--json").object
+    (noise,) = told["noise"]
+    assert (noise["values"], noise["setting"], noise["clip"]) == ("mean slopes", "algorithm.noise", 1.0)
+    assert noise["noise_to_signal"] == noise["noise"]
+    assert told["sound"] == pytest.approx(8.0) and told["claimed"] < told["sound"]
+    labels = [figure for figure in told["figures"] if figure["direction"].startswith("labels")]
+    assert [figure["adversary"] for figure in labels][1] == "all feature parties together"
+    assert all(figure["sound"] is None for figure in told["figures"] if figure["direction"].startswith("columns"))
+    assert told["formula"] == "sound" and told["delta"] == 1e-5
+
+
+def test_suggestions_come_true() -> None:
+    private = toml("private.toml", PRIVATE)
+    wanted = ("--noise-to-signal", "0.1")
+    (advice,) = colonnade("account", private, *wanted, "--json").object["suggestions"]
+    assert advice["noise_to_signal"] > 0.1
+    assert advice["epochs"] is None or advice["epochs"] < 4
+    changed = ("--set", f"training.batch_size={advice['batch_size']}")
+    (noise,) = colonnade("account", private, *changed, "--json").object["noise"]
+    assert noise["noise_to_signal"] <= 0.1
+    # With a noise that is set, the clip that is suggested keeps the wanted ε.
+    given = ("--set", "privacy.labels_epsilon=0", "--set", "algorithm.noise=0.5", "--epsilon", "3")
+    (advice,) = colonnade("account", private, *given, "--json").object["suggestions"]
+    clipped = ("--set", f"algorithm.clip={advice['clip']}")
+    assert colonnade("account", private, *given, *clipped, "--json").object["sound"] == pytest.approx(3.0)
+
+
+def test_for_people() -> None:
+    paper = ("--set", "privacy.formula=paper", "--delta", "1e-3", "--figure", "epsilon.png")
+    answer = colonnade("account", toml("private.toml", PRIVATE), *paper)
+    assert (answer.code, answer.err) == (0, "")
+    for words in ("exchanges", "bytes up / down", "noise on mean slopes", "chosen by a paper's formula", "δ = 0.001"):
+        assert words in answer.out
+    for words in ("claimed ε", "sound ε", "∞", "1. ", "asks for noise of", "Figure: epsilon.png"):
+        assert words in answer.out
+    assert Path("epsilon.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_cannot_be_priced_or_drawn() -> None:
+    flowers = toml("flowers.toml", IRIS)
+    assert "nothing to draw" in refused("account", flowers, "--figure", "none.png")
+    assert not Path("none.png").exists()
+    assert "Choose dpzv" in refused("account", flowers, "--set", "privacy.labels_epsilon=1")
+    assert r"privacy.delta is 2.0" in refused("account", flowers, "--delta", "2")
+    linear = colonnade("account", flowers, "--set", "algorithm.name=afsgd", "--json").object
+    assert (linear["bytes_up"], linear["sound"], linear["exchanges"]) == (None, None, 28)
+    assert colonnade("account", flowers, "--set", "algorithm.name=centralised").code == 0
+    private = toml("private.toml", PRIVATE)
+    assert "could not be written" in refused("account", private, "--figure", "private.toml/a.png", code=1)

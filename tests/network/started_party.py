@@ -1,0 +1,97 @@
+"""The nursery of the parties that tests here start: `python -m started_party SOCKET` loads everything once, then forks.
+
+What it starts is the command line itself. Before that, a test may shorten one of the product's pauses, have every byte
+that is given to a carrier written down, slow the party down or limit the size of its files.
+"""
+
+import importlib
+import json
+import resource
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+import colonnade
+from colonnade import cli
+from colonnade.algorithms.afsaga import Afsaga
+from colonnade.cli import join
+from colonnade.cli.application import app
+from colonnade.runtimes import network, sockets, station
+from colonnade.runtimes.nursery import tend
+
+
+def main(arguments: list[str]) -> int:
+    options, *command = arguments
+    _prepare(json.loads(options))
+    sys.argv = ["colonnade", *command]
+    try:
+        cli.main()
+    except SystemExit as ending:
+        return int(ending.code or 0)
+    return 0
+
+
+def _prepare(options: dict[str, Any]) -> None:
+    if not options.get("report"):
+        join.write_report = lambda directory: directory  # type: ignore[assignment]  # figures take seconds to draw
+    for place, value in options.get("patches", {}).items():
+        module, _, name = place.rpartition(".")
+        getattr(importlib.import_module(module), name)  # a name that is gone must not pass for patched
+        setattr(importlib.import_module(module), name, value)
+    if "record" in options:
+        record_bytes(Path(options["record"]))
+    if "milliseconds_an_event" in options:
+        _take_time(options["milliseconds_an_event"] / 1000)
+    if "file_bytes" in options:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (options["file_bytes"], resource.RLIM_INFINITY))
+
+
+def record_bytes(path: Path) -> None:
+    """Every byte that either carrier is given to write, before any encryption of the link."""
+    file: BinaryIO = path.open("ab", buffering=0)
+    stream, socket_write = network._Stream.__init__, sockets.SocketCarrier._write
+
+    def watched(self: Any, peer: str, write: Any, close: Any) -> None:
+        async def tell(data: bytes) -> None:
+            file.write(data)
+            await write(data)
+
+        stream(self, peer, tell, close)
+
+    def watched_socket(self: Any, connection: Any) -> bool:
+        for part in connection.unsent:
+            file.write(part)  # perhaps again, if the socket takes only a part of it: that hides nothing
+        return socket_write(self, connection)
+
+    network._Stream.__init__ = watched  # type: ignore[method-assign]
+    sockets.SocketCarrier._write = watched_socket  # type: ignore[method-assign]
+
+
+def _take_time(seconds: float) -> None:
+    """Every event takes so long: a training that lasts long enough to be disturbed."""
+    handle = station.Station._handle
+
+    def slowly(self: Any, item: Any) -> None:
+        time.sleep(seconds)
+        handle(self, item)
+
+    station.Station._handle = slowly  # type: ignore[method-assign]
+
+
+def _load_everything() -> None:
+    """What the first steps of a training would load or compile in every process anew."""
+    assert app is not None
+    importlib.import_module("sklearn.metrics")
+    data = colonnade.from_arrays(np.arange(24.0).reshape(6, 4), np.arange(6) % 2, parties=2, test_fraction=0.5)
+    colonnade.train(data, Afsaga(), training=colonnade.Training(epochs=1, batch_size=3))
+    colonnade.train(data, "vafl", training=colonnade.Training(epochs=1, batch_size=3))
+    assert threading.active_count() == 1, "a process with threads must not fork"
+
+
+if __name__ == "__main__":
+    _load_everything()
+    tend(int(sys.argv[1]), main)
