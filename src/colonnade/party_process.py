@@ -6,6 +6,7 @@ asked to stop. What it has to say goes to standard output, one JSON object a lin
 
 import importlib
 import json
+import os
 import shutil
 import sys
 import time
@@ -39,6 +40,8 @@ def main(folder: Path) -> int:
     directory = Path(life["directory"])
     endurance = build(Endurance, life["endurance"], "endurance")
     leads = name == seat.facts.label_party
+    if not leads:
+        os.nice(5)  # where there are fewer cores than parties, the one that everybody waits for goes first
     recorder = Recorder(
         seat.facts.label_party, directory if leads else None, lambda line: say({"line": line}), virtual=False
     )

@@ -13,10 +13,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from colonnade.party import Event
-from colonnade.trace import MAGIC, Record, packed, read_trace, record_of
+from colonnade.party import Event, Received
+from colonnade.trace import MAGIC, Record, packed, packed_parts, read_trace, record_of
 
 _KEPT = 2
+_PARTS_A_CALL = 64
 
 
 class Journal:
@@ -26,7 +27,7 @@ class Journal:
         self._directory = directory
         self._name = name
         self._sync = sync
-        self._waiting: list[bytes] = []
+        self._waiting: list[bytes | bytearray] = []
         self.size_bytes = 0
         self._file = -1
         self.begin(number)
@@ -49,6 +50,11 @@ class Journal:
 
     def append(self, event: Event, frame: bytes | bytearray | None = None) -> None:
         """Take an event; it is safe after the next `flush`."""
+        if frame is not None and isinstance(event, Received):
+            start, frame = packed_parts(event, frame)
+            self._waiting += (start, frame)
+            self.size_bytes += len(start) + len(frame)
+            return
         body = packed(record_of(event, frame))
         self._waiting.append(body)
         self.size_bytes += len(body)
@@ -57,8 +63,10 @@ class Journal:
         """Hand everything appended to the operating system, or with `sync` to the disk."""
         if not self._waiting:
             return
-        joined = b"".join(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
-        view = memoryview(joined)
+        written = os.writev(self._file, self._waiting) if len(self._waiting) <= _PARTS_A_CALL else 0
+        view = memoryview(b"")
+        if written < sum(map(len, self._waiting)):
+            view = memoryview(b"".join(self._waiting))[written:]
         try:
             while view:
                 view = view[os.write(self._file, view) :]

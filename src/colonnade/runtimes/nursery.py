@@ -196,7 +196,6 @@ def _become(title: str, handles: list[int], arguments: list[str], main: Callable
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.setsid()
         for place, handle in enumerate(handles):
             os.dup2(handle, place)
             os.close(handle)

@@ -21,6 +21,7 @@ _LOOK_UP_SECONDS = 0.2  # a request to stop is noticed within this time
 _FIRST_RETRY_SECONDS = 0.02
 _LONGEST_RETRY_SECONDS = 0.5
 _BUFFERS_A_CALL = 64
+_TURNS_A_LOOK = 4  # while work waits, the sockets are looked at after so many turns
 
 
 class _Connection:
@@ -98,10 +99,13 @@ class SocketCarrier:
                     self._serve(key.data, mask)
                 else:
                     key.data()
-            station.turn()
-            while station.breaches:
-                raise self._refusal(*station.breaches.popleft())
-            self._write_all()
+            for _ in range(_TURNS_A_LOOK):
+                station.turn()
+                while station.breaches:
+                    raise self._refusal(*station.breaches.popleft())
+                self._write_all()
+                if not station.has_work():
+                    break
             self._watch()
 
     def _refusal(self, peer: str, why: str) -> RunError:
@@ -202,7 +206,7 @@ class SocketCarrier:
 
     def _write_all(self) -> None:
         for connection in [*self._connections.values()]:
-            if not connection.unsent:
+            if not connection.unsent and self._station.has_outgoing(connection.peer):
                 for part in self._station.outgoing(connection.peer):
                     connection.unsent.append(memoryview(part))
             if connection.unsent and not self._write(connection):

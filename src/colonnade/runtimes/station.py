@@ -246,12 +246,9 @@ class Station:
             one.words.clear()
         if one.resumed:
             parts.extend(one.delivery.outgoing())
-            untold = one.delivery.taken - one.delivery.told
-            if untold >= _ACKNOWLEDGE_FRAMES or (untold and self._clock() >= self._acknowledge_at):
+            if one.delivery.taken - one.delivery.told >= _ACKNOWLEDGE_FRAMES:
                 one.delivery.told = one.delivery.taken
                 parts.append(header(ACKNOWLEDGE, 0, one.delivery.taken))
-            elif untold:
-                self._acknowledge_at = min(self._acknowledge_at, self._clock() + _ACKNOWLEDGE_SECONDS)
         return parts
 
     def has_outgoing(self, peer: str) -> bool:
@@ -294,6 +291,10 @@ class Station:
     def released(self) -> list[dict[str, Any]]:
         """The same, with how often each row was."""
         return self._ledger.by_row()
+
+    def has_work(self) -> bool:
+        """Whether a turn would handle something that has arrived."""
+        return self.started and not self.finished and bool(self._in_turn or self._at_once)
 
     def queue_depth(self) -> int:
         return len(self._at_once) + len(self._in_turn)
@@ -391,6 +392,8 @@ class Station:
         one = self._peers[event.sender]
         one.delivery.taken += 1
         self.frames_taken += 1
+        if self._acknowledge_at == inf and not self._replaying:
+            self._acknowledge_at = self._clock() + _ACKNOWLEDGE_SECONDS  # unless an answer tells it sooner
         if self._leads:
             self._recorder.traffic_of(event.sender).count(type(event.message), len(frame))
         try:
