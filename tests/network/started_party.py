@@ -5,18 +5,21 @@ that is given to a carrier written down, slow the party down or limit the size o
 """
 
 import importlib
+import io
 import json
 import resource
 import sys
+import tempfile
 import threading
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 import colonnade
-from colonnade import cli
+from colonnade import cli, party_process
 from colonnade.algorithms.afsaga import Afsaga
 from colonnade.cli import join
 from colonnade.cli.application import app
@@ -27,6 +30,8 @@ from colonnade.runtimes.nursery import tend
 def main(arguments: list[str]) -> int:
     options, *command = arguments
     _prepare(json.loads(options))
+    if command[0] == "party":  # of a household, as `colonnade.party_process` starts it
+        return party_process.run(command[1:])
     sys.argv = ["colonnade", *command]
     try:
         cli.main()
@@ -83,12 +88,18 @@ def _take_time(seconds: float) -> None:
 
 
 def _load_everything() -> None:
-    """What the first steps of a training would load or compile in every process anew."""
-    assert app is not None
+    """What a training would load or compile in every process anew: everything that a small one does."""
     importlib.import_module("sklearn.metrics")
+    importlib.import_module("grpc.aio")
     data = colonnade.from_arrays(np.arange(24.0).reshape(6, 4), np.arange(6) % 2, parties=2, test_fraction=0.5)
     colonnade.train(data, Afsaga(), training=colonnade.Training(epochs=1, batch_size=3))
-    colonnade.train(data, "vafl", training=colonnade.Training(epochs=1, batch_size=3))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "federation.toml"
+        file.write_text(
+            '[data]\nset = "iris"\nparties = 2\n[training]\nepochs = 1\nbatch_size = 60\n', encoding="utf-8"
+        )
+        with redirect_stdout(io.StringIO()):
+            app(["run", str(file), "--out", f"{folder}/run", "--no-report", "--json"], standalone_mode=False)
     assert threading.active_count() == 1, "a process with threads must not fork"
 
 

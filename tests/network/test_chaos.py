@@ -17,7 +17,6 @@ import pytest
 from parties import LINEAR_SPLIT, Organisation, Town, assert_same_bits, shared, with_tables
 
 from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint
-from colonnade.runtimes.nursery import nursery_of
 from colonnade.runtimes.replay import replay
 from colonnade.trace import Record, read_trace
 from colonnade.wire.codec import decode
@@ -146,7 +145,7 @@ def test_processes_that_are_killed_go_on_as_well(town: Callable[..., Town], tmp_
     def report(party: str, said: dict[str, Any]) -> None:
         if party in living and said.get("exchanges", 0) > 20:
             living.discard(party)
-            os.kill(process_named(party), signal.SIGKILL)
+            one.household.started[party].send(signal.SIGKILL)
 
     outcome = one.processed(out=tmp_path / "run", report=report)
     restarts = {name: own["restarts"] for name, own in outcome.summary["parties"].items()}
@@ -155,10 +154,3 @@ def test_processes_that_are_killed_go_on_as_well(town: Callable[..., Town], tmp_
     steps = {name: own["steps"] for name, own in outcome.summary["parties"].items() if name != one.label.name}
     assert outcome.summary["exchanges"] == sum(steps.values()) == EXCHANGES
     assert outcome.summary["test"]["accuracy"] > 0.94
-
-
-def process_named(party: str) -> int:
-    """The party's process, among the children of the nursery of this process."""
-    parent = nursery_of("colonnade.party_process")._process.pid
-    children = map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="utf-8").split())
-    return next(pid for pid in children if Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == party)

@@ -31,8 +31,9 @@ USUAL_TOLERANCE = 3 * STEP + 1e-9
 
 
 def plan(algorithm: str) -> dict[str, Any]:
-    training = {"learning_rate": LEARNING_RATE.get(algorithm, 0.1), "l2": 0.01}
-    return shared(algorithm, IRIS, EPOCHS, 16, training=training)
+    training = {"learning_rate": LEARNING_RATE.get(algorithm, 0.1), "l2": 0.01, "evaluate_every_epochs": 6.0}
+    more = {"directions": 8} if algorithm.startswith("zoo") else {}  # with one, chance decides more than the order
+    return shared({"name": algorithm, **more}, IRIS, EPOCHS, 16, training=training)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def assert_like(algorithm: str, summary: dict[str, Any], models: Any, virtual: O
         assert summary["test"] == pytest.approx(virtual.summary["test"])
         assert summary["exchanges"] == virtual.summary["exchanges"]
         return
-    assert summary["exchanges"] >= virtual.summary["exchanges"]
+    assert summary["epochs"] >= EPOCHS - 1e-6
     away = abs(summary["test"]["accuracy"] - virtual.summary["test"]["accuracy"])
     assert away <= TOLERANCE.get(algorithm, USUAL_TOLERANCE)
 
@@ -56,6 +57,7 @@ def assert_like(algorithm: str, summary: dict[str, Any], models: Any, virtual: O
 @pytest.mark.parametrize("algorithm", ALL)
 def test_over_the_network(algorithm: str, town: Callable[..., Town], simulated: Callable[[str], Outcome]) -> None:
     one = town(plan(algorithm))
+    one.label.options = {"milliseconds_an_event": 1.0}  # so that nobody has done everything before others come
     one.start()
     summary = one.end()
     assert_like(algorithm, summary, one.models(), simulated(algorithm))
@@ -68,7 +70,7 @@ def test_over_the_network(algorithm: str, town: Callable[..., Town], simulated: 
 def test_in_processes(
     algorithm: str, town: Callable[..., Town], simulated: Callable[[str], Outcome], tmp_path: Path
 ) -> None:
-    outcome = town(plan(algorithm)).processed(out=tmp_path / "run")
+    outcome = town({**plan(algorithm), "processes": {"compute_seconds": 0.001}}).processed(out=tmp_path / "run")
     assert_like(algorithm, outcome.summary, outcome.models, simulated(algorithm))
 
 

@@ -56,7 +56,7 @@ SHORT_HELLO = {"colonnade.runtimes.network._HELLO_SECONDS": 1.0}
 
 def besieged(nursery: Nursery, folder: Path) -> Iterator[Town]:
     """Two honest parties and a label party that began without the third; the second is held still meanwhile."""
-    town = Town(nursery, folder, PLAN, parties=3)
+    town = Town(nursery, folder, PLAN, parties=3, linger_seconds=1.0)  # the third will never have been there
     try:
         town.label.options["patches"] = SHORT_HELLO
         town.label.start("--without", "party3")

@@ -81,7 +81,7 @@ class QuasiNewton:
 
     memory: int = 10  # pairs (s, y) that are kept
     # y from all rows, as last known, now and then | from one batch at both weights | from two batches' gradients
-    curvature_rows: Literal["all", "same", "fresh"] = "all"
+    curvature_rows: Literal["all", "same", "fresh"] = "all"  # of which rows the curvature is taken
     least_curvature: float = 1e-4  # δ: γ, the curvature assumed where none is known, is at least this
 
     def __post_init__(self) -> None:

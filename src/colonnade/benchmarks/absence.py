@@ -1,0 +1,76 @@
+"""What the others lose while one feature party stands still: their exchanges a second meanwhile, against before.
+
+Parties come at a pace of their own (a Poisson process), so that neither the machine nor the label party is the limit,
+and a party that stands still leaves nothing to the others. It is stopped, not gone: its connection stays.
+"""
+
+import json
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from colonnade.benchmarks.party_programs import free_port, joined, write_federation
+from colonnade.data import from_arrays
+from colonnade.errors import RunError
+
+PARTIES, ROWS, BATCH = 4, 4096, 64
+SECONDS_BETWEEN_UPLOADS = 0.02  # of one party, on average
+_SETTLING_SECONDS = 3.0
+_LONGEST_START_SECONDS = 120.0
+
+
+def rate_lost_percent(stopped_seconds: float = 10.0) -> dict[str, float]:
+    """Stop one of four parties of a network run for so long: the others' rate before and meanwhile, and the loss."""
+    generator = np.random.default_rng(0)
+    columns = generator.standard_normal((ROWS, 8 * PARTIES), dtype=np.float32)
+    data = from_arrays(columns, (columns.sum(1) > 0).astype(int), parties=PARTIES, test_fraction=0.0)
+    planned = 4 * (2 * stopped_seconds + 2 * _SETTLING_SECONDS) * PARTIES / SECONDS_BETWEEN_UPLOADS
+    settings = {
+        "algorithm": {"name": "vafl", "activation_seconds": SECONDS_BETWEEN_UPLOADS},
+        "training": {
+            "epochs": planned * BATCH / (PARTIES * ROWS),
+            "batch_size": BATCH,
+            "learning_rate": 0.01,
+            "evaluate_every_epochs": 0.0,
+            "observe_every_epochs": 4 / (PARTIES * ROWS / BATCH),
+        },
+    }
+    with tempfile.TemporaryDirectory(prefix="colonnade-bench-") as name:
+        folder = Path(name)
+        files = write_federation(folder, data, settings, free_port())
+        with joined(folder, files) as children:
+            _wait_for_a_start(folder)
+            time.sleep(_SETTLING_SECONDS)
+            began = _now(folder)
+            time.sleep(stopped_seconds)
+            stopped = _now(folder)
+            children["party1"].send(signal.SIGSTOP)
+            time.sleep(stopped_seconds)
+            ended = _now(folder)
+            children["party1"].send(signal.SIGCONT)
+        before = (stopped[0] - began[0]) / (stopped[1] - began[1]) * (PARTIES - 1) / PARTIES  # they come equally often
+        meanwhile = (ended[0] - stopped[0]) / (ended[1] - stopped[1])
+    return {
+        "others_exchanges_per_second_before": before,
+        "others_exchanges_per_second_meanwhile": meanwhile,
+        "rate_lost_percent": 100 * (1 - meanwhile / before),
+    }
+
+
+def _now(folder: Path) -> tuple[int, float]:
+    """How many exchanges the label party has made, and when."""
+    *_, last = (folder / "run-label" / "metrics.jsonl").read_text(encoding="utf-8").rsplit("\n", 2)[:-1]
+    line = json.loads(last)
+    return line["exchange"], line["wall_seconds"]
+
+
+def _wait_for_a_start(folder: Path) -> None:
+    deadline = time.monotonic() + _LONGEST_START_SECONDS
+    metrics = folder / "run-label" / "metrics.jsonl"
+    while not metrics.exists() or "\n" not in metrics.read_text(encoding="utf-8"):
+        if time.monotonic() > deadline:
+            raise RunError(f"The parties of the benchmark have not begun within {_LONGEST_START_SECONDS:.0f} seconds.")
+        time.sleep(0.1)
