@@ -299,7 +299,7 @@ class ConjugatePeer:
                 return self._begin() if self._member.meet(sender, message) else []
             case WeightsSettled() if self._registrar is not None:
                 return self._registrar.settle(sender)
-            case Stop():
+            case Stop() if sender == self._member.seat.label_party:
                 return [Finish()]
         raise ProtocolError(f"{sender} sent {type(message).__name__}, which a party of this schedule does not take.")
 

@@ -45,7 +45,7 @@ class Plan:
     sgd_batch_size: int = 2048  # of stochastic gradients, whose noise nothing but a larger batch and decay reduce
     sgd_step: float = 0.3
     large_batch_size: int = 2048  # where exchanges or time are compared, and noise is not to hide the difference
-    plain_step: float = 2.0  # not preconditioned: the best of 1, 2 and 3
+    plain_step: float = 2.0  # not preconditioned: 1, 2 and, where curvature allows it, 3 were tried
 
 
 ROUGH, NEAR, OPTIMAL = 1e-3, 1e-4, 5e-7

@@ -170,7 +170,10 @@ def tend(handle: int, main: Callable[[list[str]], int]) -> None:
     while True:
         for key, _ in selector.select():
             if key.fileobj is link:
-                request, handles, _, _ = socket.recv_fds(link, _LONGEST_REQUEST, 3)
+                try:
+                    request, handles, _, _ = socket.recv_fds(link, _LONGEST_REQUEST, 3)
+                except ConnectionResetError:  # the owner is gone, and has not heard everything
+                    return
                 if not request:
                     return
                 title, arguments = json.loads(request)
