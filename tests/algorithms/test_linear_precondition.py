@@ -42,6 +42,37 @@ def test_the_optimum_is_the_same_and_near(name: str) -> None:
     assert abs(gap_of(name, precondition="block")) < 1e-6
 
 
+@pytest.mark.parametrize("name", REDUCED)
+def test_the_rows_own_curvature_leads_there_too(name: str) -> None:
+    assert abs(gap_of(name, precondition="curvature")) < 1e-6
+
+
+@cache
+def many_classes() -> FederatedData:
+    """Five classes, most rows far on the right side of every border: little of the curvature there could be."""
+    generator = np.random.default_rng(6)
+    centres = 4 * generator.normal(size=(5, 6))
+    y = generator.integers(0, 5, 300)
+    X = centres[y] + generator.normal(size=(300, 6)) * np.array([1, 1, 3, 3, 1, 2])
+    return from_arrays(X[:240], y[:240], X_test=X[240:], y_test=y[240:], parties=3, task="multiclass")
+
+
+def test_it_is_sooner_where_rows_have_little_of_the_curvature_they_could_have() -> None:
+    least = {kind: gap_of("afsaga", data=many_classes(), precondition=kind) for kind in ("block", "curvature")}
+    assert abs(least["curvature"]) < least["block"] / 10, least
+
+
+@pytest.mark.parametrize("name", ["afsgd", "fsgd", "asysqn-sgd", "synsqn-sgd"])
+def test_plain_stochastic_gradients_keep_no_residuals_to_measure_by(name: str) -> None:
+    with pytest.raises(SettingsError, match="which the plain SGD algorithms do not keep"):
+        ALGORITHMS[name].settings(precondition="curvature")
+
+
+def test_conjugate_gradients_have_their_own_curvature() -> None:
+    with pytest.raises(SettingsError, match="no value of algorithm.precondition 'curvature'"):
+        ALGORITHMS["fcg"].settings(precondition="curvature")
+
+
 @pytest.mark.parametrize("name", ["afsaga", "fsvrg"])
 def test_plain_steps_are_far_from_it_in_the_same_time(name: str) -> None:
     assert gap_of(name) > 1e-2

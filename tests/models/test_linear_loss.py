@@ -123,3 +123,16 @@ def test_refusals() -> None:
         loss.residuals(np.zeros((2, 1)), np.zeros(2))
     with pytest.raises(DataError, match="one row of direction"):
         loss.curvature_times(np.zeros((2, 3)), np.zeros((1, 3)))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_an_output_s_own_curvature_is_the_diagonal_of_the_whole(loss: LinearLoss) -> None:
+    generator = np.random.default_rng(3)
+    outputs = generator.normal(size=(6, loss.outputs))
+    targets = generator.normal(size=6) if loss.task == "regression" else generator.integers(0, max(2, loss.outputs), 6)
+    residuals = loss.residuals(outputs, targets.astype(float))
+    for output in range(loss.outputs):
+        along = np.zeros_like(outputs)
+        along[:, output] = 1.0
+        assert np.allclose(loss.curvatures(residuals)[:, output], loss.curvature_times(residuals, along)[:, output])
+    assert (loss.curvatures(residuals) <= loss.most_curvature_of_an_output).all()

@@ -129,3 +129,36 @@ def test_a_block_that_is_too_wide_for_a_matrix_says_so() -> None:
     with pytest.raises(SettingsError, match=r'2,049 of them; at most 2,048 are taken. Use "columns"'):
         LinearBlock(table, table, 1, 0.1, False, "block")
     LinearBlock(table, table, 1, 0.1, False, "columns")
+
+
+@pytest.mark.parametrize("stored", ["dense", "sparse"])
+def test_a_measured_block_steps_by_each_output_s_own_curvature(stored: str) -> None:
+    held: Any = torch.tensor(X, dtype=torch.float32)
+    if stored == "sparse":
+        held = sparse.csr_array(X.astype(np.float32))
+    block = LinearBlock(held, held[:2], 2, L2, True, "curvature", 0.5, centred=True)
+    curvatures = np.array([[0.1, 0.2], [0.05, 0.25], [0.2, 0.02], [0.1, 0.1], [0.15, 0.03]])
+    block.measure(curvatures)
+    residuals = np.array([[1.0, -1.0], [0.5, 0.2], [-0.3, 0.4], [0.1, -0.7], [0.2, 0.9]])
+    block.sgd_steps(Window(np.arange(5, dtype=np.uint32), 5, residuals), 0.1)
+    for output in range(2):
+        curvature = (CENTRED * curvatures[:, output, None]).T @ CENTRED / 5 + L2 * np.eye(3)
+        step = np.linalg.solve(curvature, CENTRED.T @ residuals[:, output] / 5)
+        assert np.allclose(block.weights()[:, output], -0.1 * step, rtol=1e-4)
+        constant = residuals[:, output].mean() / curvatures[:, output].mean()
+        assert np.isclose(block.intercept()[output], -0.1 * constant)
+
+
+def test_what_was_measured_is_kept_in_a_checkpoint() -> None:
+    one, other = (block_of("curvature") for _ in range(2))
+    one.measure(np.array([[0.1], [0.2], [0.05], [0.25], [0.01]]))
+    other.restore(one.state())
+    for block in (one, other):
+        block.sgd_steps(Window(np.arange(5, dtype=np.uint32), 2, np.ones((5, 1))), 0.2)
+    assert one.weights().tolist() == other.weights().tolist() and other.times_measured == 1
+
+
+def test_matrices_for_too_many_outputs_are_refused() -> None:
+    table = sparse.csr_array((3, 2_000), dtype=np.float32)
+    with pytest.raises(SettingsError, match=r"each of 5 outputs, and a party has 2,000 columns"):
+        LinearBlock(table, table, 5, 0.1, False, "curvature")

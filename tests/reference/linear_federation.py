@@ -105,8 +105,10 @@ class Worker:
         owner = data.label_party if data.label_party in data.columns else data.feature_parties[0]
         self.intercept = settings.intercept and name == owner
         centre = X.mean(0) if settings.precondition != "none" and settings.intercept else np.zeros(X.shape[1])
-        X = X - centre
-        self.root = root_of_inverse(X, centre, self.intercept, objective.most_curvature(), plan.training.l2, settings)
+        X = self.columns = X - centre
+        self.centre = centre
+        most = np.full((data.rows, objective.classes), objective.most_curvature())
+        self.root = self._roots(most, plan.training.l2, settings.precondition)
         self.X = np.hstack([X, np.ones((data.rows, 1))]) if self.intercept else X
         self.w = np.zeros((self.X.shape[1], objective.classes))
         self.penalty = np.full(self.w.shape, plan.training.l2)
@@ -119,7 +121,8 @@ class Worker:
         self.rule = type(settings).__name__.lower().removeprefix("asysqn").removeprefix("synsqn")
         self.rule = self.rule.removeprefix("af").removeprefix("f")
         self.newton = hasattr(settings, "memory")
-        self.steps = 0
+        self.steps = self.newton_steps = 0
+        self.measure_at = 0 if settings.precondition == "curvature" else np.inf
         self.taken_at: int | None = None
         self.table: Floats = np.zeros((0, 0))
         self.mean: Floats = np.zeros((0, 0))
@@ -147,6 +150,7 @@ class Worker:
             self.table = self._residuals(rows, others, residuals).copy()
             self.mean = self.X.T @ self.table / len(self.y)
             self.taken_at = self.steps
+            self._measure()
             return
         for at in range(0, len(rows), self.training.batch_size):
             part = slice(at, at + self.training.batch_size)
@@ -154,6 +158,24 @@ class Worker:
             theta_residuals = self._residuals(rows[part], own_others, None if residuals is None else residuals[part])
             self._batch(rows[part], theta_residuals)
             self.steps += 1
+        self._measure()
+
+    def _measure(self) -> None:
+        """At the first pass and after 1, 2, 4, … epochs: variables in which the rows' own curvature is about 1."""
+        if self.steps < self.measure_at:
+            return
+        self.measure_at = max(2 * self.steps, self.per_epoch)
+        every = np.einsum("icc->ic", self.objective.curvature(self.table, self.y))
+        most = 2.0 if self.objective.task == "regression" else 0.25
+        self.root = self._roots(0.9 * every + 0.1 * most, self.training.l2, "block")
+        self.before, self.moved, self.newton_steps = None, None, 0
+        if self.inverse is not None:
+            self.inverse.pairs.clear()
+
+    def _roots(self, curvature: Floats, l2: float, precondition: str) -> Floats:
+        """The symmetric root of the preconditioner for each output, [c, d, d]."""
+        found = [root_of_inverse(self.columns, self.centre, self.intercept, h, l2, precondition) for h in curvature.T]
+        return np.stack(found)
 
     def _residuals(self, rows: NDArray[np.uint32], others: Floats | None, residuals: Floats | None) -> Floats:
         if others is None:
@@ -178,9 +200,9 @@ class Worker:
             self.seen[rows] = residuals
         else:
             self.seen = self.table
-        inward = self.root @ v
+        inward = np.einsum("cde,ec->dc", self.root, v)
         s = -rate * inward if self.inverse is None else self._newton_step(inward, rate, rows, residuals)
-        self.w = self.w + self.root @ s
+        self.w = self.w + np.einsum("cde,ec->dc", self.root, s)
 
     def _newton_step(self, v: Floats, rate: float, rows: NDArray[np.uint32], residuals: Floats) -> Floats:
         assert self.inverse is not None
@@ -199,7 +221,8 @@ class Worker:
             self.inverse.add(s, hessian @ s)
         elif which == "all":
             self.moved = s if self.moved is None else self.moved + s
-            if self.steps < 10 or (self.steps + 1) % 10 == 0:
+            self.newton_steps += 1
+            if self.newton_steps <= 10 or self.newton_steps % 10 == 0:
                 self.inverse.add(self.moved, hessian @ self.moved)
                 self.moved = None
         return s.reshape(v.shape)
@@ -221,20 +244,23 @@ class Worker:
         return self.objective.curvature(residual[None], np.array([label]))[0]
 
     def _hessian_from(self, X: Floats, curvature: Floats) -> Floats:
-        scaled = X @ self.root
-        whole = np.einsum("id,iab,ie->daeb", scaled, curvature, scaled) / len(X)
-        penalty = np.kron(self.root @ np.diag(self.penalty[:, 0]) @ self.root, np.eye(self.objective.classes))
-        return whole.reshape(self.w.size, self.w.size) + penalty
+        whole = np.einsum("id,iab,ie->daeb", X, curvature, X).reshape(self.w.size, self.w.size) / len(X)
+        whole += np.diag(self.penalty.ravel())
+        classes = self.objective.classes
+        root = np.einsum("cde,ca->dcea", self.root, np.eye(classes)).reshape(self.w.size, self.w.size)
+        return root @ whole @ root
 
 
-def root_of_inverse(X: Floats, centre: Floats, intercept: bool, bound: float, l2: float, settings: Any) -> Floats:
-    """The symmetric root of the preconditioner: any root gives the same steps."""
-    width = X.shape[1]
-    curvature = bound * X.T @ X / len(X)
-    if settings.precondition == "columns":
+def root_of_inverse(
+    X: Floats, centre: Floats, intercept: bool, weights: Floats, l2: float, precondition: str
+) -> Floats:
+    """The symmetric root of the preconditioner for rows of these curvatures: any root gives the same steps."""
+    width, bound = X.shape[1], float(weights.mean())
+    curvature = (weights[:, None] * X).T @ X / len(X)
+    if precondition == "columns":
         curvature = np.diag(np.diag(curvature))
     curvature = curvature + np.diag(1e-7 * np.diag(curvature) + 1e-10 * bound * centre**2 + l2)
-    if settings.precondition == "none":
+    if precondition == "none":
         curvature, bound = np.eye(width), 1.0
     values, vectors = np.linalg.eigh(curvature)
     root = vectors @ np.diag(values**-0.5) @ vectors.T

@@ -90,6 +90,18 @@ def test_every_party_scales_its_own_steps(name: str, precondition: str, tmp_path
     assert not np.allclose(twin.workers["party1"].root, np.eye(3), atol=0.1)
 
 
+@pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith("sgd")])
+def test_steps_follow_the_curvature_that_rows_have(name: str, task: str, tmp_path: Path) -> None:
+    own = {"snapshot_every_epochs": 1.0} if name.endswith("svrg") else {}
+    algorithm = settings_of(name, precondition="curvature", labels="everywhere" if "s" in name[:2] else "one", **own)
+    twin = assert_twin_agrees(Plan(uneven_data(task), algorithm, TRAINING, simulate=UNEVEN), tmp_path / "run")
+    worker = twin.workers["party1"]
+    assert worker.measure_at >= 2 * worker.per_epoch  # measured more than once
+    if task == "multiclass":
+        assert not np.allclose(worker.root[0], worker.root[1], rtol=0.01)
+
+
 @pytest.mark.parametrize("name", ["afsaga", "fsgd", "asysqn-svrg"])
 def test_scaled_steps_of_a_softmax_without_an_intercept(name: str, tmp_path: Path) -> None:
     algorithm = settings_of(name, precondition="block", intercept=False)
@@ -131,7 +143,7 @@ def joined(plan: Plan, objective: Objective) -> Worker:
     worker.w = np.zeros((worker.X.shape[1], objective.classes))
     worker.penalty = np.full(worker.w.shape, plan.training.l2)
     worker.penalty[-1] = 0.0
-    worker.root = np.eye(len(worker.w))
+    worker.root = np.tile(np.eye(len(worker.w)), (worker.objective.classes, 1, 1))
     return worker
 
 

@@ -5,12 +5,12 @@ Multiparty Collaborative Learning", 2021, Algorithm 3. The schedule is in parts/
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from colonnade.algorithms.parts.linear_settings import AsynchronousLinear
 from colonnade.algorithms.parts.member import Member
-from colonnade.algorithms.parts.peers import AsynchronousPeer
+from colonnade.algorithms.parts.peers import AsynchronousPeer, AsynchronousPeers
 from colonnade.algorithms.parts.seats import LinearSeat
 from colonnade.algorithms.parts.solving import Descent, Floats, check_not_negative, requests_per_epoch, steps_per_epoch
 from colonnade.models.linear import Window
@@ -18,9 +18,10 @@ from colonnade.party import Party, State
 
 
 @dataclass(frozen=True)
-class Afsgd(AsynchronousLinear):
+class Afsgd(AsynchronousPeers):
     """`[algorithm]` with name = "afsgd"."""
 
+    keeps_residuals: ClassVar[bool] = False
     decay: float = 0.1  # the step size is divided by 1 + decay × epoch; 0: constant, as in the paper
 
     def __post_init__(self) -> None:
@@ -49,6 +50,9 @@ class Sgd:
 
     def take_pass(self, residuals: Floats, steps: int) -> None:
         pass
+
+    def known(self) -> Floats:
+        return np.zeros((0, self._member.seat.outputs))
 
     def step(self, window: Window, step_size: float, steps: int) -> float:
         batches = -(-window.rows.size // window.batch_size)

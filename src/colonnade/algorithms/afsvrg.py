@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from colonnade.algorithms.parts.linear_settings import AsynchronousLinear
 from colonnade.algorithms.parts.member import Member
-from colonnade.algorithms.parts.peers import AsynchronousPeer
+from colonnade.algorithms.parts.peers import AsynchronousPeer, AsynchronousPeers
 from colonnade.algorithms.parts.seats import LinearSeat
 from colonnade.algorithms.parts.solving import Descent, Floats, check_not_negative, requests_per_epoch, steps_per_epoch
 from colonnade.models.linear import Window
@@ -20,7 +19,7 @@ from colonnade.party import Party, State
 
 
 @dataclass(frozen=True)
-class Afsvrg(AsynchronousLinear):
+class Afsvrg(AsynchronousPeers):
     """`[algorithm]` with name = "afsvrg"."""
 
     snapshot_every_epochs: float = 2.0  # mini-batches between two full passes, in epochs
@@ -54,6 +53,9 @@ class Svrg:
     def take_pass(self, residuals: Floats, steps: int) -> None:
         self.snapshot, self._taken_at = residuals, steps
         self._member.block.set_mean_gradient(*self._member.block.full_gradient(residuals))
+
+    def known(self) -> Floats:
+        return self.snapshot
 
     def step(self, window: Window, step_size: float, steps: int) -> float:
         return self._member.block.svrg_steps(window, step_size, self.snapshot)

@@ -48,6 +48,9 @@ class SqnSaga:
     def take_pass(self, residuals: Floats, steps: int) -> None:
         self._first_order.take_pass(residuals, steps)
 
+    def known(self) -> Floats:
+        return self._first_order.known()
+
     def step(self, window: Window, step_size: float, steps: int) -> float:
         table = self._first_order.table
 

@@ -54,6 +54,9 @@ class SqnSgd:
     def take_pass(self, residuals: Floats, steps: int) -> None:
         self._first_order.take_pass(residuals, steps)
 
+    def known(self) -> Floats:
+        return self._seen
+
     def step(self, window: Window, step_size: float, steps: int) -> float:
         def gradient(rows: Rows, residuals: Floats) -> Floats:
             self._seen[rows] = residuals

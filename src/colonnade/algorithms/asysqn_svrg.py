@@ -48,6 +48,9 @@ class SqnSvrg:
     def take_pass(self, residuals: Floats, steps: int) -> None:
         self._first_order.take_pass(residuals, steps)
 
+    def known(self) -> Floats:
+        return self._first_order.known()
+
     def step(self, window: Window, step_size: float, steps: int) -> float:
         snapshot, mean = self._first_order.snapshot, self._block.mean_gradient()
 

@@ -5,6 +5,7 @@ Multiparty Collaborative Learning", 2021. The schedule is in parts/lockstep.py.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from colonnade.algorithms.afsgd import Sgd
 from colonnade.algorithms.parts.linear_settings import SynchronousLinear
@@ -19,6 +20,7 @@ from colonnade.party import Party
 class Fsgd(SynchronousLinear):
     """`[algorithm]` with name = "fsgd"."""
 
+    keeps_residuals: ClassVar[bool] = False
     decay: float = 0.1  # the step size is divided by 1 + decay × epoch; 0: constant
 
     def __post_init__(self) -> None:

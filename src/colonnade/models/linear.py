@@ -24,7 +24,7 @@ from colonnade.models.linear_rows import CLOCK, RESIDUALS_GIVEN, SAGA, SCALE, SG
 
 RowNumbers = npt.NDArray[np.uint32]
 _IN_ORDER: RowNumbers = readable((), np.uint32)
-Precondition = Literal["none", "centre", "columns", "block"]
+Precondition = Literal["none", "centre", "columns", "block", "curvature"]
 _ROWS_AT_ONCE = 4096
 _POWER_STEPS = 20
 _POWER_MARGIN = 1.05
@@ -61,7 +61,8 @@ class LinearBlock:
 
     `precondition` changes variables as linear_metric.py says, for a loss whose curvature is at most `bound`: steps are
     then w ← w − η RRᵀv and touch all columns. `centred` says that the joint model has an intercept, wherever it is, so
-    that columns may be centred: x is then x − μ everywhere below. "centre" does that alone, with R = I.
+    that columns may be centred: x is then x − μ everywhere below. "centre" does that alone, with R = I; "curvature" is
+    "block" until `measure` is told how curved the rows are.
 
     >>> block = LinearBlock(torch.tensor([[1.0], [3.0]]), torch.zeros(0, 1), outputs=1, l2=0.0, intercept=False)
     >>> rows, loss = np.array([0, 1], np.uint32), LinearLoss("regression")
@@ -98,8 +99,10 @@ class LinearBlock:
         self._bound = bound
         self.metric: Metric | None = None
         self._centre: Floats | None = None  # μ, if there is one
+        self.times_measured = 0
         if precondition != "none":
             self.metric = self._measured(precondition, centred)
+        self._remeasured = precondition == "curvature"
 
     # Reading
 
@@ -182,7 +185,7 @@ class LinearBlock:
         """The means over the rows of ‖x_i‖² and of ‖x_i‖⁴, of x̃ if preconditioned, with the intercept's constant 1."""
         if self.rows == 0:
             return 0.0, 0.0
-        constant = self.has_intercept * (1.0 if self.metric is None else self.metric.scale_b**2)
+        constant = self.has_intercept * self._scale_of_constant() ** 2
         squares = (self._columns.squared_norms() if self.metric is None else self._scaled_norms()) + constant
         return float(squares.mean()), float(np.square(squares).mean())
 
@@ -193,7 +196,7 @@ class LinearBlock:
         penalty: λ_max(Rᵀ(XᵀX/n + λ/bound)R), which for a matrix R is 1/bound by its making.
         """
         if self.rows == 0 or self.columns == 0:
-            return float(self.has_intercept) * (1.0 if self.metric is None else self.metric.scale_b**2)
+            return float(self.has_intercept) * self._scale_of_constant() ** 2
         if self.metric is not None and self.metric.is_matrix:
             return 1 / self._bound
         trace = self.row_moments()[0]
@@ -228,6 +231,17 @@ class LinearBlock:
         return self.metric.outward(direction), self.metric.scale_b * direction_b
 
     # Changing
+
+    def measure(self, curvatures: Floats) -> None:
+        """R anew, output by output, for rows whose loss is curved by so much, [n, c]."""
+        assert self.metric is not None
+        curvatures = self._checked_values(curvatures, self.rows)
+        if self.rows == 0:
+            return
+        held = slice(0, self.columns)
+        grams = (self.gram(np.ascontiguousarray(one))[held, held] for one in curvatures.T)
+        self.metric = self.metric.of_curvature(map(np.ascontiguousarray, grams), curvatures.mean(0), self.l2)
+        self.times_measured += 1
 
     def set_weights(self, weights: Floats, intercept: Floats) -> None:
         self._check_pair(weights, intercept)
@@ -282,11 +296,22 @@ class LinearBlock:
             )
         for name, array in arrays.items():
             array[...] = state[name]
+        if self._remeasured:
+            self.times_measured = int(state["times_measured"][0])
 
     # Inside
 
     def _arrays(self) -> dict[str, Floats]:
-        return {**self._columns.arrays(), "intercept": self._b, "mean_gradient_of_intercept": self._mean_b}
+        arrays = {**self._columns.arrays(), "intercept": self._b, "mean_gradient_of_intercept": self._mean_b}
+        if self._remeasured:
+            assert self.metric is not None and isinstance(self.metric.scale_b, np.ndarray)
+            own = {"scale": self.metric.scale, "scale_of_intercept": self.metric.scale_b}
+            arrays |= {**own, "times_measured": np.full(1, float(self.times_measured))}
+        return arrays
+
+    def _scale_of_constant(self) -> float:
+        """Of the intercept's column, as it was at first."""
+        return 1.0 if self.metric is None else float(np.max(self.metric.scale_b))
 
     def _steps(self, rule: int, window: Window, step_sizes: float | Floats, table: Floats) -> float:
         rows = self._chosen(window.rows).rows
@@ -345,9 +370,10 @@ class LinearBlock:
             return Metric(centre, np.ones(self.columns), 1.0)
         if precondition == "columns":
             return Metric.of_columns(centre, self.squares(everywhere)[: self.columns], self._bound, self.l2)
-        Metric.check_width(self.columns)
+        Metric.check_width(self.columns, self.outputs if precondition == "curvature" else 1)
         covariance = self.gram(everywhere)[: self.columns, : self.columns]
-        return Metric.of_block(centre, np.ascontiguousarray(covariance), self._bound, self.l2)
+        metric = Metric.of_block(centre, np.ascontiguousarray(covariance), self._bound, self.l2)
+        return metric.outputs_apart(self.outputs) if precondition == "curvature" else metric
 
     def _gram_with_constant(self, weights: Floats, every: int) -> Floats:
         total = np.zeros((self.columns + 1, self.columns + 1))
@@ -359,6 +385,7 @@ class LinearBlock:
         """‖x̃_i‖² of every row."""
         assert self.metric is not None
         scale, centre = self.metric.scale, self.metric.centre
+        scale = scale[0] if scale.ndim == 3 else scale  # told before anything is measured: all are the same
         if not self.metric.is_matrix:
             squares = np.square(scale)
             cross = self._columns.times(self._all(), (squares * centre)[:, None])[:, 0]
@@ -471,7 +498,11 @@ class _DenseColumns:
         return np.ascontiguousarray(sums.T)
 
     def gram(self, weights: Floats, every: int, gram: Floats) -> None:
-        kernels.dense_gram(self._train, every, weights, gram)
+        for first in range(0, len(self._train), _ROWS_AT_ONCE * every):
+            part = slice(first, first + _ROWS_AT_ONCE * every, every)
+            held = np.ones((len(range(*part.indices(len(self._train)))), self.width + 1))
+            held[:, :-1] = self._train[part]
+            gram += np.tril((held * weights[part, None]).T @ held)
 
     def squares(self, weights: Floats) -> Floats:
         found: Floats = np.einsum("i,ij,ij->j", weights, self._train, self._train, dtype=np.float64)

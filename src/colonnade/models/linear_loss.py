@@ -23,6 +23,7 @@ from colonnade.models.linear_rows import (
 _CODES = {"binary": BINARY, "regression": REGRESSION, "multiclass": MULTICLASS}
 # sup of loss'': σ(1 − σ) ≤ 1/4; the eigenvalues of diag(p) − ppᵀ are at most 1/2, reached at p = (1/2, 1/2, 0, …).
 _SMOOTHNESS = {"binary": 0.25, "regression": 2.0, "multiclass": 0.5}
+_MOST_OF_AN_OUTPUT = {"binary": 0.25, "regression": 2.0, "multiclass": 0.25}  # p(1 − p) ≤ 1/4
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,22 @@ class LinearLoss:
         products = np.empty(direction.shape)
         fill_curvature(self.code, residuals, direction, products)
         return products
+
+    def curvatures(self, residuals: Floats) -> Floats:
+        """∂²loss/∂θ_ik² of every row and output, [rows, c], from the residuals alone.
+
+        Of a softmax, |ϑ_k| is p_k, or 1 − p_k for the label's: p(1 − p) either way.
+        """
+        residuals = self._checked(residuals)
+        if self.task == "regression":
+            return np.full(residuals.shape, 2.0)
+        size = np.abs(residuals)
+        return size * (1.0 - size)
+
+    @property
+    def most_curvature_of_an_output(self) -> float:
+        """The most that any entry of `curvatures` can be."""
+        return _MOST_OF_AN_OUTPUT[self.task]
 
     def checked_targets(self, targets: Floats, rows: int) -> Floats:
         """The targets as compiled code reads them: it would write beyond the row of a class that does not exist."""

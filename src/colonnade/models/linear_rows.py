@@ -166,19 +166,8 @@ def dense_sums(values: Data, rows: Indices, first: int, coefficients: Floats, su
 
 
 @compiled
-def dense_gram(values: Data, every: int, weights: Floats, gram: Floats) -> None:
-    """gram += Σ_i weight_i x_i x_iᵀ over every so-manieth row, the lower half; a last column is the constant 1."""
-    width = values.shape[1]
-    for i in range(0, values.shape[0], every):
-        for a in range(gram.shape[0]):
-            left = weights[i] * (values[i, a] if a < width else 1.0)
-            for b in range(a + 1):
-                gram[a, b] += left * (values[i, b] if b < width else 1.0)
-
-
-@compiled
 def sparse_gram(data: SparseData, every: int, weights: Floats, gram: Floats) -> None:
-    """The same for sparse rows; the last line of `gram` is always the constant's."""
+    """gram += Σ_i weight_i x_i x_iᵀ over every so-manieth row, the lower half; the last line is the constant 1's."""
     starts, columns, values = data
     constant = gram.shape[0] - 1
     for i in range(0, weights.shape[0], every):

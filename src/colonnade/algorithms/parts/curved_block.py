@@ -12,16 +12,13 @@ import torch
 
 from colonnade.algorithms.parts.damped_lbfgs import DampedLbfgs
 from colonnade.algorithms.parts.member import Member
-from colonnade.algorithms.parts.solving import Floats, Rows, steps_per_epoch
+from colonnade.algorithms.parts.solving import MOST_SHARE, Floats, Rows, steps_per_epoch
 from colonnade.models.linear import Window
 from colonnade.party import State
 
 _LONGER, _SHORTER = 1.1, 0.6  # tried: shortening faster than lengthening keeps alike blocks from swinging
 _LEAST_OF_A_BATCH = 0.1
 _STEPS_A_PAIR, _PAIRS_AN_EPOCH = 10, 10
-_BOUND = 0.1
-"""How much the most curvature that a row can have counts beside the curvature that it has. A row far on the right side
-has none, until a step brings it back; in data with outliers a few such rows are most of the curvature."""
 
 
 class CurvedBlock:
@@ -38,6 +35,7 @@ class CurvedBlock:
         self._curvature = DampedLbfgs(settings.memory, settings.least_curvature)
         self._before: tuple[Floats, Floats] | None = None  # s and v of the step before
         self._steps = 0
+        self._measured = 0  # which of the block's changes of variables it was learnt in
         # A look at all rows: often at first, then after ten steps, or a tenth of an epoch if that is longer.
         self._every = max(_STEPS_A_PAIR, ceil(steps_per_epoch(member) / _PAIRS_AN_EPOCH))
         self._moved: Floats | None = None  # Σ s since the last pair of all rows
@@ -77,6 +75,8 @@ class CurvedBlock:
         return total / window.rows.size if window.loss is not None else np.nan
 
     def _step(self, gradient: Floats, step_size: float, rows: Rows, residuals: Floats) -> None:
+        if self._block.times_measured != self._measured:
+            self._begin_anew()
         v = self._flat(*self._block.inward(*self._unflat(gradient)))
         if self._steps == 0:  # the first γ: the curvature along the first gradient
             square = float(v @ v)
@@ -99,6 +99,12 @@ class CurvedBlock:
                 self._curvature.add(self._moved, self._curved(self._moved, rows, residuals))
                 self._moved = None
 
+    def _begin_anew(self) -> None:
+        """Other variables: what was learnt in the former ones says nothing."""
+        self._measured = self._block.times_measured
+        self._curvature.forget()
+        self._before, self._moved, self._steps = None, None, 0
+
     def _adapted(self, slope: float) -> float:
         """The share of a step after one along which the gradient now has this slope: uphill means it was too long."""
         share = self._share * (_SHORTER if slope > 0 else _LONGER)
@@ -109,9 +115,8 @@ class CurvedBlock:
         matrix, vector = self._block.outward(*self._unflat(s))
         if self._curvature_rows == "all":
             along = self._block.all_times(matrix, vector)
-            bent = (1 - _BOUND) * self._loss.curvature_times(
-                self._known(), along
-            ) + _BOUND * self._loss.smoothness * along
+            bent = (1 - MOST_SHARE) * self._loss.curvature_times(self._known(), along)
+            bent += MOST_SHARE * self._loss.smoothness * along
             curved, curved_b = self._block.full_gradient(bent)
         else:
             along = self._loss.curvature_times(residuals, self._block.times(rows, matrix, vector))
@@ -127,7 +132,7 @@ class CurvedBlock:
         return matrix, flat[size:] if self._block.has_intercept else np.zeros(self._block.outputs)
 
     def state(self) -> State:
-        state = State(values={"steps": self._steps, "share": self._share})
+        state = State(values={"steps": self._steps, "share": self._share, "measured": self._measured})
         if self._before is not None:
             state.tensors["s"], state.tensors["v"] = (torch.from_numpy(part.copy()) for part in self._before)
         if self._moved is not None:
@@ -137,6 +142,7 @@ class CurvedBlock:
 
     def restore(self, state: State) -> None:
         self._steps, self._share = state.values["steps"], state.values["share"]
+        self._measured = state.values["measured"]
         self._before = None
         if "s" in state.tensors:
             self._before = (state.tensors["s"].numpy().copy(), state.tensors["v"].numpy().copy())

@@ -38,6 +38,10 @@ class DampedLbfgs:
         """The γ to begin with, before any pair is known."""
         self._gamma = max(curvature, self._least)
 
+    def forget(self) -> None:
+        """Begin anew."""
+        self._pairs.clear()
+
     def add(self, s: Floats, y: Floats) -> None:
         """Learn from s = w_k − w_{k−1} and ȳ, the change of the gradient along it."""
         sy, ss, yy = float(s @ y), float(s @ s), float(y @ y)

@@ -24,6 +24,11 @@ Rows = NDArray[np.uint32]
 Floats = NDArray[np.float64]
 
 
+MOST_SHARE = 0.1
+"""How much the most curvature that a row can have counts beside the curvature that it has. A row far on the right side
+has none, until a step brings it back; in data with outliers a few such rows are most of the curvature."""
+
+
 class Estimator(Protocol):
     """An algorithm's equations: when it needs a full pass, what it makes of one, and a window of steps."""
 
@@ -33,6 +38,9 @@ class Estimator(Protocol):
 
     def take_pass(self, residuals: Floats, steps: int) -> None:
         """∂loss/∂θ of every row, as of step number `steps`; the array is the estimator's to keep."""
+
+    def known(self) -> Floats:
+        """∂loss/∂θ of every row as it was last known, [n, c]; no row if that is not kept."""
 
     def step(self, window: Window, step_size: float, steps: int) -> float:
         """Apply the window's mini-batches, the first of which is step number `steps`; gives the mean loss or NaN."""
@@ -53,6 +61,8 @@ class Descent:
         self._step_size = StepSize(member, newton)
         self._pass: FullPass | None = None
         self._passed_at = -1  # steps when the last full pass began
+        curved = seat.settings.precondition == "curvature" and member.works
+        self._measure_at: float = 0 if curved else inf  # steps from which the block's curvature is measured anew
         self.steps = 0
         member.gradient_square = self._gradient_square
         self._last_square: float | None = None if member.works else 0.0  # ‖∇_ℓ f‖² of the last full pass
@@ -79,6 +89,7 @@ class Descent:
         window = Window(rows, self._member.seat.training.batch_size, values, targets, loss)
         mean_loss = self._estimator.step(window, self._step_size.value, self.steps)
         self.steps += -(-rows.size // window.batch_size)
+        self._measure_if_due()
         return None if targets is None else mean_loss
 
     def _fill(self, rows: Rows, values: Floats, targets: Floats | None) -> float | None:
@@ -95,7 +106,17 @@ class Descent:
             square_b = float(np.square(gradient_b).sum()) if block.has_intercept else 0.0
             self._last_square = float(np.square(gradient).sum()) + square_b
             self._estimator.take_pass(table, self.steps)
+            self._measure_if_due()
         return None
+
+    def _measure_if_due(self) -> None:
+        """At the beginning and after 1, 2, 4, 8, … epochs: the curvature changes less and less."""
+        if self.steps < self._measure_at:
+            return
+        loss, known = self._member.loss, self._estimator.known()
+        curvatures = (1 - MOST_SHARE) * loss.curvatures(known) + MOST_SHARE * loss.most_curvature_of_an_output
+        self._member.block.measure(curvatures)
+        self._measure_at = max(2 * self.steps, steps_per_epoch(self._member))
 
     def _residuals(self, rows: Rows, values: Floats, targets: Floats | None) -> Floats:
         """∂loss/∂θ at the current weights of this block."""
@@ -108,6 +129,7 @@ class Descent:
 
     def state(self) -> State:
         state = State(values={"steps": self.steps, "passed_at": self._passed_at, "last_square": self._last_square})
+        state.values["measure_at"] = None if self._measure_at == inf else self._measure_at
         if self._pass is not None:
             state.values["pass_place"] = self._pass.place
             state.tensors["pass"] = torch.from_numpy(self._pass.residuals.copy())
@@ -118,6 +140,7 @@ class Descent:
     def restore(self, state: State) -> None:
         self.steps, self._passed_at = state.values["steps"], state.values["passed_at"]
         self._last_square = state.values["last_square"]
+        self._measure_at = inf if state.values["measure_at"] is None else state.values["measure_at"]
         self._pass = None
         if "pass_place" in state.values:
             self._pass = FullPass(self._member.seat.rows, self._member.seat.outputs)
