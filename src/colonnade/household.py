@@ -18,6 +18,7 @@ from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint, write_ato
 from colonnade.runtimes.nursery import nursery_of
 from colonnade.runtimes.processes import Household, Processes
 from colonnade.runtimes.recorder import Recorder
+from colonnade.runtimes.sockets import socket_folder
 from colonnade.seat_files import write_seat
 from colonnade.seating import Facts, Own, Plan
 from colonnade.settings import as_values
@@ -62,13 +63,13 @@ def run_processes(
 
     order = [*parties]
     endurance = {**as_values(settings.endurance), "checkpoint_seconds": checkpoint_seconds}
-    # A socket's path must be short, so they do not live in the run directory.
-    with tempfile.TemporaryDirectory(prefix="colonnade-") as folder:
+    # The seats may be large, so they lie where temporary files do; sockets need a short path.
+    with tempfile.TemporaryDirectory(prefix="colonnade-") as folder, socket_folder(order) as sockets:
         arguments = {}
         for name in order:
             life = {
                 "directory": str(directory.absolute()),
-                "sockets": folder,
+                "sockets": sockets,
                 "order": order,
                 "peers": peers_of(name, order, facts, plan),
                 "endurance": endurance,

@@ -77,6 +77,9 @@ def main(folder: Path) -> int:
             recorder.close()
     if carrier.parent_is_gone:
         shutil.rmtree(folder, ignore_errors=True)  # nobody else will: it holds this party's data
+        for shared in (folder.parent, Path(life["sockets"])):
+            with suppress(OSError):
+                shared.rmdir()  # the last one's deed
     return 0 if finished else STOPPED
 
 

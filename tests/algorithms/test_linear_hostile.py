@@ -115,6 +115,38 @@ def _takes(party: Party, sender: str) -> bool:
     return True
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("afsgd", ProductRequest("label", 1, ROWS)),
+        ("fsgd", ProductSum("label", 1, zeros(2, 1))),
+        ("fcg", ProductSum("label", 1, zeros(2, 1))),
+    ],
+)
+def test_messages_before_their_time_are_kept_up_to_a_bound(
+    name: str, message: Message, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colonnade.algorithms.parts.peers.MOST_EARLY", 3)
+    party = Plan(tiny_data(), ALGORITHMS[name].settings(), Training(epochs=2, batch_size=8)).parties()["party1"]
+    party.handle(Started(0.0))
+    for sender in ("party2", "party3"):  # each has its own bound
+        for _ in range(3):
+            assert party.handle(Received(0.0, sender, message)) == []
+    with pytest.raises(ProtocolError, match="party3 has sent 3 messages before their time"):
+        party.handle(Received(0.0, "party3", message))
+
+
+def test_a_conjugate_party_drops_what_came_early_and_should_not_have_come() -> None:
+    """Whose message completes the introductions is not to blame for what another had sent."""
+    parties = Plan(tiny_data(), ALGORITHMS["fcg"].settings(), Training(epochs=2, batch_size=8)).parties()
+    sent = {name: party.handle(Started(0.0)) for name, party in parties.items()}
+    parties["party1"].handle(Received(0.0, "party3", SharedStep(1, 1, zeros(0, 1), ROWS)))  # of another schedule
+    for other in ("label", "party2", "party3"):
+        for effect in sent[other]:
+            if isinstance(effect, Send) and effect.to == "party1":
+                parties["party1"].handle(Received(0.0, other, effect.message))
+
+
 def test_a_late_reply_changes_nothing() -> None:
     party = introduced("afsgd", "party1")
     before = party.state().tensors["member.block.weights"]

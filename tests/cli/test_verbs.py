@@ -15,6 +15,7 @@ import pytest
 from command_line import IRIS, Answer, colonnade, refused, toml
 
 from colonnade.algorithms import ALGORITHMS
+from colonnade.benchmarks import runtimes
 from colonnade.cli.application import app
 from colonnade.data import names
 
@@ -156,6 +157,23 @@ def test_output_that_cannot_be_written() -> None:
 
 def test_bench_knows_its_benchmarks() -> None:
     assert "There is no benchmark 'splt'. Did you mean 'split'? Known: " in refused("bench", "splt")
+
+
+def test_bench_runtimes_gives_every_key_that_has_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the measuring itself left out: 4 exchanges a second of everything, and 100 exchanges become 99."""
+    for measured in ("_label_step_rate", "_processes_rate", "_network_rate", "_linear_rate"):
+        monkeypatch.setattr(runtimes, measured, lambda _: 4.0)
+    monkeypatch.setattr(runtimes, "_seconds_to_the_same_loss", lambda _: (6.0, 2.0))
+    monkeypatch.setattr(runtimes.slow_links, "_rate", lambda in_flight, _: 3.0 * in_flight)
+    away = {"others_exchanges_per_second_before": 100.0, "others_exchanges_per_second_meanwhile": 99.0}
+    monkeypatch.setattr(runtimes.absence, "rate_lost_percent", lambda: {**away, "rate_lost_percent": 1.0})
+    monkeypatch.setattr(runtimes, "mnist_shaped", lambda: None)
+    shown = colonnade("bench", "runtimes", "--json").object
+    assert shown["targets"].keys() <= shown["ratios"].keys()
+    assert (shown["ratios"]["in_flight_gain"], shown["targets"]["in_flight_gain"]) == (4.0, ">= 3")
+    assert (shown["ratios"]["rate_lost_percent"], shown["targets"]["rate_lost_percent"]) == (1.0, "<= 5")
+    table = colonnade("bench", "runtimes").out
+    assert "rate_lost_percent" in table and "in_flight_gain" in table and "MISSED" in table  # 4 a second is too few
 
 
 def test_a_terminal_shows_progress() -> None:

@@ -2,13 +2,15 @@
 
 import signal
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from parties import IRIS, LABEL, Organisation, Town, assert_same_bits, shared, wait_until
 
-from colonnade.wire.certificates import issue, revoke
+from colonnade.wire import certificates
+from colonnade.wire.certificates import issue, make_authority, revoke
 
 OFTEN = {"colonnade.runtimes.network._EXPIRY_CHECK_SECONDS": 0.1}
 
@@ -117,6 +119,48 @@ def test_anothers_certificate_is_refused(town: Callable[..., Town]) -> None:
     party.start()
     assert party.end(2) == 2
     assert "is that of 'party2', but this party is 'party1'" in party.said()
+
+
+def of_another_authority(town: Town, one: Organisation) -> None:
+    """A certificate that its party believes in, since it trusts two authorities, and the label party does not."""
+    theirs = town.folder / "their authority"
+    make_authority(theirs, "another", 2)
+    issue(theirs, one.name, town.folder / "elsewhere", [], 1)
+    for suffix in ("key", "pem"):
+        (one.folder / f"{one.name}.{suffix}").write_bytes((town.folder / f"elsewhere/{one.name}.{suffix}").read_bytes())
+    with (one.folder / "authority.pem").open("ab") as file:
+        file.write((theirs / "authority.pem").read_bytes())
+
+
+def test_a_certificate_that_tls_refuses_is_told_of_on_both_sides(town: Callable[..., Town]) -> None:
+    one = town(shared("split", IRIS, 2, 16))
+    one.label.options["patches"] = {**OFTEN, "colonnade.runtimes.network._HELLO_SECONDS": 1.0}
+    party = one["party1"]
+    of_another_authority(one, party)
+    one.start()
+    party.hear("closes the connection before a word. If it is label, its TLS does not accept the certificate of party1")
+    one.label.hear("connections ended without a stream: TLS refused their certificates")
+    assert "party1 is connected" not in one.label.said()
+    renew(one, party)  # it comes again by itself, with what lies there now
+    one.end()
+    assert party.started == 1
+    assert_same_bits(one.models(), one.simulated().models)
+
+
+def test_an_expired_certificate_of_its_own_is_said_by_the_party_itself(
+    town: Callable[..., Town], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it says a word to anybody."""
+    one = town(shared("split", IRIS, 2, 16))
+    party = one["party1"]
+    with monkeypatch.context() as patch:  # a day that ended half a minute ago
+        patch.setattr(certificates, "timedelta", lambda **_: timedelta(seconds=-30))
+        issue(one.authority, "party1", party.folder, [], 1)
+    party.start()
+    assert party.end(2) == 2
+    assert "of 'party1' expired on" in party.said()
+    assert "issue it anew" in party.said()
+    assert not party.out.exists()
 
 
 def test_two_processes_on_one_run_directory(held: Town) -> None:

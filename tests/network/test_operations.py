@@ -1,5 +1,6 @@
 """What an operator sees of a party: /healthz, /metrics, the log, the exit code."""
 
+import ast
 import json
 import signal
 import socket
@@ -18,15 +19,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from colonnade.cli.join import STOPPED
 from colonnade.errors import RunError, SettingsError
+from colonnade.runtimes import operations
 from colonnade.runtimes.operations import (
     PICTURE_SECONDS,
     STALLED_SECONDS,
     Amount,
-    Link,
     Operations,
     Picture,
     parse_address,
 )
+from colonnade.runtimes.station import Link
 
 EXPIRES = datetime(2030, 1, 1, tzinfo=UTC)
 IRIS = {"set": "iris", "parties": 2}
@@ -92,6 +94,20 @@ def shown() -> Iterator[Shown]:
     one = Shown()
     with one.operations:
         yield one
+
+
+# --- where it looks ---------------------------------------------------------------------------------------------
+
+
+def test_a_picture_is_of_what_a_party_shows() -> None:
+    """Nothing that is another object's own is read."""
+    tree = ast.parse(Path(operations.__file__).read_text(encoding="utf-8"))
+    private = [
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and ast.unparse(node.value) != "self"
+    ]
+    assert [name for name in private if not name.startswith("__")] == []
 
 
 # --- where it listens -------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from recorded_runs import Item, Plan, StopAfter, assert_same_bits, read_run, rec
 from colonnade import RunError, Simulate, SimulatedParty, Training
 from colonnade.algorithms import ALGORITHMS
 from colonnade.algorithms.fcg import Fcg
-from colonnade.algorithms.parts.linear_settings import AsynchronousLinear, QuasiNewton, SynchronousLinear
+from colonnade.algorithms.parts.linear_settings import AsynchronousLinear, Linear, QuasiNewton, SynchronousLinear
 from colonnade.messages import (
     EvaluationMaskedSum,
     EvaluationProductSum,
@@ -91,6 +91,8 @@ def plans(draw: st.DrawFn) -> Plan:
         steps = ["fixed"] if own.get("curvature_rows") == "fresh" else ["auto", "fixed", "search"]
         own["step"] = draw(st.sampled_from(steps))
         own["max_product_age_epochs"] = draw(st.sampled_from([0.0, 0.5, 2.0, 100.0]))
+    if issubclass(row.settings, AsynchronousLinear):
+        own["request_timeout_seconds"] = draw(st.sampled_from([0.0, 0.01, 0.1, 30.0]))
     if issubclass(row.settings, SynchronousLinear):
         own["party_timeout_seconds"] = draw(st.sampled_from([0.0, 0.01, 0.1]))
     algorithm = row.settings(
@@ -99,12 +101,17 @@ def plans(draw: st.DrawFn) -> Plan:
         sums=draw(st.sampled_from(["plain", "plain", "two-tree", "pairwise"])),
         arity=draw(st.integers(1, 3)),
         intercept=draw(st.booleans()),
-        precondition=draw(st.sampled_from(["none", "columns", "block"])),
+        precondition=draw(st.sampled_from(preconditions(row.settings))),
         tolerance=draw(st.sampled_from([0.0, 0.0, 0.05, 1.0])),
     )
     training = replace(TRAINING, evaluate_every_epochs=draw(st.sampled_from([0.0, 0.3, 1.0])))
     data = draw(st.sampled_from([*DATA.values(), WITH_OWN_COLUMNS]))
     return Plan(data, algorithm, training, simulate=draw(worlds()), seed=draw(st.integers(0, 3)))
+
+
+def preconditions(kind: type[Linear]) -> list[str]:
+    measured = ["curvature"] if kind.keeps_residuals and kind is not Fcg else []
+    return ["none", "columns", "block", *measured]
 
 
 any_plan = settings(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from small_parties import letter
 
 from colonnade.party import Event, PeerLost, PeerReturned, Received, Started, TimerFired
-from colonnade.runtimes.journal import Journal, events_after, first_number, journals_exist, last_number
+from colonnade.runtimes.journal import Journal, begin_life, events_after, first_number, last_number
 from colonnade.trace import MAGIC, Record
 from colonnade.wire.codec import encode
 
@@ -138,8 +138,13 @@ def test_names_that_begin_alike_are_apart(tmp_path: Path) -> None:
     for name in ("bank", "bank-2", "bank.old"):
         assert [*events_after(tmp_path, name, 0)] == [Record("TimerFired", (0.0, name))]
         assert last_number(tmp_path, name) == 3
-    assert not journals_exist(tmp_path, "ban")
     assert (first_number(tmp_path, "ban"), last_number(tmp_path, "ban")) == (None, 0)
+
+
+def test_lives_are_counted_however_short(tmp_path: Path) -> None:
+    assert [begin_life(tmp_path / "new", "bank") for _ in range(3)] == [0, 1, 2]
+    assert begin_life(tmp_path / "new", "ban") == 0
+    assert last_number(tmp_path / "new", "bank") == 0
 
 
 def test_a_disk_that_was_full_for_a_moment_leaves_no_hole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

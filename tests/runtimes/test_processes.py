@@ -20,6 +20,7 @@ import torch
 
 import colonnade
 from colonnade import Outcome, RunError, SettingsError, Split, Training, Vafl
+from colonnade.algorithms.afsaga import Afsaga
 from colonnade.runtimes import nursery as nursery_module
 from colonnade.runtimes.nursery import nursery_of
 from colonnade.runtimes.processes import Processes, last_lines
@@ -161,6 +162,16 @@ def test_vafl_counts_every_exchange_once_whoever_is_killed(tmp_path: Path) -> No
     own = outcome.summary["parties"]
     assert outcome.summary["exchanges"] == own["party1"]["exchanges"] + own["party2"]["exchanges"] == 56
     assert parties() == {}
+
+
+def test_a_linear_federation_goes_on_while_a_party_is_held_still(tmp_path: Path) -> None:
+    """Its connection stands, so no runtime says that it is lost: the requests' own time limit lets the others go on."""
+    watch = AtLine({4: kill("party2", signal.SIGSTOP), 7: kill("party2", signal.SIGCONT)})
+    algorithm = Afsaga(request_timeout_seconds=0.3, max_product_age_epochs=100.0)
+    outcome = run(algorithm, tmp_path / "run", watch=watch)
+    assert watch.deeds == {}
+    assert outcome.finished
+    assert outcome.summary["counts"]["late_rows"] > 0
 
 
 def test_a_stopped_run_is_resumed_to_the_same_bits(tmp_path: Path) -> None:

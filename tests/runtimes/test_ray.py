@@ -7,6 +7,8 @@ import asyncio
 import logging
 import os
 import random
+import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,7 +116,8 @@ def test_a_run_that_is_stopped_resumed_and_killed_learns_what_a_simulation_does(
     run = train(flowers, runtime=runtime, out=tmp_path / "run", resume=True, report=kill_once, watch=lines.append)
     assert killed and run.finished and lines
     own = run.summary["parties"]
-    assert {party: own[party]["restarts"] for party in own} == {"label": 1, "party1": 1, "party2": 1}
+    # Everybody was started again to go on, and party1 once more after it was killed.
+    assert {party: own[party]["restarts"] for party in own} == {"label": 1, "party1": 2, "party2": 1}
     assert own["party1"]["exchanges"] == own["party2"]["exchanges"] == 140
     assert (run.summary["runtime"], run.summary["virtual_seconds"]) == ("ray", None)
     for count in ("exchanges", "bytes_up", "bytes_down", "test", "train_loss"):
@@ -150,6 +153,36 @@ def test_a_cluster_that_is_not_there(flowers: FederatedData, tmp_path: Path, mon
     with pytest.raises(SettingsError, match=r"no Ray cluster at the address 'auto': Could not .* write local"):
         train(flowers, runtime="ray", out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "ray://[::1]:{}", "no-such-host.invalid:{}"])
+def test_an_address_at_which_nobody_listens_is_said_before_ray_tries(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("Ray would try for minutes"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, so that nobody else has it; nobody listens
+        where = address.format(taken.getsockname()[1])
+        said = re.escape(f"There is no Ray cluster at the address '{where}': ")
+        with pytest.raises(SettingsError, match=rf"{said}.*ray start --head"), cluster(where):
+            pass
+
+
+@pytest.mark.parametrize("address", ["auto", "{}", "ray://{}"])
+def test_an_address_at_which_somebody_listens_is_left_to_ray(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **options: asked.append(options["address"]))
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        where = address.format(f"127.0.0.1:{door.getsockname()[1]}")
+        with cluster(where):
+            assert asked == [where]
+    monkeypatch.setenv("RAY_ADDRESS", where.removeprefix("ray://"))  # what auto means where it is set
+    if address != "auto":
+        with pytest.raises(SettingsError, match="no Ray cluster at the address '127"), cluster("auto"):
+            pass
 
 
 def test_a_local_cluster_has_what_the_parties_need(monkeypatch: pytest.MonkeyPatch) -> None:

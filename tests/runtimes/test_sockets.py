@@ -2,6 +2,7 @@
 
 import os
 import socket
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,14 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_parties import Scripted, letter, says, sends
+from small_parties import Scripted, finishes_after, letter, says, sends
 
-from colonnade.errors import ColonnadeError, ProtocolError, RunError
+from colonnade.errors import ColonnadeError, ProtocolError, RunError, SettingsError
 from colonnade.messages import BatchRequest
-from colonnade.party import Effect, Finish, Send
+from colonnade.party import Effect, Finish, Received, Send, Started
 from colonnade.privacy.ledger import Ledger
+from colonnade.runtimes import sockets
+from colonnade.runtimes.journal import Journal
 from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.sockets import SocketCarrier
+from colonnade.runtimes.sockets import SocketCarrier, socket_folder
 from colonnade.runtimes.station import Endurance, Station
 from colonnade.wire.codec import encode
 from colonnade.wire.packets import FRAME, RESUME, header
@@ -231,11 +234,49 @@ def test_a_finished_party_waits_for_its_peers_only_so_long(live: Any) -> None:
     assert not (bank.carrier._folder / "bank.sock").exists()
 
 
+def test_who_died_at_its_end_comes_again_to_say_so(live: Any, tmp_path: Path) -> None:
+    """The shop's first life has written down the last letter, and was killed before it acknowledged it."""
+    journal = Journal(tmp_path / "journal", "shop", 0)
+    journal.append(Started(0.0))
+    journal.append(Received(0.0, "bank", letter(1)), encode(letter(1)))
+    journal.flush()
+    journal.close()
+    bank = live("bank", says({"Started": [Send("shop", letter(1)), Finish()]}))
+    with socket.socket(socket.AF_UNIX) as first:  # so that the bank begins
+        until((bank.carrier._folder / "bank.sock").exists)
+        first.connect(str(bank.carrier._folder / "bank.sock"))
+        first.sendall(b"shop".ljust(64, b"\0"))
+        until(lambda: bank.station.finished)
+    shop = live("shop", finishes_after(1))
+    assert (shop.end(), bank.end()) == (True, True)
+    assert bank.station.settled()
+
+
 def test_a_socket_left_by_a_killed_process_is_no_obstacle(live: Any, folder: Path) -> None:
     with socket.socket(socket.AF_UNIX) as old:
         old.bind(str(folder / "bank.sock"))
     bank, shop = live("bank", counting("shop", 4, first=True)), live("shop", counting("bank", 4))
     assert (bank.end(), shop.end()) == (True, True)
+
+
+def test_sockets_have_short_paths_wherever_temporary_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = tmp_path / ("deep" * 30)
+    long.mkdir()
+    names = ["bank", "n" * 64]
+    for place in (str(long), tempfile.gettempdir()):
+        monkeypatch.setattr(tempfile, "tempdir", place)
+        with socket_folder(names) as folder:
+            assert Path(folder).stat().st_mode & 0o777 == 0o700
+            with socket.socket(socket.AF_UNIX) as door:
+                door.bind(f"{folder}/{names[1]}.sock")
+        assert not Path(folder).exists()
+    assert list(long.iterdir()) == []
+
+
+def test_no_short_path_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "LONGEST_PATH_BYTES", 12)
+    with pytest.raises(SettingsError, match=r"at most 12 bytes, and neither .* nor /tmp gives such: set TMPDIR"):
+        socket_folder(["bank"])
 
 
 def test_frames_are_what_the_codec_makes(live: Any, folder: Path) -> None:

@@ -21,7 +21,7 @@ from colonnade.errors import ProtocolError, RunError
 from colonnade.party import Effect, Finish, Send, SetTimer
 from colonnade.runtimes import station as station_module
 from colonnade.runtimes.checkpoint import numbers_of
-from colonnade.runtimes.station import Endurance
+from colonnade.runtimes.station import Endurance, Link
 from colonnade.wire.codec import Limits, encode
 from colonnade.wire.packets import ACKNOWLEDGE, FRAME, RESUME, START, Packet, PacketReader, header
 
@@ -607,7 +607,67 @@ def test_a_finished_party_throws_away_what_still_comes_and_its_sender_may_end(to
     assert all(station.settled() for station in here.stations.values())
 
 
+def stopped_shop(town: Any) -> Town:
+    """The bank has sent its last letter and finished; the shop took it, finished too, and died before a word."""
+    here = town({"bank": lambda: sends("shop", letter(1)), "shop": lambda: finishes_after(1)})
+    greeted(here)
+    step(here, "bank", "shop")
+    here.turn("shop")
+    assert here.stations["shop"].finished
+    here._journalled["shop"] = here._newest_journal("shop")  # on the disk, but nobody was told
+    here.kill("shop")
+    assert not here.stations["bank"].settled()
+    here.revive("shop")
+    assert here.stations["shop"].finished
+    return here
+
+
+def test_who_died_before_it_told_its_end_comes_again_to_tell_it(town: Any) -> None:
+    here = stopped_shop(town)
+    assert not here.stations["shop"].settled()
+    here.join_all()
+    here.settle()
+    assert all(station.settled() for station in here.stations.values())
+    here.stations["shop"].save()
+    here.kill("shop")
+    here.kill("bank")
+    here.revive("shop")  # now everybody knows, so nobody need be there
+    assert here.stations["shop"].settled()
+
+
+def test_who_died_before_it_told_its_end_looks_for_the_others_only_so_long(town: Any) -> None:
+    here = stopped_shop(town)
+    here.clock.tick(station_module.FAREWELL_SECONDS - 0.1)
+    assert not here.stations["shop"].settled()
+    here.clock.tick(0.2)
+    assert here.stations["shop"].settled()
+
+
 # --- lives ------------------------------------------------------------------------------------------------------
+
+
+def test_what_an_operator_sees_of_its_links(town: Any) -> None:
+    here = started(town, shop=lambda: sends("bank", letter(1), finish=False))
+    here.part("bank", "shop")  # before the letter of 32 bytes was acknowledged
+    assert here.stations["shop"].links == {"bank": Link(connected=False, kept_frames=1, kept_bytes=32)}
+    here.join("bank", "shop")
+    assert here.stations["shop"].links == {"bank": Link(True, 1, 1, 32)}
+    assert here.stations["shop"].checkpoints == 0
+    here.stations["shop"].save()
+    assert here.stations["shop"].checkpoints == 1
+
+
+def test_lives_that_ended_before_a_first_checkpoint_count_as_well(town: Any) -> None:
+    here = started(town)
+    for restarts in (1, 2, 3):
+        here.kill("bank")
+        here.revive("bank")
+        assert here.stations["bank"].restarts == restarts
+    here.stations["bank"].save()
+    here.kill("bank")
+    here.revive("bank")
+    assert here.stations["bank"].restarts == 4
+    assert numbers_of(here.directory / "checkpoints", "bank") == [1]
 
 
 def test_a_long_journal_is_cut_short_by_a_checkpoint(town: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -664,7 +724,7 @@ def test_without_a_whole_checkpoint_a_party_does_not_make_up_its_past(town: Any)
     here = letters_and_saves(town)
     for path in (here.directory / "checkpoints").glob("bank-*.json"):
         path.write_bytes(b"{")
-    with pytest.raises(RunError, match=r"None of the checkpoints of bank .* Start this party's run anew"):
+    with pytest.raises(RunError, match=r"None of the checkpoints of bank .* Begin a new run, every party in a new"):
         here.revive("bank")
 
 

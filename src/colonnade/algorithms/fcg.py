@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from colonnade.algorithms.parts.kept_messages import pack, unpack
-from colonnade.algorithms.parts.linear_settings import Linear
+from colonnade.algorithms.parts.linear_settings import Linear, check_choices
 from colonnade.algorithms.parts.member import Member
+from colonnade.algorithms.parts.peers import keep_early, receive_all
 from colonnade.algorithms.parts.registrar import Registrar
 from colonnade.algorithms.parts.seats import LinearSeat
 from colonnade.algorithms.parts.sums import Completed
@@ -76,6 +77,7 @@ class Fcg(Linear):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_choices(Fcg, self)
         if self.max_product_age_epochs:
             raise SettingsError("fcg waits for a party that is away: leave algorithm.max_product_age_epochs at 0.")
         if self.step != "auto":
@@ -280,11 +282,11 @@ class ConjugatePeer:
 
     def _receive(self, sender: str, message: Any) -> list[Effect]:
         if not self._member.ready and not isinstance(message, Introduction):
-            self._early.append((sender, message))
+            keep_early(self._early, sender, message)
             return []
         match message:
             case ProductSum() | MaskedSum() if message.number > self._sum_number:
-                self._early.append((sender, message))  # a party below was told of the step sooner
+                keep_early(self._early, sender, message)  # a party below was told of the step sooner
                 return []
             case (
                 ProductSum() | MaskedSum() | EvaluationProductRequest() | EvaluationProductSum() | EvaluationMaskedSum()
@@ -309,7 +311,7 @@ class ConjugatePeer:
 
     def _receive_early(self) -> list[Effect]:
         early, self._early = self._early, []
-        return [effect for sender, message in early for effect in self._receive(sender, message)]
+        return receive_all(early, self._receive)
 
     def _announce(self, ends: bool = False) -> list[Effect]:
         """Label party: tell everybody the step and the residuals after it, and take part in the next sum."""

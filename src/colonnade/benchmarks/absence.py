@@ -1,7 +1,8 @@
 """What the others lose while one feature party stands still: their exchanges a second meanwhile, against before.
 
 Parties come at a pace of their own (a Poisson process), so that neither the machine nor the label party is the limit,
-and a party that stands still leaves nothing to the others. It is stopped, not gone: its connection stays.
+and a party that stands still leaves nothing to the others. It is stopped, not gone: its connection stays. Chance makes
+ten seconds of such a pace differ by some per cent, so it is stopped several times and all exchanges are counted.
 """
 
 import json
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from colonnade.benchmarks.party_programs import free_port, joined, write_federation
 from colonnade.data import from_arrays
@@ -22,12 +24,12 @@ _SETTLING_SECONDS = 3.0
 _LONGEST_START_SECONDS = 120.0
 
 
-def rate_lost_percent(stopped_seconds: float = 10.0) -> dict[str, float]:
-    """Stop one of four parties of a network run for so long: the others' rate before and meanwhile, and the loss."""
+def rate_lost_percent(stopped_seconds: float = 10.0, times: int = 3) -> dict[str, float]:
+    """Stop one of four parties of a network run so long, so often: the others' rate before and meanwhile; the loss."""
     generator = np.random.default_rng(0)
     columns = generator.standard_normal((ROWS, 8 * PARTIES), dtype=np.float32)
     data = from_arrays(columns, (columns.sum(1) > 0).astype(int), parties=PARTIES, test_fraction=0.0)
-    planned = 4 * (2 * stopped_seconds + 2 * _SETTLING_SECONDS) * PARTIES / SECONDS_BETWEEN_UPLOADS
+    planned = 2 * times * (2 * stopped_seconds + 2 * _SETTLING_SECONDS) * PARTIES / SECONDS_BETWEEN_UPLOADS
     settings = {
         "algorithm": {"name": "vafl", "activation_seconds": SECONDS_BETWEEN_UPLOADS},
         "training": {
@@ -43,16 +45,20 @@ def rate_lost_percent(stopped_seconds: float = 10.0) -> dict[str, float]:
         files = write_federation(folder, data, settings, free_port())
         with joined(folder, files) as children:
             _wait_for_a_start(folder)
-            time.sleep(_SETTLING_SECONDS)
-            began = _now(folder)
-            time.sleep(stopped_seconds)
-            stopped = _now(folder)
-            children["party1"].send(signal.SIGSTOP)
-            time.sleep(stopped_seconds)
-            ended = _now(folder)
-            children["party1"].send(signal.SIGCONT)
-        before = (stopped[0] - began[0]) / (stopped[1] - began[1]) * (PARTIES - 1) / PARTIES  # they come equally often
-        meanwhile = (ended[0] - stopped[0]) / (ended[1] - stopped[1])
+            all_there, one_stopped = np.zeros(2), np.zeros(2)  # exchanges and seconds
+            for _ in range(times):
+                time.sleep(_SETTLING_SECONDS)
+                began = _now(folder)
+                time.sleep(stopped_seconds)
+                stopped = _now(folder)
+                children["party1"].send(signal.SIGSTOP)
+                time.sleep(stopped_seconds)
+                ended = _now(folder)
+                children["party1"].send(signal.SIGCONT)
+                all_there += stopped - began
+                one_stopped += ended - stopped
+    before = float(all_there[0] / all_there[1]) * (PARTIES - 1) / PARTIES  # they come equally often
+    meanwhile = float(one_stopped[0] / one_stopped[1])
     return {
         "others_exchanges_per_second_before": before,
         "others_exchanges_per_second_meanwhile": meanwhile,
@@ -60,11 +66,11 @@ def rate_lost_percent(stopped_seconds: float = 10.0) -> dict[str, float]:
     }
 
 
-def _now(folder: Path) -> tuple[int, float]:
+def _now(folder: Path) -> NDArray[np.float64]:
     """How many exchanges the label party has made, and when."""
     *_, last = (folder / "run-label" / "metrics.jsonl").read_text(encoding="utf-8").rsplit("\n", 2)[:-1]
     line = json.loads(last)
-    return line["exchange"], line["wall_seconds"]
+    return np.array([line["exchange"], line["wall_seconds"]])
 
 
 def _wait_for_a_start(folder: Path) -> None:

@@ -4,7 +4,8 @@ The MNIST-shaped `vafl` of the benchmark `split`, four feature parties. The labe
 one process when uploads are always there: decode, step, encode, nothing else. Sides alternate in turns. Asynchronous
 over synchronous is wall time to the same loss with one party three times slower: parties are given 5 ms of work an
 event (a machine of their own would be busy so long), so that two cores do not decide. The linear family's exchanges are
-counted twice: requests, and the mini-batches in them.
+counted twice: requests, and the mini-batches in them. What a party that stands still costs the others, and what uploads
+in flight gain over a far link, are measured with whole programs over mutual TLS (absence.py, slow_links.py).
 """
 
 import json
@@ -20,7 +21,7 @@ from colonnade.algorithms.afsgd import Afsgd
 from colonnade.algorithms.parts.training import Training
 from colonnade.algorithms.split import Split
 from colonnade.algorithms.vafl import Vafl
-from colonnade.benchmarks import Benchmark, Watch, one_thread
+from colonnade.benchmarks import Benchmark, Watch, absence, one_thread, slow_links
 from colonnade.benchmarks.mnist_shaped import BATCH, PARTIES, RATE, ROWS, WIDTH, Simulated, mnist_shaped
 from colonnade.benchmarks.party_programs import free_port, joined, wait_for_all, write_federation
 from colonnade.data import from_arrays
@@ -50,6 +51,15 @@ def run(watch: Watch) -> dict[str, float]:
             f"network {network[-1]:.0f}/s"
         )
     synchronous, asynchronous = _seconds_to_the_same_loss(watch)
+    linear = _linear_rate(watch)
+    away = absence.rate_lost_percent()
+    watch(
+        "the others' exchanges while one of {} parties stands still: {:.0f}/s before, {:.0f}/s meanwhile".format(
+            absence.PARTIES, away["others_exchanges_per_second_before"], away["others_exchanges_per_second_meanwhile"]
+        )
+    )
+    far = slow_links.in_flight_gain()
+    watch(f"over slow links: {', '.join(f'{key} {value:.1f}' for key, value in far.items())}")
     return {
         "processes_over_in_process": float(np.median(np.array(processes) / own)),
         "network_over_in_process": float(np.median(np.array(network) / own)),
@@ -57,7 +67,9 @@ def run(watch: Watch) -> dict[str, float]:
         "processes_exchanges_per_second": float(np.median(processes)),
         "network_exchanges_per_second": float(np.median(network)),
         "wall_sync_over_async": synchronous / asynchronous,
-        "linear_processes_exchanges_per_second": _linear_rate(watch),
+        "linear_processes_exchanges_per_second": linear,
+        **away,
+        **far,
     }
 
 
@@ -211,5 +223,7 @@ BENCHMARK = Benchmark(
         "network_over_in_process": ">= 0.4",
         "wall_sync_over_async": ">= 2",
         "linear_processes_exchanges_per_second": ">= 1500",
+        "rate_lost_percent": "<= 5",
+        "in_flight_gain": ">= 3",
     },
 )

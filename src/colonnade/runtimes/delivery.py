@@ -22,6 +22,7 @@ class Delivery:
         self.taken = 0  # the number of the last frame taken from the peer
         self.told = 0  # what the peer was last told of `taken`
         self.last_word = b""  # a packet that follows the last frame, on every connection
+        self.parted = False  # whether any connection was given the last word, also in a life before this one
         self._said_last_word = False
         self._next = 0  # position in `kept` of the first frame that this connection has not been given
 
@@ -48,7 +49,7 @@ class Delivery:
         self.told = self.taken
         if self.last_word and not self._said_last_word:
             parts.append(self.last_word)
-            self._said_last_word = True
+            self._said_last_word = self.parted = True
         return parts
 
     def resume(self) -> bytes:
@@ -77,11 +78,11 @@ class Delivery:
     def state(self, frames: list[bytes | bytearray]) -> dict[str, Any]:
         """What a checkpoint keeps; the frames themselves are added to `frames`."""
         frames.extend(frame for _, frame in self.kept)
-        return {"sent": self.sent, "kept": len(self.kept), "taken": self.taken}
+        return {"sent": self.sent, "kept": len(self.kept), "taken": self.taken, "parted": self.parted}
 
     def restore(self, state: dict[str, Any], frames: list[bytearray]) -> None:
         """Become the link of a checkpoint, taking its frames from the front of `frames`."""
-        self.sent, self.taken = state["sent"], state["taken"]
+        self.sent, self.taken, self.parted = state["sent"], state["taken"], state["parted"]
         first = self.sent - state["kept"] + 1
         own = [frames.pop(0) for _ in range(state["kept"])]
         self.kept = deque((first + place, frame) for place, frame in enumerate(own))

@@ -59,6 +59,7 @@ _FIRST_RETRY_SECONDS = 0.2
 _LONGEST_RETRY_SECONDS = 10.0
 _EXPIRY_CHECK_SECONDS = 20.0
 _PARTING_SECONDS = 5.0
+_MOST_KNOCKS = 1 << 16
 
 log = logging.getLogger("colonnade.network")
 
@@ -170,6 +171,11 @@ class _Carrier(ABC):
         while self.station is not None and not self.station.wants_more(peer) and not self.station.finished:
             await self._served.wait()
 
+    @property
+    @abstractmethod
+    def at_the_door(self) -> dict[str, bool]:
+        """Whom this party meets before there is a station, and who of them is connected."""
+
     @abstractmethod
     def _offer(self, station: Station) -> None:
         """Wake the writers of streams that have something to carry."""
@@ -222,8 +228,14 @@ class Host(_Carrier):
         self._streams: dict[str, _Stream] = {}
         self._lives: dict[str, int] = dict.fromkeys(parties, 0)
         self._everybody: Everybody | None = None
+        # When connections began that no stream has come over yet. TLS gives no other sign of those that it refuses.
+        self._knocks: deque[float] = deque(maxlen=_MOST_KNOCKS)
         self.refusals = 0
         self.port = 0
+
+    @property
+    def at_the_door(self) -> dict[str, bool]:
+        return {name: name in self._streams for name in sorted(self._parties)}
 
     async def run(self, watch: Callable[[], None] = lambda: None) -> bool:
         """Serve until the training is over; False if it was stopped."""
@@ -240,7 +252,7 @@ class Host(_Carrier):
             raise RunError(f"{self._listen} cannot be listened on: is it taken? Choose another with [party] listen.")
         await server.start()
         log.info("listening on port %d", self.port)
-        guard = asyncio.create_task(self._drop_expired())
+        guard = asyncio.create_task(self._guard())
         try:
             finished = await self._turns(watch)
             if not finished:  # at a normal end the parties close their streams themselves
@@ -260,7 +272,9 @@ class Host(_Carrier):
             return grpc.ssl_server_certificate_configuration([pair], root_certificates=credentials.authority_pem)
 
         def renewed() -> Any:
+            """Called by gRPC, in a thread of its own, for every connection before its handshake."""
             nonlocal last
+            self._knocks.append(time.monotonic())
             try:
                 now = self._keys.read()
             except ColonnadeError as error:
@@ -274,20 +288,39 @@ class Host(_Carrier):
 
         return grpc.dynamic_ssl_server_credentials(configuration(last), renewed, require_client_authentication=True)
 
-    async def _drop_expired(self) -> None:
-        """A stream does not outlive its certificate: the party must come again with a renewed one."""
+    async def _guard(self) -> None:
+        """Look now and then at what no event tells of."""
         while True:
             await asyncio.sleep(_EXPIRY_CHECK_SECONDS)
+            self._tell_of_refusals()
+            self._drop_expired()
+
+    def _tell_of_refusals(self) -> None:
+        """Connections that TLS has refused, or that nobody used, all in one line: there may be hundreds a second."""
+        in_vain, latest = 0, time.monotonic() - _HELLO_SECONDS
+        while self._knocks and self._knocks[0] < latest:
+            self._knocks.popleft()
+            in_vain += 1
+        if in_vain:
+            log.warning(
+                "%d connections ended without a stream: TLS refused their certificates (of another authority, expired, "
+                "or none), or it was no party that came. If a party is missing, compare its authority.pem and its "
+                "clock with ours",
+                in_vain,
+            )
+
+    def _drop_expired(self) -> None:
+        """A stream does not outlive its certificate: the party must come again with a renewed one."""
+        try:
+            own = self._keys.read()
+        except ColonnadeError:
+            return
+        for name, stream in [*self._streams.items()]:
             try:
-                own = self._keys.read()
-            except ColonnadeError:
-                continue
-            for name, stream in [*self._streams.items()]:
-                try:
-                    check_peer(self._certificates[name], own.authority_pem, own.revoked, datetime.now(UTC))
-                except ProtocolError as error:
-                    log.warning("%s is shut out: %s", name, error)
-                    stream.close()
+                check_peer(self._certificates[name], own.authority_pem, own.revoked, datetime.now(UTC))
+            except ProtocolError as error:
+                log.warning("%s is shut out: %s", name, error)
+                stream.close()
 
     def _try_to_begin(self) -> None:
         if self.station is None and (begun := self._begin(self._hellos)) is not None:
@@ -313,6 +346,8 @@ class Host(_Carrier):
     async def _serve(self, requests: Any, context: Any) -> None:
         """A feature party's stream, from its Hello to its end."""
         name = "somebody"
+        with suppress(IndexError):  # a connection may carry several streams
+            self._knocks.popleft()
         try:
             name, certificate = self._identify(context)
             async with asyncio.timeout(_HELLO_SECONDS):
@@ -543,6 +578,10 @@ class Guest(_Carrier):
         self._parting = False
         self._jitter = random.Random()
 
+    @property
+    def at_the_door(self) -> dict[str, bool]:
+        return {self._label_party: self._welcome is not None}
+
     async def run(self, watch: Callable[[], None] = lambda: None) -> bool:
         """Take part until the training is over; False if it was stopped."""
         connecting = asyncio.create_task(self._stay_connected())
@@ -593,9 +632,9 @@ class Guest(_Carrier):
                 await call.write(say(self._hello(os.urandom(NONCE_BYTES))))
                 data = await call.read()
             except grpc.aio.AioRpcError as error:
-                details = plain(str(error.details() or error.code().name))
                 raise RunError(
-                    f"{self._label_party} cannot be reached at {self._address}, so it was not told: {details}"
+                    f"{self._label_party} cannot be reached at {self._address}, so it was not told: "
+                    f"{self._explained(error)}"
                 ) from None
         if data is grpc.aio.EOF:
             raise RunError(f"{self._label_party} at {self._address} ended the stream without an answer. Try again.")
@@ -623,15 +662,10 @@ class Guest(_Carrier):
                 was_there = self._welcome is not None
             except grpc.aio.AioRpcError as error:
                 was_there = self._welcome is not None
-                details = str(error.details() or error.code().name)
-                if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:
-                    details = (
-                        f"What answers at {self._address} could not show a certificate of {self._label_party} from our "
-                        "authority. Check the address, and that both parties' certificates are of the same authority."
-                    )
-                    if not self._has_met:  # later on somebody else may have the address for a while
-                        raise RunError(details) from None
-                log.warning("%s cannot be reached at %s: %s", self._label_party, self._address, plain(details))
+                details = self._explained(error)
+                if _is_of_a_stranger(error) and not self._has_met:
+                    raise RunError(details) from None  # later on somebody else may have the address for a while
+                log.warning("%s cannot be reached at %s: %s", self._label_party, self._address, details)
             except ProtocolError as error:
                 log.warning("the stream to %s is closed: %s", self._label_party, error)
             finally:
@@ -646,6 +680,25 @@ class Guest(_Carrier):
                 wait = _FIRST_RETRY_SECONDS
             await asyncio.sleep(wait * self._jitter.uniform(0.5, 1.5))
             wait = min(2 * wait, _LONGEST_RETRY_SECONDS)
+
+    def _explained(self, error: Any) -> str:
+        """What gRPC says of a connection that failed; and where TLS has refused one, what it does not say."""
+        said = str(error.details() or error.code().name)
+        if _is_of_a_stranger(error):
+            return (
+                f"What answers at {self._address} could not show a certificate of {self._label_party} from our "
+                "authority. Check the address, and that both parties' certificates are of the same authority."
+            )
+        if "failed to connect" in said and "Socket closed" in said:
+            # Our own certificate was found good when it was read: ours and theirs are of two minds about it.
+            own = self._keys.read()
+            return (
+                f"What answers there closes the connection before a word. If it is {self._label_party}, its TLS does "
+                f"not accept the certificate of {self.name}, which by our clock is valid until "
+                f"{own.expires:%Y-%m-%d %H:%M} UTC: compare authority.pem, and the clock, with those of "
+                f"{self._label_party}."
+            )
+        return plain(said)
 
     async def _session(self) -> None:
         async with self._channel() as channel:
@@ -813,6 +866,12 @@ class Guest(_Carrier):
         self._generations.pop(peer, None)
         if self.station is not None:
             self.station.disconnected(peer)
+
+
+def _is_of_a_stranger(error: Any) -> bool:
+    """Whether a connection failed because of the certificate that the other side showed."""
+    said = str(error.details())
+    return "CERTIFICATE_VERIFY_FAILED" in said or "Hostname Verification" in said
 
 
 def another_directory(name: str) -> str:

@@ -29,7 +29,7 @@ from prometheus_client.registry import Collector
 from colonnade.errors import ColonnadeError, RunError, SettingsError
 from colonnade.runtimes.network import Guest, Host
 from colonnade.runtimes.recorder import Recorder, Traffic
-from colonnade.runtimes.station import Station
+from colonnade.runtimes.station import Link
 
 log = logging.getLogger("colonnade.operations")
 
@@ -38,16 +38,6 @@ STALLED_SECONDS = 60.0
 """A party whose thread has not come by for so long is not well. A peer that is silent is no illness of this party."""
 _REQUEST_SECONDS = 10.0
 STATUSES = ("waiting", "training", "finished")
-
-
-@dataclass(frozen=True)
-class Link:
-    """One peer, seen from here."""
-
-    connected: bool
-    reconnects: int
-    kept_frames: int  # sent, and not acknowledged
-    kept_bytes: int
 
 
 @dataclass(frozen=True)
@@ -90,7 +80,7 @@ def picture_of(carrier: Host | Guest, recorder: Recorder) -> Picture:
     refusals = carrier.refusals if isinstance(carrier, Host) else 0
     station = carrier.station
     if station is None:
-        links = _links_at_the_door(carrier)
+        links = {name: Link(connected) for name, connected in carrier.at_the_door.items()}
         absent = sorted(name for name, link in links.items() if not link.connected)
         return Picture(links=links, absent=tuple(absent), refusals=refusals)
     counts: Mapping[str, Any] = station.party.counts()
@@ -102,7 +92,7 @@ def picture_of(carrier: Host | Guest, recorder: Recorder) -> Picture:
     others = {name: sent for name, sent in recorder.traffic.items() if name != station.name}
     return Picture(
         status="finished" if station.finished else "training" if station.started else "waiting",
-        links=_links(station),
+        links=station.links,
         absent=tuple(sorted(station.absent())),
         exchanges=counts["exchanges"],
         steps=counts["steps"],
@@ -114,27 +104,10 @@ def picture_of(carrier: Host | Guest, recorder: Recorder) -> Picture:
         queue_depth=station.queue_depth(),
         busy_seconds=station.busy_seconds,
         restarts=station.restarts,
-        checkpoints=station._number,
+        checkpoints=station.checkpoints,
         refusals=refusals,
         releases=releases,
     )
-
-
-# What stations and carriers keep of their peers is theirs; it is read in these two functions and nowhere else.
-
-
-def _links(station: Station) -> dict[str, Link]:
-    return {
-        name: Link(one.connected, one.reconnects, len(one.delivery.kept), one.delivery.kept_bytes)
-        for name, one in station._peers.items()
-    }
-
-
-def _links_at_the_door(carrier: Host | Guest) -> dict[str, Link]:
-    """Before the training is set up: who has come to the label party, or whether it has let this party in."""
-    if isinstance(carrier, Guest):
-        return {carrier._label_party: Link(carrier._welcome is not None, 0, 0, 0)}
-    return {name: Link(name in carrier._streams, 0, 0, 0) for name in sorted(carrier._parties)}
 
 
 def _amounts(senders: Iterable[Traffic]) -> dict[str, Amount]:

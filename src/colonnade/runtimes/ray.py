@@ -14,6 +14,7 @@ import os
 import random
 import secrets
 import signal
+import socket
 import threading
 import time
 from collections import deque
@@ -41,6 +42,8 @@ _SIGN_OF_LIFE_SECONDS = 0.4
 _NEWS_SECONDS = 0.5
 _STOP_SECONDS = 20.0
 """How long a party may take to save its state before its actor is ended."""
+_PROBE_SECONDS = 5.0
+"""Ray itself tries for minutes to reach a cluster that is not there."""
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -454,6 +457,8 @@ def cluster(address: str, needs: Sequence[Mapping[str, float]] = ()) -> Iterator
         options |= {"num_cpus": cpus, "num_gpus": ceil(sums.pop("GPU", 0.0)) or None, "resources": sums}
         options |= {"include_dashboard": False}
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers
+    else:
+        _probe(os.environ.get("RAY_ADDRESS", "") if address == "auto" else address)
     try:
         with _own_signals():
             ray.init(**options, logging_level=logging.ERROR)
@@ -466,6 +471,25 @@ def cluster(address: str, needs: Sequence[Mapping[str, float]] = ()) -> Iterator
         yield
     finally:
         ray.shutdown()
+
+
+def _probe(address: str) -> None:
+    """Refuse an address at which nobody listens. Who listens, Ray finds out."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    bare = host.strip("[]")
+    if not bare or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+        return  # Ray knows other kinds of addresses, and says what is wrong with one that is none
+    try:
+        socket.create_connection((bare, int(port)), _PROBE_SECONDS).close()
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or (
+            f"no answer within {_PROBE_SECONDS:g} seconds" if isinstance(error, TimeoutError) else "it is not a host"
+        )
+        raise SettingsError(
+            f"There is no Ray cluster at the address {address!r}: {why}. Begin one there with `ray start --head`, give "
+            "the address of one that runs (with its port, open from here), or write local for one that ends with this "
+            "command."
+        ) from None
 
 
 @contextmanager

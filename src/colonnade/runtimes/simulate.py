@@ -242,7 +242,8 @@ class _Seat:
 
 
 def _what(item: _Item) -> str:
-    return item[3].__name__ if item[0] == "message" else str(item[0])
+    """What is measured apart: messages by kind, timers by name."""
+    return item[3].__name__ if item[0] == "message" else " ".join(map(str, item))
 
 
 class Simulation:

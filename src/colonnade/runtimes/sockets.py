@@ -3,25 +3,52 @@
 A party listens on NAME.sock in a folder that only its user may enter, and connects to the peers that come before it in
 the common order; those after it connect to it. A connection begins with the connecting party's name. The loop
 alternates between what has arrived and one turn of the station: a party is deaf only while it handles one event.
+A socket's path must be short, so the folder is chosen here.
 """
 
+import os
 import random
 import selectors
 import socket
+import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from colonnade.errors import ProtocolError, RunError
+from colonnade.errors import ProtocolError, RunError, SettingsError
 from colonnade.runtimes.station import Station
 
+LONGEST_PATH_BYTES = 103
+"""Of a Unix socket's path: 107 on Linux, 103 elsewhere."""
 _NAME_BYTES = 64
 _LOOK_UP_SECONDS = 0.2  # a request to stop is noticed within this time
 _FIRST_RETRY_SECONDS = 0.02
 _LONGEST_RETRY_SECONDS = 0.5
 _BUFFERS_A_CALL = 64
 _TURNS_A_LOOK = 4  # while work waits, the sockets are looked at after so many turns
+
+
+def socket_folder(parties: Iterable[str]) -> "tempfile.TemporaryDirectory[str]":
+    """A new folder for these parties' sockets, which only this user may enter and which goes with its context.
+
+    It is where temporary files are, unless the paths would be too long there: then directly under /tmp.
+    """
+    longest = max(len(_socket_path(Path(), name).name.encode()) for name in parties)
+    places = [tempfile.gettempdir(), "/tmp"]
+    for place in places:
+        folder = tempfile.TemporaryDirectory(prefix="colonnade-", dir=place if Path(place).is_dir() else None)
+        if len(os.fsencode(folder.name)) + 1 + longest <= LONGEST_PATH_BYTES:
+            return folder
+        folder.cleanup()
+    raise SettingsError(
+        f"The parties' sockets need paths of at most {LONGEST_PATH_BYTES} bytes, and neither {' nor '.join(places)} "
+        "gives such: set TMPDIR to a folder with a short path, or give the parties shorter names."
+    )
+
+
+def _socket_path(folder: Path, party: str) -> Path:
+    return folder / f"{party}.sock"
 
 
 class _Connection:
@@ -69,7 +96,7 @@ class SocketCarrier:
             self._selector.register(parent, selectors.EVENT_READ, self._lose_parent)
 
     def _listen(self) -> socket.socket:
-        path = self._folder / f"{self._station.name}.sock"
+        path = _socket_path(self._folder, self._station.name)
         path.unlink(missing_ok=True)  # of this party's life before
         door = socket.socket(socket.AF_UNIX)
         door.setblocking(False)
@@ -118,7 +145,7 @@ class SocketCarrier:
         for guest in [*self._guests]:
             guest.close()
         self._door.close()
-        (self._folder / f"{self._station.name}.sock").unlink(missing_ok=True)
+        _socket_path(self._folder, self._station.name).unlink(missing_ok=True)
         self._selector.close()
 
     # --- connections ---
@@ -133,7 +160,7 @@ class SocketCarrier:
                 continue
             link = socket.socket(socket.AF_UNIX)
             try:
-                link.connect(str(self._folder / f"{peer}.sock"))
+                link.connect(str(_socket_path(self._folder, peer)))
                 link.sendall(self._station.name.encode().ljust(_NAME_BYTES, b"\0"))
             except OSError:
                 link.close()

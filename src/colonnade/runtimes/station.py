@@ -23,7 +23,7 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint, write_checkpoint
 from colonnade.runtimes.delivery import Delivery
 from colonnade.runtimes.driver import Driver
-from colonnade.runtimes.journal import Journal, events_after, first_number, journals_exist, last_number
+from colonnade.runtimes.journal import Journal, begin_life, events_after, first_number, last_number
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.replay import event_of
 from colonnade.trace import TraceWriter
@@ -36,6 +36,8 @@ _UNANSWERED_LIMITS = 4
 """A peer that sends on while this many times the limit of what may wait is kept for it does not take its answers."""
 _ACKNOWLEDGE_SECONDS = 0.05
 _ACKNOWLEDGE_FRAMES = 16
+FAREWELL_SECONDS = 3.0
+"""How long a party that died after its end looks for those who may not have heard of it: who waits for it is there."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,16 @@ class Endurance:
     sync: bool = False  # whether the journal also survives a loss of power
     waiting_frames: int = 1024  # of one peer, before reading from it pauses
     waiting_bytes: int = 256 << 20
+
+
+@dataclass(frozen=True)
+class Link:
+    """One peer, seen from here at one moment."""
+
+    connected: bool
+    reconnects: int = 0
+    kept_frames: int = 0  # sent, and not acknowledged
+    kept_bytes: int = 0
 
 
 class _Peer:
@@ -132,7 +144,7 @@ class Station:
         self._number = 0  # of the last checkpoint
         saved = self._saved()
         values = saved.values["station"] if saved else {}
-        self.restarts = values.get("restarts", 0)
+        self.restarts = begin_life(directory / "journal", name)
         self._began: float = clock() - values.get("now", 0.0)
         self._ledger = ledger(saved.part("ledger").values["position"] if saved else 0)
         self._trace: TraceWriter | None = None
@@ -145,13 +157,14 @@ class Station:
             recorder.forget()
         self._replay()
         journals = directory / "journal"
-        self.restarts += saved is not None or journals_exist(journals, name)
         self._number = max(self._number, last_number(journals, name))
         self._journal = Journal(journals, name, self._number, self._endurance.sync)
         self._saved_at = clock()
         self._checkpoint_bytes = 0
         for peer in self._peers.values():
             peer.away_since = clock()
+        # A life that begins after the end may follow one that was killed before it could say so.
+        self._farewell_until = clock() + FAREWELL_SECONDS if self.finished else 0.0
 
     # --- what the carrier tells ---
 
@@ -281,8 +294,14 @@ class Station:
         return [name for name, one in self._peers.items() if not (one.connected or one.done or one.left)]
 
     def settled(self) -> bool:
-        """Whether this party has finished and everybody has what it sent."""
-        return self.finished and all(one.done or one.left or not one.delivery.kept for one in self._peers.values())
+        """Whether this party has finished and everybody has what it sent; and, if it had died, has heard of the end."""
+        if not self.finished:
+            return False
+        hurries = self._clock() >= self._farewell_until
+        return all(
+            one.done or one.left or (not one.delivery.kept and (hurries or one.delivery.parted))
+            for one in self._peers.values()
+        )
 
     def privacy_events(self) -> list[dict[str, Any]]:
         """What this party has released with noise, by kind."""
@@ -295,6 +314,19 @@ class Station:
     def has_work(self) -> bool:
         """Whether a turn would handle something that has arrived."""
         return self.started and not self.finished and bool(self._in_turn or self._at_once)
+
+    @property
+    def links(self) -> dict[str, Link]:
+        """Every peer, as it is now."""
+        return {
+            name: Link(one.connected, one.reconnects, len(one.delivery.kept), one.delivery.kept_bytes)
+            for name, one in self._peers.items()
+        }
+
+    @property
+    def checkpoints(self) -> int:
+        """How many this party has written in this run, in all its lives."""
+        return self._number
 
     def queue_depth(self) -> int:
         return len(self._at_once) + len(self._in_turn)
@@ -450,6 +482,7 @@ class Station:
             "busy_seconds": self.busy_seconds,
             "frames_taken": self.frames_taken,
             "lost": [name for name, one in self._peers.items() if one.lost],
+            "done": [name for name, one in self._peers.items() if one.done],
             "timers": {name: due - clock for name, due in self._timers.items()},
             "links": links,
             "frame_sizes": [len(frame) for frame in frames],
@@ -479,7 +512,9 @@ class Station:
         if first or (numbers and first is None):
             raise RunError(
                 f"None of the checkpoints of {self.name} in {folder} is whole, and the journal does not reach back to "
-                "the beginning. Start this party's run anew in another directory."
+                "the beginning: what this party has learnt in this run is lost, and an older copy of its directory "
+                "would contradict what the others have heard since. Begin a new run, every party in a new directory "
+                "(--out)."
             )
         return None
 
@@ -495,6 +530,8 @@ class Station:
             self._peers[name].delivery.restore(link, frames)
         for name in values["lost"]:
             self._peers[name].lost = True
+        for name in values["done"]:
+            self._peers[name].done = True
         clock = self._clock()
         self._timers = {name: clock + left for name, left in values["timers"].items()}
         self.started = values["started"]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.privacy.ring import FixedPoint
@@ -30,12 +30,20 @@ class Linear:
     allow_two_parties: bool = False  # masked sums of two parties hide nothing: the other's product is the rest
     intercept: bool = True  # a constant without penalty: the label party's, or the first feature party's
     step: Literal["auto", "fixed", "search"] = "auto"  # from smoothness | training.learning_rate | from curvature met
-    precondition: Literal["none", "columns", "block"] = "none"  # how a party scales its own steps, from its own columns
+    # by nothing | each column apart | all of its columns | these, and the curvature that rows are known to have
+    precondition: Literal["none", "columns", "block", "curvature"] = "none"  # how a party scales its own steps
     tolerance: float = 0.0  # ends the training once the whole gradient's norm is below it; 0: after the planned epochs
     max_product_age_epochs: float = 2.0  # how old a lost party's last known products may be; 0: none are kept
 
+    keeps_residuals: ClassVar[bool] = True  # of every row, from which the curvature of all follows
+
     def __post_init__(self) -> None:
         check_choices(Linear, self)
+        if self.precondition == "curvature" and not self.keeps_residuals:
+            raise SettingsError(
+                'algorithm.precondition = "curvature" needs the residuals of all rows, which the plain SGD algorithms '
+                'do not keep. Use "block", or an SVRG or SAGA algorithm.'
+            )
         if self.arity < 1:
             raise SettingsError(f"algorithm.arity is {self.arity}; a party of the tree has at least 1 child.")
         for name in ("tolerance", "max_product_age_epochs"):

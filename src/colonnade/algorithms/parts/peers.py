@@ -2,11 +2,14 @@
 last ones, and answers the others' requests at once, even in the middle of a step.
 
 A party with labels is the root of its own sums. One without asks the label party, which makes the sum and answers with
-∂loss/∂θ. A sum that cannot be completed because a party is away is asked for again when it is back.
+∂loss/∂θ. A sum that cannot be completed because a party is away is asked for again when it is back; one for which a
+party does not answer within `request_timeout_seconds` goes on with what that party sent last, or is asked for again.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,10 +17,11 @@ import torch
 from numpy.typing import NDArray
 
 from colonnade.algorithms.parts.kept_messages import pack, unpack
+from colonnade.algorithms.parts.linear_settings import AsynchronousLinear
 from colonnade.algorithms.parts.member import Member
 from colonnade.algorithms.parts.registrar import Registrar
-from colonnade.algorithms.parts.sums import Completed
-from colonnade.errors import ProtocolError
+from colonnade.algorithms.parts.sums import TIMER, Completed
+from colonnade.errors import ProtocolError, SettingsError
 from colonnade.messages import (
     Abandoned,
     EvaluationAbandoned,
@@ -72,6 +76,21 @@ def receive_all(early: list[tuple[str, Any]], receive: Callable[[str, Any], list
     return effects
 
 
+@dataclass(frozen=True)
+class AsynchronousPeers(AsynchronousLinear):
+    """The settings of this schedule: every asynchronous linear algorithm's extend these."""
+
+    request_timeout_seconds: float = 30.0  # then a request goes on without who does not answer; 0: waits for ever
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (isfinite(self.request_timeout_seconds) and self.request_timeout_seconds >= 0):
+            raise SettingsError(
+                f"algorithm.request_timeout_seconds is {self.request_timeout_seconds}; it must be finite and not "
+                "negative, and 0 waits for ever."
+            )
+
+
 class Solver(Protocol):
     """What an algorithm writes: which rows it needs next, and what it does with them.
 
@@ -106,6 +125,7 @@ class AsynchronousPeer:
         self._solver = solver
         self._sums = member.sums
         seat = member.seat
+        self._sums.timeout_seconds = seat.settings.request_timeout_seconds
         self._registrar = Registrar(member, self._close) if seat.is_label_party else None
         self._rows = _NO_ROWS  # what the worker asked for last
         self._exchange = 0  # requests of this party's worker
@@ -120,24 +140,26 @@ class AsynchronousPeer:
         self._report_every = max(1, round(seat.training.observe_every_epochs * seat.rows / seat.training.batch_size))
 
     def handle(self, event: Event) -> Sequence[Effect]:
+        self._sums.now = event.now
         match event:
             case Received(sender=sender, message=message):
+                self._sums.hear(sender)
                 return self._receive(sender, message)
             case TimerFired(name="step"):
                 return self._step()
+            case TimerFired(name=name) if name == TIMER:
+                return self._go_on(*self._sums.look_at_the_time())
             case TimerFired():
                 return self._repeat_if_possible()
             case Started():
                 effects = self._member.introduce()
                 return effects if self._member.peers else [*effects, *self._begin()]
             case PeerLost(peer=peer):
-                effects, completed = self._sums.lose(peer)
-                for one in completed:
-                    effects += self._complete(one)
-                effects += self._after_failures()
+                effects = self._go_on(*self._sums.lose(peer))
                 return [*effects, *(self._registrar.evaluate_if_settled() if self._registrar else [])]
             case PeerReturned(peer=peer):
                 self._sums.lost.discard(peer)
+                self._sums.hear(peer)
                 return self._repeat_if_possible()
 
     def _receive(self, sender: str, message: Any) -> list[Effect]:
@@ -259,6 +281,12 @@ class AsynchronousPeer:
         return [Send(self._member.seat.label_party, report)]
 
     # --- sums that are complete, or will not be ---
+
+    def _go_on(self, effects: list[Effect], completed: list[Completed]) -> list[Effect]:
+        """Sums have gone on without a party, or were abandoned for want of it."""
+        for one in completed:
+            effects += self._complete(one)
+        return [*effects, *self._after_failures()]
 
     def _complete(self, completed: Completed | None) -> list[Effect]:
         if completed is None:

@@ -3,11 +3,13 @@
 A request goes down the root's tree; every party answers at once from its current weights and adds what comes from
 below. Schemes: `plain` (products as they are), `pairwise` (masks per pair that cancel in the sum), `two-tree` (own
 masks, whose sum runs up a second, different tree). A lost party: with `plain` its parent takes the last known sum from
-there if it is young enough, and counts it; otherwise the sum is abandoned or waits, and nobody unmasks anybody.
+there if it is young enough, and counts it; otherwise the sum is abandoned or waits, and nobody unmasks anybody. With
+a time limit the same becomes of a sum for which a party's answer does not come in time, whatever its link looks like.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,7 @@ from colonnade.messages import (
     ProductRequest,
     ProductSum,
 )
-from colonnade.party import Effect, Send, State
+from colonnade.party import Effect, Send, SetTimer, State
 from colonnade.privacy.masking import OwnMasks, PairwiseMasks
 from colonnade.privacy.ring import FixedPoint
 
@@ -36,6 +38,9 @@ Key = tuple[str, int]
 Totals = NDArray[np.float64] | NDArray[np.uint64]
 _NO_ROWS = np.zeros(0, np.uint32)
 _NOTHING = np.zeros((0, 0))
+TIMER = "request"
+"""The name of the timer after which `look_at_the_time` is to be called."""
+_MOMENT_SECONDS = 1e-6  # a timer may run out so much too soon, by rounding
 
 
 @dataclass
@@ -49,6 +54,7 @@ class _Open:
     awaited: list[set[str]]  # one a tree: children that have not sent their sum
     own: NDArray[np.float64]  # at the root: its own products
     sent: set[int] = field(default_factory=set)  # trees whose sum has gone up
+    due: float = inf  # when it has waited long enough
 
     def to_send(self) -> list[int]:
         """Trees whose sum can go up now. Each goes alone: in another tree a child may wait for this very part."""
@@ -79,6 +85,10 @@ class Sums:
 
     `oldest`: how many requests ago a lost child's last known sum may have come; 0: none is kept. `abandons`: whether a
     sum that lacks a party is given up (and asked for again later) or waits for its return.
+
+    `timeout_seconds`, which a schedule may set, is how long the root waits for an answer; who passes a request on waits
+    for less, so that whoever is next to a party that does not answer is the first to go on without it. A schedule with
+    a time limit keeps `now`, says of whom it hears, and calls `look_at_the_time` when the timer runs out.
     """
 
     def __init__(
@@ -113,6 +123,14 @@ class Sums:
         self._last_known: dict[str, _LastKnown] = {}
         self._last_scored: dict[tuple[str, int, int], NDArray[np.float64]] = {}  # (child, first test row, count)
         self._failed: list[int] = []
+        self.timeout_seconds = 0.0  # 0: waits for ever
+        self.now = 0.0
+        self._patience: dict[str, float] = {}  # root → which part of that this party waits for its children there
+        # Doubled whenever waiting was in vain: a limit shorter than answers take would never let one through.
+        self._leniency = 1.0
+        self._looks_at = inf  # when the timer runs out
+        self._asked_up_to: dict[str, list[int]] = {}  # root → the latest sums of training and of evaluation known here
+        self._silent: set[str] = set()  # did not answer in time, and have not been heard of since
         self.lost: set[str] = set()
         self.waits_for_lost = not abandons
         self.stale_products = 0
@@ -215,16 +233,24 @@ class Sums:
                 self._open[key] = open_
         elif open_.asked:
             raise ProtocolError(f"The sum {number} of {root} was asked for twice.")
+        if self._scheme == "two-tree":
+            latest = self._asked_up_to.setdefault(root, [0, 0])
+            latest[number < 0] = max(latest[number < 0], abs(number))
         open_.rows, open_.evaluation, open_.asked = rows, evaluation, True
         if root == self._name:
             open_.own = own.copy()
         for tree, part in enumerate(self._own_parts(key, own)):
             _accumulate(open_, tree, part)
-        if self.lost and not self.waits_for_lost and not self._replace_lost(open_):
+        if self.lost and not self.waits_for_lost and not self._replace(open_, self.lost):
             if self._abandons or evaluation is not None:
                 return self._abandon(key, evaluation), None
             return [], None
-        return self._send_up_if_complete(key, open_)
+        if self._silent:
+            self._replace(open_, self._silent)  # where that cannot be, they may still answer in time
+        effects, completed = self._send_up_if_complete(key, open_)
+        if self.timeout_seconds and any(open_.awaited):
+            effects += self._wait_for(root, open_)
+        return effects, completed
 
     def _opened(self, trees: tuple[Tree, ...]) -> _Open:
         awaited = [set(tree.children(self._name)) for tree in trees]
@@ -250,6 +276,8 @@ class Sums:
         if open_ is None:
             if self._scheme != "two-tree":
                 return [], None  # of a sum that was abandoned, or went on without it
+            if abs(key[1]) <= self._asked_up_to.get(message.root, (0, 0))[key[1] < 0]:
+                return [], None  # the same: its request has come and gone
             open_ = self._open[key] = self._opened(trees)  # what runs up one tree may overtake the request
         if sender not in open_.awaited[tree]:
             return [], None
@@ -314,7 +342,7 @@ class Sums:
         for key, open_ in list(self._open.items()):
             if not open_.asked:
                 continue  # seen to when the request comes
-            if not self._replace_lost(open_):
+            if not self._replace(open_, self.lost):
                 given_up = self._abandons or open_.evaluation is not None
                 effects += self._abandon(key, open_.evaluation) if given_up else []
                 continue
@@ -323,9 +351,9 @@ class Sums:
             completed += [done] if done else []
         return effects, completed
 
-    def _replace_lost(self, open_: _Open) -> bool:
-        """Take last known sums for the lost children; False if there are none that are young enough."""
-        missing = [awaited & self.lost for awaited in open_.awaited]
+    def _replace(self, open_: _Open, away: set[str]) -> bool:
+        """Take last known sums for the children among these; False if there are none that are young enough."""
+        missing = [awaited & away for awaited in open_.awaited]
         if not any(missing):
             return True
         if self._scheme != "plain":
@@ -370,6 +398,49 @@ class Sums:
         known.total[open_.rows] = total
         known.when[open_.rows] = self._answered
 
+    # --- a party that does not answer ---
+
+    def hear(self, peer: str) -> None:
+        """A peer has said something: it is there, and its answers are waited for again."""
+        self._silent.discard(peer)
+
+    def _wait_for(self, root: str, open_: _Open) -> list[Effect]:
+        """Note how long a sum may wait, and set the timer if it runs out too late for that."""
+        patience = self._patience.get(root)
+        if patience is None:
+            heights = [(_height(tree, self._name), _height(tree, root)) for tree in self._trees_of(root)]
+            patience = self._patience[root] = max(own / whole for own, whole in heights)
+        open_.due = self.now + self.timeout_seconds * self._leniency * patience
+        return self._set_timer(open_.due)
+
+    def _set_timer(self, due: float) -> list[Effect]:
+        # One timer for all sums, which are many: it is set again when it has run out, not with every sum.
+        if due >= self._looks_at:
+            return []
+        self._looks_at = due
+        return [SetTimer(TIMER, max(0.0, due - self.now))]
+
+    def look_at_the_time(self) -> tuple[list[Effect], list[Completed]]:
+        """The timer has run out: sums that have waited long enough go on with what they had last, or are abandoned."""
+        self._looks_at = inf
+        effects: list[Effect] = []
+        completed: list[Completed] = []
+        in_vain = False
+        for key, open_ in list(self._open.items()):
+            if open_.due > self.now + _MOMENT_SECONDS:
+                continue
+            late = {party for parties in open_.awaited for party in parties}
+            self._silent |= late
+            if not self._replace(open_, late):
+                effects += self._abandon(key, open_.evaluation)
+                in_vain = True
+                continue
+            more, done = self._send_up_if_complete(key, open_)
+            effects += more
+            completed += [done] if done else []
+        self._leniency *= 2 if in_vain else 1
+        return [*effects, *self._set_timer(min((open_.due for open_ in self._open.values()), default=inf))], completed
+
     # --- state ---
 
     def counts(self) -> dict[str, int]:
@@ -384,6 +455,10 @@ class Sums:
                 "answered": self._answered,
                 "failed": list(self._failed),
                 "lost": sorted(self.lost),
+                "silent": sorted(self._silent),
+                "looks_at": self._looks_at,
+                "leniency": self._leniency,
+                "asked_up_to": {root: list(latest) for root, latest in self._asked_up_to.items()},
                 "waits_for_lost": self.waits_for_lost,
                 "stale_products": self.stale_products,
                 "abandoned": self.abandoned,
@@ -409,7 +484,9 @@ class Sums:
                     state.tensors[f"{place}.{tree}"] = torch.from_numpy(bits.copy())
             awaited = [sorted(parties) for parties in open_.awaited]
             evaluation = None if open_.evaluation is None else list(open_.evaluation)
-            state.values["open"].append([root, number, evaluation, open_.asked, kinds, awaited, sorted(open_.sent)])
+            state.values["open"].append(
+                [root, number, evaluation, open_.asked, kinds, awaited, sorted(open_.sent), open_.due]
+            )
         return state
 
     def restore(self, state: State) -> None:
@@ -417,6 +494,9 @@ class Sums:
         self._number, self._evaluations = values["number"], values["evaluations"]
         self._answered = values["answered"]
         self._failed, self.lost = list(values["failed"]), set(values["lost"])
+        self._silent, self._looks_at = set(values["silent"]), values["looks_at"]
+        self._leniency = values["leniency"]
+        self._asked_up_to = {root: list(latest) for root, latest in values["asked_up_to"].items()}
         self.waits_for_lost = values["waits_for_lost"]
         self.stale_products, self.abandoned = values["stale_products"], values["abandoned"]
         if values["masks"] is not None:
@@ -433,7 +513,7 @@ class Sums:
             for place, (child, first, count) in enumerate(values["last_scored"])
         }
         self._open = {}
-        for place, (root, number, evaluation, asked, kinds, awaited, sent) in enumerate(values["open"]):
+        for place, (root, number, evaluation, asked, kinds, awaited, sent, due) in enumerate(values["open"]):
             rows = state.tensors[f"{place}.rows"].numpy().view(np.uint32)
             totals = [
                 None if kind is None else state.tensors[f"{place}.{tree}"].numpy().view(kind).copy()
@@ -442,7 +522,12 @@ class Sums:
             scored = None if evaluation is None else (evaluation[0], evaluation[1])
             own = state.tensors[f"{place}.own"].numpy()
             waiting = [set(parties) for parties in awaited]
-            self._open[root, number] = _Open(rows, scored, asked, totals, waiting, own, set(sent))
+            self._open[root, number] = _Open(rows, scored, asked, totals, waiting, own, set(sent), due)
+
+
+def _height(tree: Tree, name: str) -> int:
+    """How many messages follow one another from the lowest party below this one."""
+    return max((1 + _height(tree, child) for child in tree.children(name)), default=0)
 
 
 def _booked(message: Any) -> int:
