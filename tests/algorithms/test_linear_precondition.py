@@ -69,7 +69,7 @@ def test_plain_stochastic_gradients_keep_no_residuals_to_measure_by(name: str) -
 
 
 def test_conjugate_gradients_have_their_own_curvature() -> None:
-    with pytest.raises(SettingsError, match="no value of algorithm.precondition 'curvature'"):
+    with pytest.raises(SettingsError, match=r"no value of algorithm.precondition 'curvature'"):
         ALGORITHMS["fcg"].settings(precondition="curvature")
 
 
