@@ -133,7 +133,8 @@ class Town:
         station._journal.close()
         if station._trace is not None:
             station._trace._file.raw.close()  # type: ignore[attr-defined]  # what is buffered is lost
-        station._ledger.close()
+        if station._ledger._file is not None:
+            station._ledger._file.close()  # not an orderly end, which gives back what was reserved
         if (metrics := self.recorders.pop(name)._file) is not None:
             metrics.close()
         path, size = self._newest_journal(name)

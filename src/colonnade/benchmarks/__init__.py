@@ -28,9 +28,9 @@ class Benchmark:
 
 def benchmarks() -> dict[str, Benchmark]:
     """Every benchmark, by name."""
-    from colonnade.benchmarks import linear, runtimes, split, zeroth_order
+    from colonnade.benchmarks import linear, privacy, runtimes, split, zeroth_order
 
-    known = (split.BENCHMARK, zeroth_order.BENCHMARK, linear.BENCHMARK, runtimes.BENCHMARK)
+    known = (split.BENCHMARK, zeroth_order.BENCHMARK, linear.BENCHMARK, runtimes.BENCHMARK, privacy.BENCHMARK)
     return {benchmark.name: benchmark for benchmark in known}
 
 

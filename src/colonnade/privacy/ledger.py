@@ -3,28 +3,83 @@
 One line an event in ledger.jsonl, in the operating system's hands before the value leaves; and in memory, per kind of
 event, how often each row was released. A crash between the line and the sending costs a line too many, never one too
 few. A party that is rebuilt after a crash spends the same events again: they meet their lines and are counted once.
+
+A disk sync for every event would be dear. So releases are reserved in blocks: ledger.reserved, synced before the first
+value of a block leaves, says how many can have left at most, whatever else a loss of power takes away.
 """
 
 import json
-from dataclasses import dataclass, field
+import os
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from colonnade.errors import RunError
 from colonnade.party import State
 from colonnade.privacy.events import PrivacyEvent
 
+_encode = msgspec.json.Encoder().encode
+BLOCK_RELEASES = 2048
+"""Reserved at once. Two disk syncs for so many releases: at 4 ms each, 4 µs a release."""
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_COUNTS = (np.uint16, np.uint32, np.uint64)
+"""Few rows are released more often than 65,535 times: a count takes two bytes until one might need more."""
+_HEAP_ROWS = 4096
+Counts = NDArray[np.unsignedinteger[Any]]
 
-@dataclass
+
 class _Kind:
     """Everything released by one party with one mechanism and one noise."""
 
-    party: str
-    event: PrivacyEvent
-    releases: int = 0
-    per_row: np.ndarray[Any, np.dtype[np.int32]] = field(default_factory=lambda: np.zeros(0, np.int32))
+    def __init__(self, party: str, event: PrivacyEvent, releases: int = 0, per_row: Counts | None = None) -> None:
+        self.party = party
+        self.event = event
+        self.releases = releases
+        self._per_row: Counts = np.zeros(0, _COUNTS[0]) if per_row is None else per_row
+        self._waiting: list[NDArray[Any]] = []  # rows that are not in the counts yet
+        self._waiting_rows = 0
+        self._line = b""
+        self._line_rows = -1
+
+    def count(self, event: PrivacyEvent) -> None:
+        """A microsecond or two, since it is part of every exchange: rows are added up in larger heaps."""
+        self.releases += 1
+        if event.row_ids is not None:
+            self._waiting.append(event.row_ids.copy())
+            self._waiting_rows += event.row_ids.size
+            if self._waiting_rows >= _HEAP_ROWS:
+                self._add_up()
+
+    def per_row(self) -> Counts:
+        """How often each row was released."""
+        self._add_up()
+        return self._per_row
+
+    def _add_up(self) -> None:
+        if not self._waiting_rows:
+            return
+        rows = np.concatenate(self._waiting)
+        self._waiting.clear()
+        self._waiting_rows = 0
+        size, needed = self._per_row.size, int(rows.max()) + 1
+        if needed > size:  # more than needed, so that growing stays cheap
+            more = np.zeros(max(needed, size + size // 2) - size, self._per_row.dtype)
+            self._per_row = np.concatenate([self._per_row, more])
+        highest = int(self._per_row[rows].max()) + rows.size  # a row may be there several times
+        if highest > np.iinfo(self._per_row.dtype).max:
+            self._per_row = self._per_row.astype(next(kind for kind in _COUNTS if highest <= np.iinfo(kind).max))
+        np.add.at(self._per_row, rows, self._per_row.dtype.type(1))  # a plain 1 takes ten times as long
+
+    def line(self, event: PrivacyEvent) -> bytes:
+        """What stands in the file for an event; events of one kind differ by the number of rows alone."""
+        if event.rows != self._line_rows:
+            self._line, self._line_rows = _encode(_line(self.party, event)) + b"\n", event.rows
+        return self._line
 
 
 class Ledger:
@@ -34,13 +89,22 @@ class Ledger:
         """`resume_at`: where a checkpoint left the file. Lines after it belong to events that will be spent again."""
         self._kinds: dict[tuple[Any, ...], _Kind] = {}
         self._file: BinaryIO | None = None
+        self._reserved: _Reserved | None = None
+        self._releases = 0
         self._written_ahead = 0  # lines of events that are going to be spent again
         self._position = 0
+        self._is_synced = True
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(0o600)
             self._file = path.open("r+b", buffering=0)
             self._position = resume_at or 0
+            if self._file.seek(0, 2) < self._position:
+                self._file.close()
+                raise RunError(
+                    f"{path} is shorter than it was at the last checkpoint, and nothing here shortens it: what was "
+                    "released is not known any more. Put the whole file back, or start anew in another directory."
+                )
             self._file.seek(self._position)
             after = self._file.read()
             whole = after[: after.rfind(b"\n") + 1]  # a line torn by a crash was never followed by its value
@@ -48,6 +112,7 @@ class Ledger:
             self._ahead = [len(line) + 1 for line in whole.split(b"\n")[:-1]]
             self._file.truncate(self._position + len(whole))
             self._file.seek(0, 2)
+            self._reserved = _Reserved(path.with_suffix(".reserved"))
 
     def spend(self, party: str, event: PrivacyEvent) -> bool:
         """Write an event down; True: its value may leave. Budgets are kept by the party itself (parts/budget.py)."""
@@ -55,25 +120,43 @@ class Ledger:
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = _Kind(party, event)
-        kind.releases += 1
-        if event.row_ids is not None and event.row_ids.size:
-            needed = int(event.row_ids.max()) + 1
-            if needed > kind.per_row.size:  # twice as many, so that growing stays cheap
-                more = np.zeros(max(needed, 2 * kind.per_row.size) - kind.per_row.size, np.int32)
-                kind.per_row = np.concatenate([kind.per_row, more])
-            np.add.at(kind.per_row, event.row_ids, 1)
-        if self._file is not None:
+        kind.count(event)
+        self._releases += 1
+        if self._file is not None and self._reserved is not None:
             if self._written_ahead:
                 self._position += self._ahead[-self._written_ahead]
                 self._written_ahead -= 1
-                return True
-            line = json.dumps(_line(party, event)).encode() + b"\n"
-            self._file.write(line)
-            self._position += len(line)
+            else:
+                line = kind.line(event)
+                self._file.write(line)
+                self._position += len(line)
+                self._is_synced = False
+            if self._releases > self._reserved.releases:
+                self._reserve(self._reserved)
         return True
 
-    def settle(self) -> None:
-        """A rebuilt party has spent everything again that it had: lines that are left had no value sent after them."""
+    def _reserve(self, reserved: "_Reserved") -> None:
+        """A block from this release on. Waits for the disk."""
+        self._sync()
+        reserved.write(self._releases + BLOCK_RELEASES - 1)
+
+    def _sync(self) -> None:
+        if self._file is not None and not self._is_synced:
+            os.fsync(self._file.fileno())
+            self._is_synced = True
+
+    def settle(self, journal_is_synced: bool = False) -> None:
+        """A rebuilt party has spent everything again that it had: lines that are left had no value sent after them.
+
+        RunError if the machine went down meanwhile, and values may have left that the party does not remember: it
+        would draw their noise again, for other values. With a journal that is synced it remembers all.
+        """
+        if self._file is not None and self._reserved is not None:
+            try:
+                self._reserved.go_on(self._releases, journal_is_synced)
+            except RunError:
+                self._file.close()  # so that nothing is given back either
+                raise
         if self._written_ahead:
             self._position += sum(self._ahead[-self._written_ahead :])
             self._written_ahead = 0
@@ -87,8 +170,8 @@ class Ledger:
                 "sensitivity": _number(kind.event.sensitivity),
                 "noise": kind.event.noise,
                 "releases": kind.releases,
-                "rows": int((kind.per_row > 0).sum()),
-                "max_releases_per_row": int(kind.per_row.max(initial=0)),
+                "rows": int(np.count_nonzero(kind.per_row())),
+                "max_releases_per_row": int(kind.per_row().max(initial=0)),
                 "protects": kind.event.protects,
                 "viewers": list(kind.event.viewers),
             }
@@ -98,16 +181,17 @@ class Ledger:
     def by_row(self) -> list[dict[str, Any]]:
         """As `summary`, with how often each row was released: for accounting, at its owner's."""
         return [
-            {**_line(kind.party, kind.event), "releases": kind.releases, "per_row": kind.per_row}
+            {**_line(kind.party, kind.event), "releases": kind.releases, "per_row": kind.per_row()}
             for kind in self._kinds.values()
         ]
 
     # --- checkpoints ---
 
     def state(self) -> State:
-        """What a checkpoint keeps."""
+        """What a checkpoint keeps; the file is on the disk as far as it says."""
+        self._sync()
         kinds = [{**_line(kind.party, kind.event), "releases": kind.releases} for kind in self._kinds.values()]
-        rows = {str(place): torch.from_numpy(kind.per_row.copy()) for place, kind in enumerate(self._kinds.values())}
+        rows = {str(place): torch.from_numpy(kind.per_row().copy()) for place, kind in enumerate(self._kinds.values())}
         return State(rows, {"position": self._position, "kinds": kinds})
 
     def restore(self, state: State) -> None:
@@ -125,12 +209,69 @@ class Ledger:
                 viewers=tuple(saved["viewers"]),
             )
             key = (saved["party"], event.mechanism, sensitivity, event.noise, event.protects, event.viewers)
-            per_row = state.tensors[str(place)].numpy().astype(np.int32)
+            per_row = state.tensors[str(place)].numpy().copy()
             self._kinds[key] = _Kind(saved["party"], event, saved["releases"], per_row)
+        self._releases = sum(kind.releases for kind in self._kinds.values())
 
     def close(self) -> None:
-        if self._file is not None:
+        """The end of a process, in order: what was reserved and not used is given back."""
+        if self._file is not None and not self._file.closed:
+            self._sync()
+            if self._reserved is not None and self._reserved.releases != self._releases:
+                self._reserved.write(self._releases)
             self._file.close()
+
+
+class _Reserved:
+    """ledger.reserved: a line a block, each synced before anything leaves that counts on it. The last one is true.
+
+    A line says up to how many releases can have left, and since which start of the machine: while that is the same,
+    the operating system has kept everything that it was given.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._boot = _BOOT_ID.read_text(encoding="ascii").strip() if _BOOT_ID.exists() else ""
+        self._written_at = self._boot
+        self._whole_bytes = 0  # a line torn by a crash was not counted on yet
+        self.releases = 0
+        whole, newline, _ = (path.read_bytes() if path.exists() else b"").rpartition(b"\n")
+        if newline:
+            last = json.loads(whole.splitlines()[-1])
+            self.releases, self._written_at = int(last["releases"]), str(last["boot"])
+            self._whole_bytes = len(whole) + 1
+
+    def go_on(self, remembered: int, journal_is_synced: bool) -> None:
+        """Take the reservation over from a process before this one."""
+        if self._written_at == self._boot or self.releases <= remembered:
+            return
+        if not journal_is_synced:
+            raise RunError(
+                f"The machine went down while this party ran: {remembered} noised releases are remembered, and up to "
+                f"{self.releases} can have left ({self._path}). To go on would draw the same noise again for other "
+                "values. End this run, and count the larger number as spent. With endurance.sync = true a party "
+                "survives that, at the price of a disk sync for every turn."
+            )
+        self.write(self.releases)
+
+    def write(self, releases: int) -> None:
+        line = json.dumps({"releases": releases, "boot": self._boot}).encode() + b"\n"
+        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            os.ftruncate(handle, self._whole_bytes)
+            if os.pwrite(handle, line, self._whole_bytes) < len(line):
+                raise OSError(ENOSPC, os.strerror(ENOSPC), str(self._path))
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        if not self._whole_bytes:  # that there are such files must be on the disk too
+            folder = os.open(self._path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        self._whole_bytes += len(line)
+        self.releases, self._written_at = releases, self._boot
 
 
 def _line(party: str, event: PrivacyEvent) -> dict[str, Any]:

@@ -39,6 +39,8 @@ class Journal:
         self._directory.mkdir(parents=True, exist_ok=True)
         path = _path(self._directory, self._name, number)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        if self._sync:
+            _sync_folder(self._directory)  # or the name of a new file is lost with the power
         whole = _whole_bytes(path)
         os.ftruncate(self._file, whole)  # a record torn by a crash would hide those after it
         if not whole:
@@ -87,6 +89,14 @@ def events_after(directory: Path, name: str, number: int) -> Iterator[Record]:
         path = _path(directory, name, later)
         if later >= number and _whole_bytes(path):
             yield from read_trace(path)
+
+
+def _sync_folder(directory: Path) -> None:
+    folder = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def begin_life(directory: Path, name: str) -> int:

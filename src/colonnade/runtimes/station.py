@@ -567,7 +567,7 @@ class Station:
         self._began += shift
         self._timers = {name: due + shift for name, due in self._timers.items()}
         self.breaches.clear()
-        self._ledger.settle()
+        self._ledger.settle(journal_is_synced=self._endurance.sync)
         self._replaying = False
         if self.finished:
             self.say_done()

@@ -161,6 +161,7 @@ class AsynchronousFeatureParty:
         self._batches = Batches(rows, seat.training.batch_size, generator_for(seat.seed, owner, "rows"))
         self._activations = generator_for(seat.seed, seat.name, "activations")
         self._refused: NDArray[np.bool_] = np.zeros(rows, np.bool_)  # rows whose labels have no budget left
+        self._refuses = False  # whether there are any: looking costs a pass over all rows
         self._spent = False  # the label party knows that no batch can be made any more
 
     def handle(self, event: Event) -> Sequence[Effect]:
@@ -207,7 +208,7 @@ class AsynchronousFeatureParty:
     def _next_rows(self) -> NDArray[np.uint32] | None:
         """The next batch, without rows that have no budget left; None if too few are left for one."""
         budget, cost = self._bottom.budget, self._bottom.upload_cost
-        if not budget.bounded and not self._refused.any():
+        if not budget.bounded and not self._refuses:
             return self._batches.next()
         chosen = self._batches.next()
         fits = budget.affordable(chosen, cost) & ~self._refused[chosen]
@@ -231,6 +232,7 @@ class AsynchronousFeatureParty:
         if not self._bottom.forget_upload(refused.exchange):
             return []
         self._refused[refused.rows] = True
+        self._refuses = True
         return [] if self._gap else [*self._upload()]
 
     def _affordable(self, rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -272,6 +274,7 @@ class AsynchronousFeatureParty:
     def restore(self, state: State) -> None:
         self._activations.set_state(state.tensors["activations"])
         self._refused[:] = state.tensors["refused"].numpy()
+        self._refuses = bool(self._refused.any())
         self._spent = state.values["spent"]
         self._bottom.restore(state.part("bottom"))
         self._batches.restore(state.part("batches"))

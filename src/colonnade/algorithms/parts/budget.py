@@ -39,15 +39,15 @@ class RowBudget:
         """Which of these rows can be released once more, at that cost in μ²."""
         if not self.bounded:
             return np.ones(rows.size, np.bool_)
-        fits: NDArray[np.bool_] = self._spent[rows] + cost <= self._limit
+        fits: NDArray[np.bool_] = self._spent.take(rows) <= self._limit - cost
         return fits
 
     def left(self, cost: float) -> int:
         """How many rows can be released once more."""
-        return int((self._spent + cost <= self._limit).sum())
+        return int((self._spent <= self._limit - cost).sum())
 
     def spend(self, rows: NDArray[np.uint32], cost: float) -> None:
-        if self.bounded:
+        if cost and self.bounded:
             np.add.at(self._spent, rows, cost)
 
     def state(self) -> State:
