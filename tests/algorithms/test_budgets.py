@@ -1,5 +1,6 @@
 """Budgets are kept by the row: the owner of the protected data counts, refuses, and the training ends cleanly."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import colonnade
+from colonnade.algorithms import ALGORITHMS
 from colonnade.algorithms.parts.budget import RowBudget, budget_mu
 from colonnade.algorithms.split import Split
+from colonnade.errors import ProtocolError
+from colonnade.messages import BatchRequest, Message, PairUpload, RefreshRequest
+from colonnade.models.bottom import BottomSettings
+from colonnade.models.top import TopSettings
+from colonnade.party import Party, Received, Started
 from colonnade.privacy.events import PrivacyEvent
 from colonnade.privacy.gaussian import mu_of
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.noise import PerturbationSettings
+from colonnade.seating import build_parties
 
 TRAINING = colonnade.Training(epochs=6, batch_size=16, learning_rate=0.05, evaluate_every_epochs=0)
 
@@ -157,3 +165,47 @@ def test_a_million_rows_cost_little_memory() -> None:
     event = PrivacyEvent("gaussian", 2.0, 4.0, 1, row_ids=np.array([999_999], np.uint32), protects="a row", viewers=())
     ledger.spend("bank", event)
     assert sum(tensor.nbytes for tensor in ledger.state().tensors.values()) <= 8_000_000
+
+
+@given(
+    releases=st.lists(st.lists(st.integers(0, 5), unique=True, max_size=6), max_size=60),
+    mu=st.floats(0.5, 4.0),
+)
+def test_a_glance_at_the_whole_budget_says_what_a_look_at_the_rows_does(releases: list[list[int]], mu: float) -> None:
+    budget = RowBudget(rows=6, mu=mu)
+    for release in releases:
+        rows = np.array(release, np.uint32)
+        assert budget.all_affordable(rows, 0.7) == bool(budget.affordable(rows, 0.7).all())
+        if budget.all_affordable(rows, 0.7):
+            budget.spend(rows, 0.7)
+
+
+TWICE = np.array([3] * 2 + [*range(4, 18)], np.uint32)
+"""A batch of 16 in which one row has two shares."""
+
+
+def parties_of(name: str, privacy: PerturbationSettings, **settings: float) -> dict[str, Party]:
+    data = colonnade.dataset("iris", parties=2)
+    algorithm = ALGORITHMS[name].settings(**settings)
+    return build_parties(data, algorithm, TRAINING, privacy, BottomSettings(), TopSettings(), seed=0)
+
+
+def test_a_label_party_refuses_a_batch_that_names_a_row_twice() -> None:
+    """Its answer is a mean over the batch: the more shares a row has, the more of its label it tells."""
+    label = parties_of("dpzv", PerturbationSettings(), noise=1.0, clip=1.0)["label"]
+    label.handle(Started(0.0))
+    embedding = np.zeros((16, 16), np.float32)
+    with pytest.raises(ProtocolError, match="party1 named a row twice"):
+        label.handle(Received(0.0, "party1", PairUpload(1, TWICE, embedding, embedding)))
+
+
+@pytest.mark.parametrize(
+    ("name", "request_of"),
+    [("vafl", lambda: RefreshRequest(1, TWICE)), ("split", lambda: BatchRequest(1, TWICE))],
+)
+def test_a_feature_party_tells_no_row_twice_in_one_message(name: str, request_of: Callable[[], Message]) -> None:
+    """Each alone could be afforded; together they might not."""
+    party = parties_of(name, private(1.0, 50.0))["party1"]
+    party.handle(Started(0.0))
+    with pytest.raises(ProtocolError, match="label named a row twice"):
+        party.handle(Received(0.0, "label", request_of()))

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from colonnade.algorithms.parts.budget import RowBudget, budget_mu
+from colonnade.algorithms.parts.budget import RowBudget, budget_mu, check_each_once
 from colonnade.algorithms.parts.evaluation import AnswersToEvaluation
 from colonnade.algorithms.parts.kept_messages import pack, unpack
 from colonnade.algorithms.parts.label_books import LabelBooks, TopModel
@@ -211,6 +211,8 @@ class AsynchronousFeatureParty:
         if not budget.bounded and not self._refuses:
             return self._batches.next()
         chosen = self._batches.next()
+        if not self._refuses and budget.all_affordable(chosen, cost):
+            return chosen
         fits = budget.affordable(chosen, cost) & ~self._refused[chosen]
         if fits.all():
             return chosen
@@ -238,6 +240,8 @@ class AsynchronousFeatureParty:
     def _affordable(self, rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
         if rows.size and int(rows.max()) >= self._refused.size:
             return rows  # refused by the model, in words
+        if self._bottom.budget.bounded:
+            check_each_once(rows, self._seat.label_party)
         return rows[self._bottom.budget.affordable(rows, self._bottom.embedding_cost)]
 
     def _room(self) -> bool:
@@ -352,6 +356,8 @@ class AsynchronousLabelParty:
         self._late_rows = 0  # uses of an embedding older than max_delay
         privacy = seat.privacy
         self._budget = RowBudget(rows, budget_mu(privacy.labels_epsilon, privacy.delta, privacy.formula))
+        # A noised answer is a mean over its rows: one that is named again would count for more than its share.
+        self._each_once: bool = self._budget.bounded or getattr(seat.settings, "noise", 0.0) > 0
         self._without_budget: set[str] = set()  # parties that can make no batch any more
 
     def handle(self, event: Event) -> Sequence[Effect]:
@@ -364,6 +370,8 @@ class AsynchronousLabelParty:
                         f"{self._seat.training.batch_size}. A mean over fewer would tell more of each."
                     )
                 self._table.check(sender, one.message.rows, one.embedding)
+                if self._each_once:
+                    check_each_once(one.message.rows, sender)
                 if self._books.ending:
                     return []
                 held = [*self._waiting, *(self._update.uploads if self._update else [])]
@@ -374,8 +382,8 @@ class AsynchronousLabelParty:
                     )
                 if self._budget.bounded:
                     cost = self._label_cost(one.message.rows.size)
-                    fits = self._budget.affordable(one.message.rows, cost)
-                    if not fits.all():
+                    if not self._budget.all_affordable(one.message.rows, cost):
+                        fits = self._budget.affordable(one.message.rows, cost)
                         return [Send(sender, RowsRefused(one.message.exchange, one.message.rows[~fits]))]
                     self._budget.spend(one.message.rows, cost)
                 self._waiting.append(one)

@@ -11,10 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from colonnade.errors import ProtocolError
 from colonnade.party import State
 from colonnade.privacy.events import PrivacyEvent
 from colonnade.privacy.gaussian import mu_of
 
+_ROWS_A_CALL = 64  # of a look at all rows: what it costs is shared by so many calls that each pays for so few
 _ROUNDING = 1e-9  # relative: a plan that was calibrated to the budget fits into it
 
 
@@ -23,12 +25,21 @@ def budget_mu(epsilon: float, delta: float, formula: str) -> float:
     return mu_of(epsilon, delta) if epsilon > 0 and formula == "sound" else inf
 
 
+def check_each_once(rows: NDArray[np.uint32], sender: str) -> None:
+    """Refuse rows of which one is named again: a release counts each of its rows once, and would tell more of that."""
+    if len(set(rows.tolist())) != rows.size:
+        raise ProtocolError(f"{sender} named a row twice in one message, which would tell more of it than is counted.")
+
+
 class RowBudget:
-    """The costs of one party's rows, of training or of testing."""
+    """The costs of one party's rows, of training or of testing. No call names a row twice."""
 
     def __init__(self, rows: int, mu: float) -> None:
         self._limit = mu * mu * (1 + _ROUNDING)
         self._spent: NDArray[np.float64] = np.zeros(rows if mu < inf else 0)
+        # No row has spent more: while that is far from the limit, nobody need look at the rows of every batch.
+        self._most = 0.0
+        self._most_is_loose = 0  # calls since it was exact
 
     @property
     def bounded(self) -> bool:
@@ -42,6 +53,16 @@ class RowBudget:
         fits: NDArray[np.bool_] = self._spent.take(rows) <= self._limit - cost
         return fits
 
+    def all_affordable(self, rows: NDArray[np.uint32], cost: float) -> bool:
+        """Whether each of these rows can."""
+        if self._most + cost <= self._limit:
+            return True
+        if self._most_is_loose * _ROWS_A_CALL >= self._spent.size:
+            self._most, self._most_is_loose = float(self._spent.max()), 0
+            if self._most + cost <= self._limit:
+                return True
+        return bool(self.affordable(rows, cost).all())
+
     def left(self, cost: float) -> int:
         """How many rows can be released once more."""
         return int((self._spent <= self._limit - cost).sum())
@@ -49,12 +70,15 @@ class RowBudget:
     def spend(self, rows: NDArray[np.uint32], cost: float) -> None:
         if cost and self.bounded:
             np.add.at(self._spent, rows, cost)
+            self._most += cost
+            self._most_is_loose += 1
 
     def state(self) -> State:
         return State({"spent": torch.from_numpy(self._spent.copy())})
 
     def restore(self, state: State) -> None:
         self._spent[:] = state.tensors["spent"].numpy()
+        self._most, self._most_is_loose = float(self._spent.max(initial=0.0)), 0
 
 
 def cost_of(event: PrivacyEvent) -> float:

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from colonnade.algorithms.parts.asynchrony import BottomModel
+from colonnade.algorithms.parts.budget import check_each_once
 from colonnade.algorithms.parts.evaluation import AnswersToEvaluation
 from colonnade.algorithms.parts.kept_messages import pack, unpack
 from colonnade.algorithms.parts.label_books import LabelBooks, TopModel
@@ -101,6 +102,8 @@ class SynchronousFeatureParty:
         if step <= self._step or rows.size == 0:
             return []  # asked twice, or of a step that went on without this party, or after the last one
         self._step = step
+        if self._bottom.budget.bounded:
+            check_each_once(rows, self._seat.label_party)
         if not self._bottom.budget.affordable(rows, self._bottom.upload_cost).all():
             return [Send(self._seat.label_party, BudgetSpent(f"rows of {self._seat.name}"))]
         return self._send_upload(step, rows)
