@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from colonnade.algorithms.dpzv import Dpzv
-from colonnade.expected_traffic import Expected, expected_traffic
+from colonnade.expected_traffic import Expected, expected_traffic, planned_requests
 from colonnade.privacy.accounting import Figure
 from colonnade.privacy.calibration import (
     Suggestion,
@@ -53,38 +53,33 @@ class Price:
     """What `colonnade account` tells."""
 
     plan: Plan  # with its noise
+    label_party: str
     exchanges: int
-    traffic: list[Expected] | None  # None: not estimated
+    traffic: list[Expected]
     noises: list[Noise]
     figures: list[Figure]
     advice: list[Advice]
 
     @property
-    def bytes_up(self) -> int | None:
-        return self._bytes(evaluation=False, up=True)
+    def bytes_up(self) -> int:
+        """Sent by feature parties, be it to one another; as a run counts it."""
+        return sum(one.size_bytes for one in self._of(evaluation=False) if one.sender != self.label_party)
 
     @property
-    def bytes_down(self) -> int | None:
-        return self._bytes(evaluation=False, up=False)
+    def bytes_down(self) -> int:
+        return sum(one.size_bytes for one in self._of(evaluation=False) if one.sender == self.label_party)
 
     @property
-    def evaluation_bytes(self) -> int | None:
-        return self._bytes(evaluation=True, up=None)
+    def evaluation_bytes(self) -> int:
+        return sum(one.size_bytes for one in self._of(evaluation=True))
 
-    def _bytes(self, evaluation: bool, up: bool | None) -> int | None:
-        if self.traffic is None:
-            return None
-        feature_parties = {one.sender for one in self.traffic if "Upload" in one.kind.__name__}
-        return sum(
-            one.size_bytes
-            for one in self.traffic
-            if one.kind.off_clock == evaluation and (up is None or (one.sender in feature_parties) == up)
-        )
+    def _of(self, evaluation: bool) -> list[Expected]:
+        return [one for one in self.traffic if one.kind.off_clock == evaluation]
 
     def as_values(self) -> dict[str, Any]:
         """For JSON, in which a `sound` of null is ε = ∞."""
         by_message: dict[str, dict[str, int]] = {}
-        for one in self.traffic or []:
+        for one in self.traffic:
             kind = by_message.setdefault(one.kind.__name__, {"frames": 0, "bytes": 0})
             kind["frames"] += one.frames
             kind["bytes"] += one.size_bytes
@@ -130,9 +125,10 @@ def price(plan: Plan, facts: Facts, epsilon: float = 0.0, noise_to_signal: float
     noised = calibrated(plan, facts)
     alone, linear = plan.chosen.alone is not None, plan.chosen.peer is not None
     exchanges = 0 if alone else plan.training.steps(facts.rows) * len(facts.feature_parties)
-    traffic = [] if alone else None if linear else expected_traffic(noised, facts)
+    exchanges = planned_requests(noised, facts).exchanges if linear else exchanges
+    traffic = [] if alone else expected_traffic(noised, facts)
     advice = [] if alone or linear else _advice(plan, noised, facts, epsilon, noise_to_signal)
-    return Price(noised, exchanges, traffic, _noises(noised), planned_figures(noised, facts), advice)
+    return Price(noised, facts.label_party, exchanges, traffic, _noises(noised), planned_figures(noised, facts), advice)
 
 
 def _noises(plan: Plan) -> list[Noise]:

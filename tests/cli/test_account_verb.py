@@ -37,6 +37,17 @@ def test_bytes_are_what_a_run_sends(algorithm: str) -> None:
     assert {kind: one["frames"] for kind, one in told["messages"].items()} == ran["frames_by_message"]
 
 
+def test_a_linear_federation_is_priced_too() -> None:
+    flowers, chosen = toml("flowers.toml", IRIS), ("--set", "algorithm.name=fsgd")
+    told = colonnade("account", flowers, *chosen, "--json").object
+    ran = colonnade("run", flowers, *chosen, "--json", "--no-report").object
+    assert (told["exchanges"], told["sound"], told["noise"]) == (28, None, [])
+    for key in ("exchanges", "bytes_up", "bytes_down", "evaluation_bytes"):
+        assert told[key] == ran[key], key
+    assert {kind: one["bytes"] for kind, one in told["messages"].items()} == ran["bytes_by_message"]
+    assert "–" not in colonnade("account", flowers, *chosen).out.split("What one row")[0]
+
+
 def test_a_target_is_priced_with_the_noise_that_keeps_it() -> None:
     told = colonnade("account", toml("private.toml", PRIVATE), "--json").object
     (noise,) = told["noise"]
@@ -82,8 +93,8 @@ def test_what_cannot_be_priced_or_drawn() -> None:
     assert not Path("none.png").exists()
     assert "Choose dpzv" in refused("account", flowers, "--set", "privacy.labels_epsilon=1")
     assert r"privacy.delta is 2.0" in refused("account", flowers, "--delta", "2")
-    linear = colonnade("account", flowers, "--set", "algorithm.name=afsgd", "--json").object
-    assert (linear["bytes_up"], linear["sound"], linear["exchanges"]) == (None, None, 28)
+    two_trees = ("--set", "algorithm.name=afsgd", "--set", "algorithm.sums=two-tree")
+    assert "at least 3 parties" in refused("account", flowers, *two_trees)
     assert colonnade("account", flowers, "--set", "algorithm.name=centralised").code == 0
     private = toml("private.toml", PRIVATE)
     assert "could not be written" in refused("account", private, "--figure", "private.toml/a.png", code=1)

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from command_line import colonnade
+from command_line import IRIS, colonnade, refused, toml
 
 
 def test_the_verb_prints_json_and_writes_a_page() -> None:
@@ -15,3 +15,23 @@ def test_the_verb_prints_json_and_writes_a_page() -> None:
     assert "Claimed, sound, observed" in Path("audit.html").read_text(encoding="utf-8")
     shown = colonnade("audit", "dpzv", *small)
     assert "nothing bounds ε" in shown.out.replace("\n", " ")
+
+
+def test_what_was_observed_stands_in_the_runs_own_report() -> None:
+    private = """
+    [privacy]
+    clip = 4.0
+    columns_epsilon = 8.0
+    bottom_update = "frozen"
+    """
+    told = colonnade("run", toml("private.toml", IRIS + private), "--out", "runs/private", "--json").object
+    assert told["privacy"]["sound"] > 7.99
+    small = ("audit", "vafl", "--formula", "sound", "--rows", "256", "--batch-size", "4", "--epochs", "2", "--json")
+    made = colonnade(*small, "--epsilon", "8", "--out", "runs/private")
+    assert json.loads(made.out) == json.loads(Path("runs/private/audit.json").read_text(encoding="utf-8"))
+    page = Path(colonnade("report", "runs/private", "--json").object["report"])
+    assert "observed ε ≥" in page.read_text(encoding="utf-8") and "256 canaries" in page.read_text(encoding="utf-8")
+    made = colonnade(*small, "--epsilon", "20", "--out", "other.json")
+    assert made.code == 0, made.err
+    assert "this run's cost less" in refused("report", "runs/private", "--audit", "other.json")
+    assert "could not be written" in refused(*small, "--out", "private.toml/audit.json", code=1)

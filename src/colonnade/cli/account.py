@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from colonnade.cli.output import console, megabytes, shown
+from colonnade.cli.output import console, megabytes
 from colonnade.data import load
 from colonnade.errors import RunError, SettingsError
 from colonnade.federation import read_federation
@@ -85,9 +85,8 @@ def _draw(plan: Plan, facts: Facts, path: Path) -> None:
 def _show(priced: Price, wanted_ratio: float) -> None:
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_row("exchanges", f"{priced.exchanges:,}")
-    up, down = (shown(one, "{}", megabytes) for one in (priced.bytes_up, priced.bytes_down))
-    table.add_row("bytes up / down", f"{up} / {down}")
-    table.add_row("evaluation bytes", shown(priced.evaluation_bytes, "{}", megabytes))
+    table.add_row("bytes up / down", f"{megabytes(priced.bytes_up)} / {megabytes(priced.bytes_down)}")
+    table.add_row("evaluation bytes", megabytes(priced.evaluation_bytes))
     for one in priced.noises:
         table.add_row(f"noise on {one.values}", f"{one.noise:.4g} ({one.setting}), {one.ratio:.3g} times the clip")
     console.print(table)
@@ -95,10 +94,10 @@ def _show(priced: Price, wanted_ratio: float) -> None:
         console.print(PAPER_FORMULA, style="yellow", markup=False)
     figures = Table(title=f"What one row's data cost, δ = {priced.plan.privacy.delta:g}", title_justify="left")
     rows, conditions = figure_rows([figure.as_values() for figure in priced.figures])
-    for heading in HEADS[:4] + HEADS[5:]:
+    for heading in HEADS:  # nothing was observed yet
         figures.add_column(heading)
     for row in rows:
-        figures.add_row(*row[:4], *row[5:])  # nothing was observed yet
+        figures.add_row(*row)
     if rows:
         console.print(figures)
     for place, words in enumerate(conditions, 1):

@@ -10,7 +10,9 @@ from rich.table import Table
 
 from colonnade.auditing import AUDITED, Audit, Audited, run_audit
 from colonnade.cli.output import console, interrupted
+from colonnade.errors import RunError
 from colonnade.reports.audit_page import audit_page
+from colonnade.reports.observed import AUDIT_FILE
 
 
 def audit(
@@ -27,20 +29,40 @@ def audit(
     trials: Annotated[int, typer.Option(help="Audits, each with a seed of its own.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="Of the first audit.", min=0)] = 0,
     page: Annotated[Path | None, typer.Option(help="Write a page with the figures here.", show_default=False)] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write what --json prints here: a file, or a run's directory, whose report then shows it.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")] = False,
 ) -> None:
     """Guess the secret bits of canary rows from one training run: how large must ε have been?"""
     asked = Audit(algorithm, epsilon, delta, formula, rows, batch_size, epochs, server_update=server_update, seed=seed)
     with interrupted("No audit is kept."):
         results = [run_audit(replace(asked, seed=seed + trial)) for trial in range(trials)]
+    values = [result.as_values() for result in results]
     if page is not None:
-        page.write_text(audit_page([result.as_values() for result in results]), encoding="utf-8")
+        _write(page, audit_page(values))
+    if out is not None:
+        out = out / AUDIT_FILE if out.is_dir() else out
+        _write(out, json.dumps(values) + "\n")
     if as_json:
-        print(json.dumps([result.as_values() for result in results]))
+        print(json.dumps(values))
         return
     show(results)
     if page is not None:
         console.print(f"Page: {page}", markup=False, soft_wrap=True)
+    if out is not None:
+        console.print(f"Audit: {out}", markup=False, soft_wrap=True)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"{path} could not be written: {error.strerror}. Choose another place.") from None
 
 
 def show(results: list[Audited]) -> None:

@@ -28,7 +28,8 @@ def reproduce(
             table.add_row(one.name, one.summary)
         console.print(table)
         return
-    with interrupted("Nothing was kept: start again."):
+    known = reproductions().get(name)  # an unknown name is told of below
+    with interrupted(known.after_a_stop if known else ""):
         result = run_reproduction(name, quick, seeds, lambda line: errors.print(line, markup=False, soft_wrap=True))
     if as_json:
         print(json.dumps(result))

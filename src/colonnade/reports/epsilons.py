@@ -8,7 +8,8 @@ from typing import Any
 
 from colonnade.reports.amounts import number, significant
 
-HEADS = ("what is protected", "against whom", "claimed ε", "sound ε", "observed ε", "conditions")
+HEADS = ("what is protected", "against whom", "claimed ε", "sound ε", "conditions")
+OBSERVED = "observed ε ≥"
 ANYBODY = "every other party, alone or together, and anybody on the wire"
 
 
@@ -21,17 +22,24 @@ def epsilon(value: Any) -> str:
     return "∞" if found is None else significant(found)
 
 
+def heads(figures: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Of the columns of `figure_rows`: what an audit observed is one of them only where there was an audit."""
+    return (*HEADS[:-1], OBSERVED, HEADS[-1]) if _audited(figures) else HEADS
+
+
 def figure_rows(figures: Sequence[Mapping[str, Any]]) -> tuple[list[list[str]], list[str]]:
     """A row for each direction and each different figure in it; and the conditions, numbered from 1 in the rows."""
+    audited = _audited(figures)
     conditions = list(dict.fromkeys(words for figure in figures for words in _words(figure)))
     same: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for figure in figures:
         sound, conditional = epsilon(figure.get("sound")), number(figure.get("conditional"))
+        observed = number(figure.get("observed"))
         key = (
             str(figure.get("direction")),
             significant(number(figure.get("claimed"))),
             sound if conditional is None else f"{sound} (conditional: {significant(conditional)})",
-            significant(number(figure.get("observed"))),
+            *(["not audited" if observed is None else significant(observed)] if audited else []),
         )
         same.setdefault(key, []).append(figure)
     directions = [key[0] for key in same]
@@ -42,6 +50,10 @@ def figure_rows(figures: Sequence[Mapping[str, Any]]) -> tuple[list[list[str]], 
         numbers = sorted({1 + conditions.index(words) for one in members for words in _words(one)})
         rows.append([direction, against, *epsilons, ", ".join(map(str, numbers))])
     return rows, conditions
+
+
+def _audited(figures: Sequence[Mapping[str, Any]]) -> bool:
+    return any(figure.get("observed") is not None for figure in figures)
 
 
 def _words(figure: Mapping[str, Any]) -> list[str]:

@@ -28,8 +28,9 @@ from colonnade.reports.amounts import (
     significant,
 )
 from colonnade.reports.comparison import ComparisonRow, comparison_rows, shared_clock
-from colonnade.reports.epsilons import HEADS, figure_rows, headline
+from colonnade.reports.epsilons import figure_rows, headline, heads
 from colonnade.reports.markup import Markup, card, cards, document, element, join, plot, section, table
+from colonnade.reports.observed import audit_of, observe
 from colonnade.reports.rundir import SMALLER_IS_BETTER, Clock, Run, distinct_names, read_run
 
 NOT_PRIVATE = "No value was noised. Nothing here is differentially private: ε = ∞."
@@ -55,13 +56,22 @@ class Plot:
         return plot(self.png, self.title, self.caption, self.wide)
 
 
-def write_report(run_dir: Path) -> Path:
-    """Writes `report.html` and `figures/*.png` into the run directory; returns the path of the page."""
+def write_report(run_dir: Path, audit: Path | None = None) -> Path:
+    """Writes `report.html` and `figures/*.png` into the run directory; returns the path of the page.
+
+    `audit`: what an audit wrote, to be shown with the run's figures of privacy; else the run's own audit.json, if any.
+    An audit that was asked for and says nothing of this run is refused.
+    """
     run = read_run(run_dir)
+    audits = audit_of(run, audit)
+    if audit is not None:
+        seen = observe(run, _figures(run.section("privacy")), audits)
+        if not seen.any:
+            raise SettingsError(seen.words)
     plots = _run_plots(run)
     for one in plots:
         _write_whole(run.path / "figures" / f"{one.key}.png", one.png)
-    return _write_whole(run.path / "report.html", _run_page(run, plots).encode("utf-8"))
+    return _write_whole(run.path / "report.html", _run_page(run, plots, audits).encode("utf-8"))
 
 
 def write_comparison(run_dirs: Sequence[Path], out: Path, target: float | None = None) -> Path:
@@ -94,7 +104,7 @@ def _write_whole(path: Path, content: bytes) -> Path:
 # --- one run ----------------------------------------------------------------------------------------------
 
 
-def _run_page(run: Run, plots: Sequence[Plot]) -> str:
+def _run_page(run: Run, plots: Sequence[Plot], audits: Sequence[Mapping[str, Any]]) -> str:
     by_key = {one.key: one.markup() for one in plots}
 
     def shown(*keys: str, beside: Markup = NOTHING) -> Markup:
@@ -124,7 +134,7 @@ def _run_page(run: Run, plots: Sequence[Plot]) -> str:
         section("Who worked when", shown("timeline", "utilisation", "staleness"), _staleness(run)),
         section("Parties", _parties(run)),
         section("What was sent", shown("bytes", beside=_bytes(run)), _counts(run)),
-        section("Privacy", *_privacy(run)),
+        section("Privacy", *_privacy(run, audits)),
         section("What each party learnt", *_learnt(run)),
         section("Settings", _pairs(_flat(run.section("settings")))),
         section("Versions", _pairs(_flat(run.section("versions")))),
@@ -323,7 +333,7 @@ def _staleness(run: Run) -> Markup:
     return element("p", "Staleness in exchanges: ", ", ".join(known), ".", css="small")
 
 
-def _privacy(run: Run) -> list[Markup]:
+def _privacy(run: Run, audits: Sequence[Mapping[str, Any]]) -> list[Markup]:
     told = run.section("privacy")
     events = told.get("events")
     kept = [event for event in events if isinstance(event, Mapping)] if isinstance(events, list) else []
@@ -336,7 +346,7 @@ def _privacy(run: Run) -> list[Markup]:
                     "Treat it as not private: ε = ∞.",
                 )
             ]
-        return [element("p", NOT_PRIVATE), *(_epsilons(told) if told.get("figures") else [])]
+        return [element("p", NOT_PRIVATE), *(_epsilons(run, audits) if told.get("figures") else [])]
     keys = [
         "party",
         "mechanism",
@@ -350,26 +360,34 @@ def _privacy(run: Run) -> list[Markup]:
     ]
     rows = [[_show(event.get(key)) for key in keys] for event in kept]
     return [
-        *_epsilons(told),
+        *_epsilons(run, audits),
         element("p", "Values were noised before they were released, in exactly these events."),
         table([key.replace("_", " ") for key in keys], rows, numeric_from=len(keys)),
     ]
 
 
-def _epsilons(told: Mapping[str, Any]) -> list[Markup]:
-    """What every direction costs, against whom, and under which conditions: a table, and the words below it."""
+def _figures(told: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     listed = told.get("figures")
-    found = [figure for figure in listed if isinstance(figure, Mapping)] if isinstance(listed, list) else []
+    return [figure for figure in listed if isinstance(figure, Mapping)] if isinstance(listed, list) else []
+
+
+def _epsilons(run: Run, audits: Sequence[Mapping[str, Any]]) -> list[Markup]:
+    """What every direction costs, against whom, and under which conditions: a table, and the words below it."""
+    told = run.section("privacy")
+    found: Sequence[Mapping[str, Any]] = _figures(told)
     if not found:
         words = [_show(told["conditions"])] if told.get("conditions") else []
         said = ["What that costs was not computed for this run, so no ε may be promised from this page.", *words]
         return [element("p", " ".join(said))]
+    seen = observe(run, found, audits) if audits else None
+    found = found if seen is None else seen.figures
     rows, conditions = figure_rows(found)
     delta = number(told.get("delta"))
     parts = [element("p", f"The cost of one row's data, at δ = {delta:g}." if delta else "The cost of one row's data.")]
     if told.get("formula") == "paper":
         parts.append(element("p", PAPER_FORMULA, css="notice"))
-    parts.append(table(HEADS, rows, numeric_from=len(HEADS)))
+    parts.append(table(heads(found), rows, numeric_from=len(heads(found))))
+    parts += [] if seen is None else [element("p", seen.words)]
     return [*parts, element("ol", *(element("li", words) for words in conditions), css="small")]
 
 

@@ -29,13 +29,14 @@ class Reproduction:
     summary: str
     run: Callable[[bool, Sequence[int], Watch], list[Row]]  # (quick, seeds, watch)
     seeds: int = 1  # how many it takes unless told otherwise
+    after_a_stop: str = "Nothing was kept: start again."
 
 
 def reproductions() -> dict[str, Reproduction]:
     """Every reproduction, by name."""
-    from colonnade.reproductions import cascaded, linear
+    from colonnade.reproductions import cascaded, linear, privacy
 
-    return {one.name: one for one in (*cascaded.REPRODUCTIONS, *linear.REPRODUCTIONS)}
+    return {one.name: one for one in (*cascaded.REPRODUCTIONS, *linear.REPRODUCTIONS, *privacy.REPRODUCTIONS)}
 
 
 def reproduce(name: str, quick: bool, seeds: int | None = None, watch: Watch = lambda line: None) -> dict[str, Any]:

@@ -1,0 +1,406 @@
+"""Accuracy against ε on MNIST and UCI credit, seven parties: with the noise that the papers claim to be enough, and
+with noise that is.
+
+Labels are protected in DPZV, columns in noised VAFL. Each is trained by a plain recipe (batches of 64, several passes)
+and, soundly, by the best recipe that was found by trying; docs/privacy.md says why it is better. A cell that has been
+run is kept in runs/privacy-accuracy and is not run again; the figure is drawn there.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from statistics import mean, stdev
+from time import perf_counter
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from colonnade.algorithms.dpzv import Dpzv
+from colonnade.algorithms.parts.training import Training
+from colonnade.algorithms.vafl import Vafl
+from colonnade.data import dataset
+from colonnade.data.batches import batches_per_epoch
+from colonnade.data.federated import FederatedData
+from colonnade.errors import RunError
+from colonnade.experiment import train
+from colonnade.models.bottom import BottomSettings
+from colonnade.models.top import TopSettings
+from colonnade.privacy.accounting import worst_row_mu
+from colonnade.privacy.gaussian import mu_of
+from colonnade.privacy.noise import PerturbationSettings
+from colonnade.privacy.plan import Plan, embedding_releases, slope_releases, update_releases
+from colonnade.reports.figures import COLOURS, DASHES, GRID, INK, MUTED, png_bytes
+from colonnade.reproductions import Reproduction, Row, Watch
+from colonnade.reproductions.pool import run_each
+from colonnade.runtimes.checkpoint import write_atomically
+
+EPSILONS = (0.5, 1.0, 3.0, 10.0, 30.0, 100.0)
+QUICK_EPSILONS = (1.0, 10.0, 100.0)
+DELTA = 1e-5
+PARTIES = 7
+SETS = ("mnist", "credit_default_uci")
+PROTECTED = {"dpzv": "labels", "vafl": "columns"}
+PLAIN_EPOCHS = {"mnist": 3.0, "credit_default_uci": 6.0}
+"""The papers train for up to 100. More passes need more noise, so the few here flatter the plain recipe."""
+QUICK_ROWS = 6_000
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training, as a worker process is told it."""
+
+    data: str
+    algorithm: str  # dpzv: labels are protected | vafl: columns are
+    recipe: str  # plain | best
+    formula: str  # paper | sound | none: without any privacy
+    epsilon: float  # 0 without privacy
+    seed: int = 0
+    max_rows: int = 0  # 0: all
+
+    def __str__(self) -> str:
+        how = {"paper": "claimed", "sound": "sound", "none": "without privacy"}[self.formula]
+        target = f", ε = {self.epsilon:g}" if self.epsilon else ""
+        return f"{self.data}, {self.algorithm}, {self.recipe}, {how}{target}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a cell gave. Shares of test rows, not per cent; None where the training diverged."""
+
+    accuracy: float | None
+    accuracy_without_noise: float | None  # the same model, if test rows' embeddings were sent as they are
+    auc: float | None
+    claimed: float | None = None  # by the paper's formula
+    sound: float | None = None  # None with noise: ε = ∞
+    conditional: float | None = None  # where sound is ∞: if models that learn without noise were no way out
+    exchanges: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What `train` is asked for."""
+
+    algorithm: Any
+    training: Training
+    bottom: BottomSettings
+    top: TopSettings
+    privacy: PerturbationSettings
+
+
+# --- recipes ----------------------------------------------------------------------------------------------------
+
+
+def asked(cell: Cell, rows: int, parties: Sequence[str]) -> Asked:
+    """A cell's settings, its noise included where it does not follow from the target alone."""
+    if cell.recipe == "plain":
+        return _plain(cell)
+    return (_best_for_labels if cell.algorithm == "dpzv" else _best_for_columns)(cell, rows, parties)
+
+
+def _plain(cell: Cell) -> Asked:
+    """As the papers train: small batches, every party on its own. Sound noise needs private updates besides."""
+    sound, private = cell.formula == "sound", cell.formula != "none"
+    privacy = PerturbationSettings(delta=DELTA, formula=cell.formula if private else "sound")
+    training = Training(epochs=PLAIN_EPOCHS.get(cell.data, 3.0), batch_size=64, evaluate_every_epochs=0)
+    algorithm: Any
+    if cell.algorithm == "dpzv":
+        update = "private-zo" if sound else "zeroth-order"
+        algorithm = Dpzv(clip=1.0, server_update=update)  # without noise too: the clip steadies the training
+        training = replace(training, learning_rate=0.005)
+        privacy = replace(privacy, labels_epsilon=cell.epsilon)
+    else:
+        algorithm = Vafl()
+        if private:
+            privacy = replace(
+                privacy, clip=1.0, columns_epsilon=cell.epsilon, bottom_update="dp-sgd" if sound else "plain"
+            )
+    return Asked(algorithm, training, BottomSettings(hidden=(), embedding=16), TopSettings(hidden=(64,)), privacy)
+
+
+@dataclass(frozen=True)
+class TopPlan:
+    """How DPZV's private top model is trained. Larger batches need less noise, smaller ones make more steps."""
+
+    batches: int  # an epoch
+    epochs: float
+    rate: float  # of the top model
+    embedding: int  # random features of each party
+    bottom: str = "mlp"  # one layer with ReLU; or linear
+
+
+LOW, HIGH = "low", "high"
+"""Below ε = 10, where noise is what hinders; and from there on, where the number of steps is."""
+TOP_PLANS = {
+    ("mnist", LOW): TopPlan(5, 4, 8.0, 64, "linear"),
+    ("mnist", HIGH): TopPlan(15, 6, 15.0, 128),
+    ("credit_default_uci", LOW): TopPlan(5, 4, 4.0, 32),
+    ("credit_default_uci", HIGH): TopPlan(15, 4, 4.0, 32),
+}
+TOP_SHARE = 0.9
+"""Of μ², for the top model's own updates; the rest is for answers. The bottom models hardly learn in so few steps."""
+
+
+def _best_for_labels(cell: Cell, rows: int, parties: Sequence[str]) -> Asked:
+    """Random features below, a linear top model by DP-SGD on a few huge batches."""
+    plan = TOP_PLANS.get((cell.data, LOW if cell.epsilon < 10 else HIGH), TopPlan(5, 4, 4.0, 32))
+    batch_size = math.ceil(rows / plan.batches)  # a last batch of few rows would cost each of them much more
+    counted = Plan(rows, batch_size, plan.epochs, feature_parties=tuple(parties))
+    clip, mu = 1.0, mu_of(cell.epsilon, DELTA)
+    once = worst_row_mu(slope_releases(counted, clip, 1.0))  # of answers with noise 1; of updates, with that clip, too
+    algorithm = Dpzv(
+        warm_up=True,  # embeddings tell nothing of labels: the table is filled at no cost
+        clip=clip,
+        noise=once / (mu * math.sqrt(1 - TOP_SHARE)),
+        server_update="dp-sgd",
+        server_clip=clip,
+        server_noise=once / (mu * math.sqrt(TOP_SHARE)),
+    )
+    training = Training(
+        epochs=plan.epochs,
+        batch_size=batch_size,
+        learning_rate=0.02,
+        top_learning_rate=plan.rate,
+        evaluate_every_epochs=0,
+    )
+    bottom = BottomSettings(plan.bottom, hidden=(), embedding=plan.embedding)
+    privacy = PerturbationSettings(labels_epsilon=cell.epsilon, delta=DELTA)
+    return Asked(algorithm, training, bottom, TopSettings("concat-linear"), privacy)
+
+
+BATCHES = 75
+UPDATE_SHARE = 0.1
+"""Of μ², for DP-SGD of the bottom models: a batch of n rows divides its noise by n, and an embedding's by nothing."""
+
+
+def _best_for_columns(cell: Cell, rows: int, parties: Sequence[str]) -> Asked:
+    """Each row's embedding leaves once, all parties' together; what comes back still trains the bottom models."""
+    batch_size = math.ceil(rows / BATCHES)
+    batches = batches_per_epoch(rows, batch_size)
+    epochs = (batches - 1) / batches  # the last upload, which gets no answer, is the epoch's last batch
+    counted = Plan(rows, batch_size, epochs, feature_parties=tuple(parties), evaluations=1)
+    clip, update_clip, mu = 0.3, 0.1, mu_of(cell.epsilon, DELTA)
+    embeddings, _ = (worst_row_mu([one]) for one in embedding_releases(counted, parties[0], clip, 1.0))
+    updates = worst_row_mu(update_releases(counted, parties[0], update_clip, 1.0))
+    privacy = PerturbationSettings(
+        columns_epsilon=cell.epsilon,
+        delta=DELTA,
+        clip=clip,
+        noise=embeddings / (mu * math.sqrt(1 - UPDATE_SHARE)),
+        bottom_update="dp-sgd",
+        update_clip=update_clip,
+        update_noise=updates / (mu * math.sqrt(UPDATE_SHARE)),
+    )
+    training = Training(
+        epochs=epochs, batch_size=batch_size, learning_rate=0.02, optimiser="adam", evaluate_every_epochs=0
+    )
+    bottom = BottomSettings(hidden=(64,), embedding=16, output_activation=False)
+    algorithm = Vafl(wait_for=len(parties), shared_rows=True)
+    return Asked(algorithm, training, bottom, TopSettings("concat-linear"), privacy)
+
+
+# --- cells ------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _data(name: str, max_rows: int) -> FederatedData:
+    return dataset(name, parties=PARTIES, max_rows=max_rows)
+
+
+def run(cell: Cell) -> Found:
+    """Train, and measure on the test rows."""
+    data = _data(cell.data, cell.max_rows)
+    wanted = asked(cell, data.rows, data.feature_parties)
+    began = perf_counter()
+    try:
+        outcome = train(
+            data,
+            wanted.algorithm,
+            training=wanted.training,
+            bottom=wanted.bottom,
+            top=wanted.top,
+            privacy=wanted.privacy,
+            seed=cell.seed,
+        )
+    except RunError:  # the loss was not finite any more, or a weight ran away
+        return Found(None, None, None, seconds=perf_counter() - began)
+    summary, privacy = outcome.summary, outcome.summary["privacy"]
+    outputs = outcome.outputs({name: own.test for name, own in data.columns.items()})
+    guesses = outputs.argmax(1) if outputs.shape[1] > 1 else outputs[:, 0] > 0
+    return Found(
+        accuracy=summary["test"]["accuracy"],
+        accuracy_without_noise=float((guesses == data.labels.test).double().mean()),
+        auc=summary["test"]["auc"],
+        claimed=privacy["claimed"],
+        sound=privacy["sound"],
+        conditional=privacy["conditional"],
+        exchanges=summary["exchanges"],
+        seconds=perf_counter() - began,
+    )
+
+
+def cells_of(quick: bool, seeds: Sequence[int]) -> list[Cell]:
+    """Every cell: for each set and direction without privacy, then plain claimed, plain sound and best sound."""
+    kinds = [("plain", "none", 0.0)]
+    for recipe, formula in (("plain", "paper"), ("plain", "sound"), ("best", "sound")):
+        kinds += [(recipe, formula, epsilon) for epsilon in (QUICK_EPSILONS if quick else EPSILONS)]
+    return [
+        Cell(data, algorithm, *kind, seed, QUICK_ROWS if quick else 0)
+        for data in SETS
+        for algorithm in PROTECTED
+        for kind in kinds
+        for seed in seeds
+    ]
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    folder: Path,
+    watch: Watch = lambda line: None,
+    each: Callable[..., list[Found]] = run_each,
+) -> dict[Cell, Found]:
+    """All cells' results: those that `folder` has, and the others run now and kept there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(
+            f"The directory {folder} could not be made: {error.strerror}. Start the reproduction where you may write."
+        ) from None
+    places = {cell: folder / _file_name(cell) for cell in cells}
+    known = {cell: found for cell, path in places.items() if (found := _kept(path)) is not None}
+    if known:
+        watch(f"{len(known)} of {len(cells)} cells are kept in {folder}; the others are run now.")
+
+    def finished(cell: Cell, found: Found) -> None:
+        known[cell] = found
+        write_atomically(places[cell], json.dumps({"cell": asdict(cell), "found": asdict(found)}).encode())
+        reached = "diverged" if found.accuracy is None else f"{100 * found.accuracy:.1f} %"
+        watch(f"{len(known)}/{len(cells)}  {cell}, seed {cell.seed}: {reached} ({found.seconds:.0f} s)")
+
+    each(run, [cell for cell in cells if cell not in known], finished)
+    return {cell: known[cell] for cell in cells}
+
+
+def _file_name(cell: Cell) -> str:
+    """After all that a cell's result follows from: with another recipe it is another file."""
+    data = _data(cell.data, cell.max_rows)
+    whole = repr((cell, PARTIES, data.row_digest, asked(cell, data.rows, data.feature_parties)))
+    words = (cell.data, cell.algorithm, cell.recipe, cell.formula, f"{cell.epsilon:g}", str(cell.seed))
+    return "-".join([*words, sha256(whole.encode()).hexdigest()[:12]]) + ".json"
+
+
+def _kept(path: Path) -> Found | None:
+    try:
+        return Found(**json.loads(path.read_bytes())["found"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # not there, or not whole: run it
+
+
+# --- the table and the figure -----------------------------------------------------------------------------------
+
+
+def accuracy_against_epsilon(quick: bool, seeds: Sequence[int], watch: Watch) -> list[Row]:
+    """A row for every cell, over all seeds; the figure beside the kept cells."""
+    folder = Path("runs") / ("privacy-accuracy-quick" if quick else "privacy-accuracy")
+    found = by_case(run_cells(cells_of(quick, seeds), folder / "cells", watch))
+    drawn = folder / "accuracy-against-epsilon.png"
+    write_atomically(drawn, png_bytes(figure(found)))
+    watch(f"Figure: {drawn}")
+    return [_row(cell, runs) for cell, runs in found.items()]
+
+
+def by_case(results: Mapping[Cell, Found]) -> dict[Cell, list[Found]]:
+    """The results of all seeds together, by the cell of seed 0."""
+    cases: dict[Cell, list[Found]] = {}
+    for cell, found in results.items():
+        cases.setdefault(replace(cell, seed=0), []).append(found)
+    return cases
+
+
+def _row(cell: Cell, runs: Sequence[Found]) -> Row:
+    reached = [100 * one.accuracy for one in runs if one.accuracy is not None]
+    words = [f"AUC {_mean(one.auc for one in runs):.3f}"] if reached else []
+    if len(reached) < len(runs):
+        words.append(f"{len(runs) - len(reached)} of {len(runs)} diverged")
+    if reached and cell.algorithm == "vafl" and cell.formula != "none":
+        exact = 100 * _mean(one.accuracy_without_noise for one in runs)
+        words.append(f"{exact:.1f} if test rows are sent without noise")
+    if reached and cell.formula == "paper":
+        words.append(f"sound ε = ∞, {_mean(one.conditional for one in runs):,.0f} conditionally")
+    if reached and cell.formula == "sound":
+        words.append(f"sound ε = {max(one.sound or math.inf for one in runs if one.accuracy is not None):.4g}")
+    if cell.recipe == "best":
+        words.append("settings found by trying")
+    deviation = stdev(reached) if len(reached) > 1 else None
+    label = f"{cell}: test accuracy %"
+    return Row(label, None, mean(reached) if reached else math.nan, deviation, "; ".join(words))
+
+
+def _mean(values: Iterable[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    return mean(known) if known else math.nan
+
+
+def figure(found: Mapping[Cell, Sequence[Found]]) -> Figure:
+    """A panel for each set and direction: accuracy over ε, and without privacy as a line."""
+    sets = [*dict.fromkeys(cell.data for cell in found)]
+    drawing = Figure(figsize=(9.6, 0.8 + 3.0 * len(sets)), layout="constrained")
+    panels = drawing.subplots(len(sets), len(PROTECTED), squeeze=False)
+    looks: dict[str, dict[str, Any]] = {
+        "plain recipe, claimed": {"color": COLOURS[0], "linestyle": DASHES[1]},
+        "plain recipe, sound": {"color": COLOURS[0], "linestyle": DASHES[0]},
+        "best recipe, sound": {"color": COLOURS[1], "linestyle": DASHES[0]},
+        "best recipe, sound, test rows sent without noise": {"color": COLOURS[1], "linestyle": DASHES[2]},
+    }
+    handles: dict[str, Any] = {}
+    for data, line in zip(sets, panels, strict=True):
+        for algorithm, axes in zip(PROTECTED, line, strict=True):
+            own = {cell: runs for cell, runs in found.items() if (cell.data, cell.algorithm) == (data, algorithm)}
+            for name, points in _curves(own).items():
+                if points:
+                    look = {"marker": "o", "markersize": 3.2, "linewidth": 1.7, **looks[name]}
+                    handles[name] = axes.plot(*zip(*points, strict=True), **look)[0]
+            for cell, runs in own.items():
+                if cell.formula == "none":
+                    level = 100 * _mean(one.accuracy for one in runs)
+                    look = {"color": INK, "linewidth": 0.9, "linestyle": (0, (2, 2))}
+                    handles["plain recipe, without privacy"] = axes.axhline(level, **look)
+            axes.set_xscale("log")
+            axes.set_xticks(epsilons := sorted({cell.epsilon for cell in own if cell.epsilon}), minor=False)
+            axes.set_xticklabels([f"{epsilon:g}" for epsilon in epsilons])
+            axes.minorticks_off()
+            axes.tick_params(colors=MUTED, labelsize=8.5)
+            axes.grid(True, color=GRID, linewidth=0.8)
+            axes.set_title(f"{data}: {PROTECTED[algorithm]} ({algorithm})", loc="left", fontsize=10, color=INK)
+            axes.set_xlabel("ε, claimed or sound", color=MUTED, fontsize=9)
+            axes.set_ylabel("test accuracy, %", color=MUTED, fontsize=9)
+    drawing.legend([*handles.values()], [*handles], loc="outside upper left", ncols=2, frameon=False, fontsize=8.5)
+    return drawing
+
+
+def _curves(own: Mapping[Cell, Sequence[Found]]) -> dict[str, list[tuple[float, float]]]:
+    """Points of ε and per cent by what they are called; cells that diverged are left out."""
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for cell, runs in own.items():
+        if cell.formula == "none" or all(one.accuracy is None for one in runs):
+            continue
+        name = f"{cell.recipe} recipe, {'claimed' if cell.formula == 'paper' else 'sound'}"
+        curves.setdefault(name, []).append((cell.epsilon, 100 * _mean(one.accuracy for one in runs)))
+        if cell.recipe == "best" and cell.algorithm == "vafl":
+            exact = 100 * _mean(one.accuracy_without_noise for one in runs)
+            curves.setdefault(f"{name}, test rows sent without noise", []).append((cell.epsilon, exact))
+    return curves
+
+
+REPRODUCTIONS = (
+    Reproduction(
+        "privacy-accuracy",
+        "accuracy against ε, claimed and sound, of DPZV and noised VAFL",
+        accuracy_against_epsilon,
+        after_a_stop="Runs that had finished are kept: start it again, and it goes on after them.",
+    ),
+)
