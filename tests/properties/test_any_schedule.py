@@ -264,7 +264,8 @@ def check_run(plan: Plan, directory: Path, summary: dict[str, Any]) -> None:
         own = [exchange for party, exchange in answered if party == name]
         assert set(applied) <= set(own)
         assert summary["parties"][name]["steps"] == len(applied)
-        if finished(run[name]) and not was_away_at_the_end(label, name):
+        # A frame that was lost is repeated later, and by then the word to stop may have come before it.
+        if finished(run[name]) and not plan.simulate.loss and not was_away_at_the_end(label, name):
             assert sorted(applied) == sorted(own)
 
     # Staleness, and the bound on it.
