@@ -92,13 +92,19 @@ def test_the_disk_never_says_less_than_can_have_left(machine: Machine, tmp_path:
         assert len(machine.on_disk(path)) == position  # what a checkpoint counts on
 
 
-def test_a_party_that_remembers_less_than_can_have_left_does_not_go_on(machine: Machine, tmp_path: Path) -> None:
-    path, reserved = files(tmp_path)
+def power_lost_after(releases: int, machine: Machine, folder: Path) -> tuple[Path, Path]:
+    """The files as they are after a process that released one row after the other, and its machine, went down."""
+    path, reserved = files(folder)
     ledger = Ledger(path)
-    for row in range(BLOCK + 2):
+    for row in range(releases):
         ledger.spend("bank", release(row))
     killed(ledger)
     machine.lose_power(path, reserved)
+    return path, reserved
+
+
+def test_a_party_that_remembers_less_than_can_have_left_does_not_go_on(machine: Machine, tmp_path: Path) -> None:
+    path, reserved = power_lost_after(BLOCK + 2, machine, tmp_path)
     again = Ledger(path)
     for row in range(BLOCK + 1):  # the journal lost the last event
         again.spend("bank", release(row))
@@ -109,12 +115,7 @@ def test_a_party_that_remembers_less_than_can_have_left_does_not_go_on(machine: 
 
 
 def test_with_a_synced_journal_it_remembers_all_and_goes_on(machine: Machine, tmp_path: Path) -> None:
-    path, reserved = files(tmp_path)
-    ledger = Ledger(path)
-    for row in range(BLOCK + 2):
-        ledger.spend("bank", release(row))
-    killed(ledger)
-    machine.lose_power(path, reserved)
+    path, _ = power_lost_after(BLOCK + 2, machine, tmp_path)
     assert path.read_bytes().count(b"\n") == BLOCK + 1
     again = Ledger(path)
     for row in range(BLOCK + 2):

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from colonnade.algorithms.parts.linear_settings import AsynchronousLinear
 from colonnade.algorithms.parts.member import Member
-from colonnade.algorithms.parts.peers import AsynchronousPeer, AsynchronousPeers
+from colonnade.algorithms.parts.peers import AsynchronousPeer
 from colonnade.algorithms.parts.seats import LinearSeat
 from colonnade.algorithms.parts.solving import Descent, Floats, requests_per_epoch, steps_per_epoch
 from colonnade.models.linear import Window
@@ -19,7 +20,7 @@ from colonnade.party import Party, State
 
 
 @dataclass(frozen=True)
-class Afsaga(AsynchronousPeers):
+class Afsaga(AsynchronousLinear):
     """`[algorithm]` with name = "afsaga"."""
 
 

@@ -9,8 +9,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from colonnade.algorithms.parts.linear_settings import AsynchronousLinear
 from colonnade.algorithms.parts.member import Member
-from colonnade.algorithms.parts.peers import AsynchronousPeer, AsynchronousPeers
+from colonnade.algorithms.parts.peers import AsynchronousPeer
 from colonnade.algorithms.parts.seats import LinearSeat
 from colonnade.algorithms.parts.solving import Descent, Floats, check_not_negative, requests_per_epoch, steps_per_epoch
 from colonnade.models.linear import Window
@@ -18,7 +19,7 @@ from colonnade.party import Party, State
 
 
 @dataclass(frozen=True)
-class Afsgd(AsynchronousPeers):
+class Afsgd(AsynchronousLinear):
     """`[algorithm]` with name = "afsgd"."""
 
     keeps_residuals: ClassVar[bool] = False

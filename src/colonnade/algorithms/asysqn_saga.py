@@ -40,7 +40,7 @@ class SqnSaga:
 
     def __init__(self, member: Member) -> None:
         self._first_order = Saga(member)
-        self._block = CurvedBlock(member, adapts=True, known=lambda: self._first_order.table)
+        self._block = CurvedBlock(member, adapts=True, known=self.known)
 
     def pass_is_due(self, steps: int) -> bool:
         return self._first_order.pass_is_due(steps)

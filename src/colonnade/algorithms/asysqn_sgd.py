@@ -44,7 +44,7 @@ class SqnSgd:
     def __init__(self, member: Member) -> None:
         self._first_order = Sgd(member)
         self._seen: Floats = np.zeros((member.seat.rows, member.seat.outputs))  # ϑ of each row when it came last
-        self._block = CurvedBlock(member, adapts=False, known=lambda: self._seen)
+        self._block = CurvedBlock(member, adapts=False, known=self.known)
         self._per_epoch = steps_per_epoch(member)
         self._decay: float = member.seat.settings.decay
 

@@ -136,10 +136,7 @@ class Direction:
         self._inverse = []
         if self._precondition == "none":
             return
-        for output in range(block.outputs):
-            chosen = np.zeros_like(residuals)
-            chosen[:, output] = 1.0
-            weights = self._loss.curvature_times(residuals, chosen)[:, output]
+        for weights in np.ascontiguousarray(self._loss.curvatures(residuals).T):
             if self._precondition == "block" and len(self.d) <= _MOST_COLUMNS:
                 curvature = block.gram(weights, every)
                 # A little more than the penalty: a rare column may have no curvature in the rows that are looked at.

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.benchmarks.party_programs import free_port, joined, write_federation
-from colonnade.data import from_arrays
+from colonnade.benchmarks.party_programs import free_port, joined, random_data, write_federation
 from colonnade.errors import RunError
 
 PARTIES, ROWS, BATCH = 4, 4096, 64
@@ -26,9 +25,7 @@ _LONGEST_START_SECONDS = 120.0
 
 def rate_lost_percent(stopped_seconds: float = 10.0, times: int = 3) -> dict[str, float]:
     """Stop one of four parties of a network run so long, so often: the others' rate before and meanwhile; the loss."""
-    generator = np.random.default_rng(0)
-    columns = generator.standard_normal((ROWS, 8 * PARTIES), dtype=np.float32)
-    data = from_arrays(columns, (columns.sum(1) > 0).astype(int), parties=PARTIES, test_fraction=0.0)
+    data = random_data(PARTIES, ROWS)
     planned = 2 * times * (2 * stopped_seconds + 2 * _SETTLING_SECONDS) * PARTIES / SECONDS_BETWEEN_UPLOADS
     settings = {
         "algorithm": {"name": "vafl", "activation_seconds": SECONDS_BETWEEN_UPLOADS},

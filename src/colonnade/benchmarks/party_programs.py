@@ -3,21 +3,37 @@
 `python -m colonnade.benchmarks.party_programs SOCKET` is the nursery; what it starts is the command line itself.
 """
 
+import json
 import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from colonnade.cli.application import app
+from colonnade.data import from_arrays
 from colonnade.data.federated import FederatedData
 from colonnade.errors import ColonnadeError, RunError
 from colonnade.federation import write_toml
 from colonnade.runtimes.nursery import Child, nursery_of, tend
 from colonnade.wire.certificates import issue, make_authority
+
+
+def random_data(parties: int, rows: int) -> FederatedData:
+    """Eight random columns a party, and labels that follow from all of them: for what does not depend on the data."""
+    generator = np.random.default_rng(0)
+    columns = generator.standard_normal((rows, 8 * parties), dtype=np.float32)
+    return from_arrays(columns, (columns.sum(1) > 0).astype(int), parties=parties, test_fraction=0.0)
+
+
+def training_lines(folder: Path) -> list[dict[str, Any]]:
+    """What the label party's program observed while it trained."""
+    lines = (folder / "run-label" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [line for line in map(json.loads, lines) if line["loss"] is not None]
 
 
 def write_federation(folder: Path, data: FederatedData, settings: Mapping[str, object], port: int) -> dict[str, Path]:

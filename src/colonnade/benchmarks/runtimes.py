@@ -8,7 +8,6 @@ counted twice: requests, and the mini-batches in them. What a party that stands 
 in flight gain over a far link, are measured with whole programs over mutual TLS (absence.py, slow_links.py).
 """
 
-import json
 import tempfile
 import time
 from pathlib import Path
@@ -23,7 +22,7 @@ from colonnade.algorithms.split import Split
 from colonnade.algorithms.vafl import Vafl
 from colonnade.benchmarks import Benchmark, Watch, absence, one_thread, slow_links
 from colonnade.benchmarks.mnist_shaped import BATCH, PARTIES, RATE, ROWS, WIDTH, Simulated, mnist_shaped
-from colonnade.benchmarks.party_programs import free_port, joined, wait_for_all, write_federation
+from colonnade.benchmarks.party_programs import free_port, joined, training_lines, wait_for_all, write_federation
 from colonnade.data import from_arrays
 from colonnade.data.federated import FederatedData
 from colonnade.experiment import Outcome, train
@@ -154,8 +153,7 @@ def _network_rate(data: FederatedData) -> float:
         files = write_federation(folder, data, settings, free_port())
         with joined(folder, files) as children:
             wait_for_all(folder, children, 300)
-        lines = (folder / "run-label" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return _steady_rate(_training_lines([json.loads(line) for line in lines]))
+        return _steady_rate(training_lines(folder))
 
 
 # --- asynchronous over synchronous ---------------------------------------------------------------------------------

@@ -5,17 +5,20 @@ would. It is a link's time that is measured, so the model is small.
 """
 
 import asyncio
-import json
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import numpy as np
-
-from colonnade.benchmarks.party_programs import free_port, joined, wait_for_all, write_federation
-from colonnade.data import from_arrays
+from colonnade.benchmarks.party_programs import (
+    free_port,
+    joined,
+    random_data,
+    training_lines,
+    wait_for_all,
+    write_federation,
+)
 
 DELAY_SECONDS = 0.025  # one way, so a round trip takes 50 ms
 BYTES_PER_SECOND = 10e6 / 8  # 10 Mbit/s, each way
@@ -115,9 +118,7 @@ def _rate(in_flight: int, seconds: float) -> float:
     """Two feature parties' `vafl` over a slow link each."""
     parties, rows, batch = 2, 2048, 64
     exchanges = seconds * parties * in_flight / (2 * DELAY_SECONDS)
-    generator = np.random.default_rng(0)
-    columns = generator.standard_normal((rows, 8 * parties), dtype=np.float32)
-    data = from_arrays(columns, (columns.sum(1) > 0).astype(int), parties=parties, test_fraction=0.0)
+    data = random_data(parties, rows)
     settings: Mapping[str, object] = {
         "algorithm": {"name": "vafl", "in_flight": in_flight},
         "training": {
@@ -137,10 +138,6 @@ def _rate(in_flight: int, seconds: float) -> float:
             shared.write_text(text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{link.port}"), encoding="utf-8")
             with joined(folder, files) as children:
                 wait_for_all(folder, children, 20 * seconds + 60)
-        lines = [
-            json.loads(line)
-            for line in (folder / "run-label" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        ]
-    steady = [line for line in lines if line["loss"] is not None]
+        steady = training_lines(folder)
     first, last = steady[len(steady) // 5], steady[-1]
     return float((last["exchange"] - first["exchange"]) / (last["wall_seconds"] - first["wall_seconds"]))

@@ -208,8 +208,6 @@ class AsynchronousFeatureParty:
     def _next_rows(self) -> NDArray[np.uint32] | None:
         """The next batch, without rows that have no budget left; None if too few are left for one."""
         budget, cost = self._bottom.budget, self._bottom.upload_cost
-        if not budget.bounded and not self._refuses:
-            return self._batches.next()
         chosen = self._batches.next()
         if not self._refuses and budget.all_affordable(chosen, cost):
             return chosen

@@ -62,11 +62,17 @@ class AsynchronousLinear(Linear):
     """Every party asks for the sums it needs, at its own pace."""
 
     batches_per_request: int = 1  # mini-batches asked for together; the others' products are that much older
+    request_timeout_seconds: float = 30.0  # then a request goes on without who does not answer; 0: waits for ever
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.batches_per_request < 1:
             raise SettingsError(f"algorithm.batches_per_request is {self.batches_per_request}; at least 1.")
+        if not (isfinite(self.request_timeout_seconds) and self.request_timeout_seconds >= 0):
+            raise SettingsError(
+                f"algorithm.request_timeout_seconds is {self.request_timeout_seconds}; it must be finite and not "
+                "negative, and 0 waits for ever."
+            )
 
 
 @dataclass(frozen=True)

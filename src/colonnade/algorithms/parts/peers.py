@@ -8,8 +8,6 @@ party does not answer within `request_timeout_seconds` goes on with what that pa
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from math import isfinite
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,11 +15,10 @@ import torch
 from numpy.typing import NDArray
 
 from colonnade.algorithms.parts.kept_messages import pack, unpack
-from colonnade.algorithms.parts.linear_settings import AsynchronousLinear
 from colonnade.algorithms.parts.member import Member
 from colonnade.algorithms.parts.registrar import Registrar
 from colonnade.algorithms.parts.sums import TIMER, Completed
-from colonnade.errors import ProtocolError, SettingsError
+from colonnade.errors import ProtocolError
 from colonnade.messages import (
     Abandoned,
     EvaluationAbandoned,
@@ -74,21 +71,6 @@ def receive_all(early: list[tuple[str, Any]], receive: Callable[[str, Any], list
         with suppress(ProtocolError):
             effects += receive(sender, message)
     return effects
-
-
-@dataclass(frozen=True)
-class AsynchronousPeers(AsynchronousLinear):
-    """The settings of this schedule: every asynchronous linear algorithm's extend these."""
-
-    request_timeout_seconds: float = 30.0  # then a request goes on without who does not answer; 0: waits for ever
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (isfinite(self.request_timeout_seconds) and self.request_timeout_seconds >= 0):
-            raise SettingsError(
-                f"algorithm.request_timeout_seconds is {self.request_timeout_seconds}; it must be finite and not "
-                "negative, and 0 waits for ever."
-            )
 
 
 class Solver(Protocol):
