@@ -8,12 +8,14 @@ The last two of a name are kept.
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import load, save_file
 
 from colonnade.errors import RunError
 from colonnade.party import State
@@ -26,14 +28,17 @@ def write_checkpoint(directory: Path, name: str, number: int, state: State) -> N
     directory.mkdir(parents=True, exist_ok=True)
     stem = f"{name}-{number:010d}"
     tensors = {key: tensor.contiguous() for key, tensor in state.tensors.items()}
-    blob = save(tensors)
-    described = {"sha256": hashlib.sha256(blob).hexdigest(), "values": state.values}
     try:
-        write_atomically(directory / f"{stem}.safetensors", blob)
+        # From the tensors to the disk without a copy: a table of embeddings is large, and everybody waits for this.
+        with _appearing(directory / f"{stem}.safetensors") as unfinished:
+            save_file(tensors, unfinished)
+            with unfinished.open("rb") as written:
+                checksum = hashlib.file_digest(written, "sha256").hexdigest()
+        described = {"sha256": checksum, "values": state.values}
         write_atomically(directory / f"{stem}.json", json.dumps(described).encode())
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise RunError(
-            f"The checkpoint {directory / stem} could not be written: {error.strerror}. "
+            f"The checkpoint {directory / stem} could not be written: {getattr(error, 'strerror', error)}. "
             "Free some space and resume; the checkpoint before it is untouched."
         ) from error
     for old in numbers_of(directory, name)[:-_KEPT]:
@@ -43,21 +48,30 @@ def write_checkpoint(directory: Path, name: str, number: int, state: State) -> N
 
 def write_atomically(path: Path, content: bytes) -> None:
     """The file appears with its whole content, or not at all."""
-    temporary = path.with_name(f".{path.name}.tmp")
+    with _appearing(path) as unfinished:
+        unfinished.write_bytes(content)
+
+
+@contextmanager
+def _appearing(path: Path) -> Iterator[Path]:
+    """Where to write what is to stand under `path`: it does at the end, synced, or nothing changes."""
+    unfinished = path.with_name(f".{path.name}.tmp")
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+        yield unfinished
+        _sync(unfinished)
+        unfinished.replace(path)
+    except (OSError, SafetensorError):
+        unfinished.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(opened)
     finally:
-        os.close(folder)
+        os.close(opened)
 
 
 def numbers_of(directory: Path, name: str) -> list[int]:

@@ -30,8 +30,9 @@ from colonnade.trace import TraceWriter
 from colonnade.wire.codec import DEFAULT_LIMITS, Limits, decode
 from colonnade.wire.packets import ACKNOWLEDGE, DONE, FRAME, RESUME, START, PacketReader, header
 
-JOURNAL_BYTES = 64 << 20
-"""A longer journal is cut short by a checkpoint, unless the checkpoint itself is larger."""
+JOURNAL_BYTES = 256 << 20
+"""A longer journal is cut short by a checkpoint, unless the checkpoint itself is larger: everybody waits for one, so a
+busy party writes one in ten seconds rather than in two, and handles at most that much again after a crash."""
 _UNANSWERED_LIMITS = 4
 """A peer that sends on while this many times the limit of what may wait is kept for it does not take its answers."""
 _ACKNOWLEDGE_SECONDS = 0.05
