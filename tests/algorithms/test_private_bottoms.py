@@ -145,7 +145,7 @@ def test_a_step_counts_against_the_budget_when_its_batch_is_uploaded() -> None:
     assert bottom.upload_cost == pytest.approx(2.0)
     assert bottom.embedding_cost == pytest.approx(1.0)
     bottom.upload(0, ROWS)
-    assert bottom.budget._spent[ROWS].tolist() == pytest.approx([2.0] * 5)
+    assert bottom.budget._spent()[ROWS].tolist() == pytest.approx([2.0] * 5)
 
 
 def test_models_that_mix_rows_are_refused() -> None:
