@@ -161,8 +161,9 @@ def test_bench_knows_its_benchmarks() -> None:
 
 def test_bench_runtimes_gives_every_key_that_has_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the measuring itself left out: 4 exchanges a second of everything, and 100 exchanges become 99."""
-    for measured in ("_label_step_rate", "_processes_rate", "_network_rate", "_linear_rate"):
+    for measured in ("_label_step_rate", "_processes_rate", "_network_rate"):
         monkeypatch.setattr(runtimes, measured, lambda _: 4.0)
+    monkeypatch.setattr(runtimes, "_linear_rates", lambda: dict.fromkeys(runtimes.LINEAR_EPOCHS, 4.0))
     monkeypatch.setattr(runtimes, "_seconds_to_the_same_loss", lambda _: (6.0, 2.0))
     monkeypatch.setattr(runtimes.slow_links, "_rate", lambda in_flight, _: 3.0 * in_flight)
     away = {"others_exchanges_per_second_before": 100.0, "others_exchanges_per_second_meanwhile": 99.0}

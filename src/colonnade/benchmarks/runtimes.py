@@ -34,7 +34,8 @@ TURNS = 3
 EXCHANGES = 6_000  # of one turn
 WARM_UP = 0.2  # of a run, not counted
 BOTTOM, TOP = BottomSettings(embedding=WIDTH, hidden=()), TopSettings(hidden=(128,))
-LINEAR_PARTIES, LINEAR_BATCH, LINEAR_BATCHES_PER_REQUEST = 8, 256, 16
+LINEAR_PARTIES, LINEAR_BATCH = 8, 256
+LINEAR_EPOCHS = {1: 2.0, 4: 4.0, 16: 12.0}  # mini-batches a request → how long to train
 
 
 @one_thread
@@ -50,7 +51,8 @@ def run(watch: Watch) -> dict[str, float]:
             f"network {network[-1]:.0f}/s"
         )
     synchronous, asynchronous = _seconds_to_the_same_loss(watch)
-    linear = _linear_rate(watch)
+    linear = _linear_rates()
+    watch(f"linear: {', '.join(f'{rate:.0f}/s with {batches} a request' for batches, rate in linear.items())}")
     away = absence.rate_lost_percent()
     watch(
         "the others' exchanges while one of {} parties stands still: {:.0f}/s before, {:.0f}/s meanwhile".format(
@@ -66,7 +68,9 @@ def run(watch: Watch) -> dict[str, float]:
         "processes_exchanges_per_second": float(np.median(processes)),
         "network_exchanges_per_second": float(np.median(network)),
         "wall_sync_over_async": synchronous / asynchronous,
-        "linear_processes_exchanges_per_second": linear,
+        "linear_processes_exchanges_per_second": linear[16],
+        "linear_processes_exchanges_per_second_by_4": linear[4],
+        "linear_processes_exchanges_per_second_singly": linear[1],
         **away,
         **far,
     }
@@ -193,23 +197,22 @@ def _learnable(rows: int = 6_000, columns: int = 64) -> FederatedData:
 # --- linear federations -------------------------------------------------------------------------------------------
 
 
-def _linear_rate(watch: Watch) -> float:
+def _linear_rates() -> dict[int, float]:
+    """Mini-batches a second, of all parties together, by how many are asked for at once."""
     generator = np.random.default_rng(0)
     X = generator.standard_normal((ROWS, 8 * LINEAR_PARTIES), dtype=np.float32)
     y = (X @ generator.standard_normal(X.shape[1]) > 0).astype(int)
     data = from_arrays(X, y, parties=LINEAR_PARTIES, test_fraction=0.01)
-    rates = []
-    for batches in (1, LINEAR_BATCHES_PER_REQUEST):
-        epochs = 2.0 if batches == 1 else 12.0
+    rates = {}
+    for batches, epochs in LINEAR_EPOCHS.items():
         training = Training(epochs=epochs, batch_size=LINEAR_BATCH, evaluate_every_epochs=0, observe_every_epochs=0.1)
         algorithm = Afsgd(batches_per_request=batches)
         outcome = train(data, algorithm, training=training, runtime=Processes(), seed=0)
         lines = _training_lines(outcome.metrics)
         first, last = lines[len(lines) // 5], lines[-1]
         # Steps count mini-batches: of each, all parties gave their products, and one learnt from them.
-        rates.append((last["step"] - first["step"]) / (last["wall_seconds"] - first["wall_seconds"]))
-    watch(f"linear: {rates[0]:.0f}/s with one mini-batch a request, {rates[1]:.0f}/s with {LINEAR_BATCHES_PER_REQUEST}")
-    return float(rates[1])
+        rates[batches] = (last["step"] - first["step"]) / (last["wall_seconds"] - first["wall_seconds"])
+    return rates
 
 
 BENCHMARK = Benchmark(
