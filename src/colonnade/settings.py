@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -49,12 +49,15 @@ def check_table(values: Any, where: str) -> None:
 
 
 def check_names(cls: type[Any], values: Mapping[str, Any], where: str) -> None:
-    """Refuse a name that the settings, or tables inside them, do not have, offering the nearest."""
+    """Refuse a name, or a word, that the settings or tables inside them do not have, offering the nearest."""
     known = [field.name for field in fields(cls)]
     kinds = get_type_hints(cls)
     for name, value in values.items():
         if name not in known:
             raise unknown_name(f"setting in [{where}] named", name, known)
+        words = _choices(kinds[name])
+        if words and isinstance(value, str) and value not in words:
+            raise unknown_name(f"value of {where}.{name}", value, words)
         kind, is_mapping = _inner_settings(kinds[name])
         if kind is None or not isinstance(value, Mapping):
             continue
@@ -63,6 +66,13 @@ def check_names(cls: type[Any], values: Mapping[str, Any], where: str) -> None:
             continue
         for key, inner in value.items():
             build(kind, inner, f"{where}.{name}.{key}")  # an error says which key
+
+
+def _choices(kind: Any) -> list[str]:
+    """The words of a setting that takes certain words alone, besides values of other types; none if it takes any."""
+    kinds = [kind] if get_origin(kind) is Literal else get_args(kind)
+    words = [word for part in kinds if get_origin(part) is Literal for word in get_args(part)]
+    return [] if str in kinds else [word for word in words if isinstance(word, str)]
 
 
 def _inner_settings(kind: Any) -> tuple[type[Any] | None, bool]:

@@ -45,9 +45,9 @@ def test_noise_and_optimisers_that_would_not_be_used_are_refused(name: str) -> N
 @pytest.mark.parametrize(
     ("setting", "value", "sentence"),
     [
-        ("sums", "pairwize", r"algorithm\.sums is wrong.*'pairwize'"),
-        ("labels", "nobody", r"algorithm\.labels is wrong.*'nobody'"),
-        ("step", "long", r"algorithm\.step is wrong.*'long'"),
+        ("sums", "pairwize", r"no value of algorithm\.sums 'pairwize'.*Known: "),
+        ("labels", "nobody", r"no value of algorithm\.labels 'nobody'.*Known: "),
+        ("step", "long", r"no value of algorithm\.step 'long'.*Known: "),
         ("sumz", "plain", r"no setting in \[algorithm\] named 'sumz'\. Did you mean 'sums'"),
         ("arity", 0, r"algorithm\.arity is 0; a party of the tree has at least 1 child"),
         ("arity", 1.5, r"algorithm\.arity is wrong: expected a whole number"),
@@ -58,7 +58,7 @@ def test_noise_and_optimisers_that_would_not_be_used_are_refused(name: str) -> N
         ("batches_per_request", 0, r"algorithm\.batches_per_request is 0; at least 1"),
         ("memory", 0, r"algorithm\.memory is 0"),
         ("least_curvature", 0.0, r"algorithm\.least_curvature is 0\.0; it must be above 0"),
-        ("curvature_rows", "old", r"algorithm\.curvature_rows is wrong.*'old'"),
+        ("curvature_rows", "old", r"no value of algorithm\.curvature_rows 'old'.*Known: "),
         ("decay", -0.1, r"algorithm\.decay is -0\.1"),
     ],
 )

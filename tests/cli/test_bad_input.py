@@ -81,6 +81,10 @@ def test_a_wrong_setting(change: str, sentence: str) -> None:
         ('data = {set = "iris"}\nparties = {a = 3}\n', "[parties.a] must be a table"),
         ('data = {set = "iris"}\nsimulate = {parties = 3}\n', "simulate.parties is wrong: expected a table"),
         ('data = {set = "iris"}\n', "no feature party: set data.parties"),
+        (
+            'data = {set = "iris"}\nalgorithm = {name = "afsgd", step = "fixd"}\n',
+            "no value of algorithm.step 'fixd'. Did you mean 'fixed'? Known: auto, fixed, search.",
+        ),
     ],
 )
 def test_a_wrong_file(text: str, sentence: str) -> None:

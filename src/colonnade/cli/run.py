@@ -142,7 +142,7 @@ def show(outcome: Outcome, directory: Path, page: Path | None) -> None:
     for name, value in summary["test"].items():
         table.add_row(f"test {name.replace('_', ' ')}", f"{value:.4f}")
     if summary["train_loss"] is not None:
-        table.add_row("training loss", f"{summary['train_loss']:.4f}")
+        table.add_row("training loss (last epoch)", f"{summary['train_loss']:.4f}")
     if summary["exchanges"]:
         table.add_row("exchanges", f"{summary['exchanges']:,}")
         table.add_row("bytes up / down", f"{megabytes(summary['bytes_up'])} / {megabytes(summary['bytes_down'])}")

@@ -242,11 +242,11 @@ def _key_figures(run: Run) -> list[Markup]:
             card(
                 f"Test {run.headline}".replace("_", " "),
                 measure(run.headline, run.final_metric),
-                f"training loss {significant(loss)}" if loss is not None else "",
+                f"training loss of the last epoch {significant(loss)}" if loss is not None else "",
             )
         )
     elif loss is not None:
-        made.append(card("Training loss", significant(loss)))
+        made.append(card("Training loss", significant(loss), "mean of the last epoch"))
     made.append(card("Exchanges", count(exchanges), f"{significant(epochs)} epochs" if epochs is not None else ""))
     if run.clock == "virtual":
         note = f"computed in {duration(wall)} of wall time" if wall is not None else ""
@@ -278,7 +278,8 @@ def _test_metrics(run: Run) -> Markup:
     ]
     if not rows:
         return NOTHING
-    return table(["at the end", ""], [*rows, ["training loss", significant(run.total("train_loss"))]])
+    loss = ["training loss, mean of the last epoch", significant(run.total("train_loss"))]
+    return table(["at the end", ""], [*rows, loss])
 
 
 def _parties(run: Run) -> Markup:
