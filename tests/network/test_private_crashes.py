@@ -33,7 +33,7 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.wire.codec import MAGIC, decode, encode
 from colonnade.wire.packets import FRAME, HEADER_BYTES, PacketReader, header
 
-KILLS = 10  # of each owner
+KILLS = 25  # of each owner
 EXCHANGES_A_LIFE = 64  # about; a party that is killed sooner has hardly come back
 EPSILON = 6.0
 BATCH = 64
