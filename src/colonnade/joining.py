@@ -27,6 +27,7 @@ from colonnade.data.settings import TASKS
 from colonnade.errors import ProtocolError, RunError, SettingsError, unknown_name
 from colonnade.federation import Federation, digest, federation_values, write_toml
 from colonnade.models.top import TopSettings
+from colonnade.party import Party
 from colonnade.party_file import PartyFile
 from colonnade.privacy.ledger import Ledger
 from colonnade.private_figures import figures, privacy_summary
@@ -380,6 +381,20 @@ def leave(federation: Federation, own: PartyFile, out: Path | None = None) -> No
     asyncio.run(guest.leave())
 
 
+def rebuilt(
+    federation: Federation, own: PartyFile, directory: Path, party_timeout_seconds: float | None = None
+) -> dict[str, Party]:
+    """The party whose run directory this is, by name, as it was when its run began."""
+    membership = Membership(federation, own, directory)
+    if party_timeout_seconds is not None:
+        membership.plan = _with_timeout(membership.plan, party_timeout_seconds)
+    home = Home(membership)
+    everybody = home.everybody()
+    if everybody is None:
+        raise SettingsError(f"The run in {directory} had not begun: {membership.name} knows nothing of the others.")
+    return {membership.name: _party(membership, home, membership.facts(everybody))}
+
+
 def _check_without(membership: Membership, without: Sequence[str]) -> None:
     for name in without:
         if name not in membership.feature_parties:
@@ -408,13 +423,12 @@ def _station(
     trace: bool,
     without: Sequence[str] = (),
 ) -> Station:
-    own = Own(membership.name, membership.data.columns, membership.data.labels, home.secret)
-    membership.agree(facts)
+    party = _party(membership, home, facts)
     everyone = membership.everyone
     peers = everyone if membership.relays or membership.is_label_party else (membership.label_party,)
     return Station(
         membership.name,
-        build_party(own, facts, membership.plan),
+        party,
         [name for name in peers if name != membership.name],
         membership.label_party,
         home.path,
@@ -425,6 +439,12 @@ def _station(
         limits=LIMITS,
         without=without,
     )
+
+
+def _party(membership: Membership, home: Home, facts: Facts) -> Party:
+    own = Own(membership.name, membership.data.columns, membership.data.labels, home.secret)
+    membership.agree(facts)
+    return build_party(own, facts, membership.plan)
 
 
 def _keys(membership: Membership, home: Home) -> Keys:

@@ -31,6 +31,7 @@ VERBS = [
     ("certs", "show"),
     ("sweep",),
     ("report",),
+    ("replay",),
     ("compare",),
     ("account",),
     ("attack",),

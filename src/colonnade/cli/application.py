@@ -13,6 +13,7 @@ from colonnade.cli import (
     data,
     demo,
     join,
+    replay,
     report,
     reproduce,
     run,
@@ -32,6 +33,7 @@ app.command("join")(join.join)
 app.command("leave")(join.leave)
 app.command("sweep")(sweep.sweep)
 app.command("report")(report.report)
+app.command("replay")(replay.replay)
 app.command("compare")(compare.compare)
 app.command("account")(account.account)
 app.command("attack")(attack.attack)
