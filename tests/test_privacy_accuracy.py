@@ -75,9 +75,10 @@ def test_without_privacy_nothing_is_noised() -> None:
 
 @pytest.mark.parametrize("rows", [60_000, 22_500, 1_347])
 def test_an_embedding_leaves_once_and_shares_add_up(rows: int) -> None:
-    wanted = asked(Cell("mnist", "vafl", "best", "sound", 10.0), rows, PARTIES)
-    chosen = wanted.privacy
-    assert release_plan(*_agreed(wanted, rows)).uploads_of_a_row == 1
+    wanted = asked(Cell("mnist", "vafl", "best", "sound", 10.0), rows, 7)
+    plan, facts = _agreed(wanted, rows)
+    assert release_plan(plan, facts).uploads_of_a_row == 1
+    chosen = calibrated(plan, facts).privacy
     embedding = (2 * chosen.clip / chosen.noise) ** 2
     update = (2 * chosen.update_clip / (wanted.training.batch_size * chosen.update_noise)) ** 2
     assert embedding + update == pytest.approx(mu_of(10.0, 1e-5) ** 2)
@@ -85,11 +86,12 @@ def test_an_embedding_leaves_once_and_shares_add_up(rows: int) -> None:
 
 
 def test_labels_are_used_by_all_parties_in_every_epoch() -> None:
-    wanted = asked(Cell("mnist", "dpzv", "best", "sound", 1.0), 60_000, PARTIES)
+    chosen = calibrated(*_agreed(asked(Cell("mnist", "dpzv", "best", "sound", 1.0), 60_000, 7), 60_000)).algorithm
     # Seven parties, four epochs, batches of 12,000: a row is in 28 answers and in 28 updates, of sensitivity 2/12,000.
     uses = 28 * (2 / 12_000) ** 2
-    total = uses / wanted.algorithm.noise**2 + uses / wanted.algorithm.server_noise**2
-    assert total == pytest.approx(mu_of(1.0, 1e-5) ** 2)
+    answers, updates = uses / chosen.noise**2, uses / chosen.server_noise**2
+    assert answers + updates == pytest.approx(mu_of(1.0, 1e-5) ** 2)
+    assert updates / (answers + updates) == pytest.approx(0.9)
 
 
 def _agreed(wanted: privacy.Asked, rows: int) -> tuple[Plan, Facts]:
@@ -143,7 +145,7 @@ def test_a_torn_file_and_another_recipe_are_run_again(tmp_path: Path, monkeypatc
     again = Workers()
     run_cells(CELLS, tmp_path, each=again)
     assert again.asked == [CELLS[1]]
-    monkeypatch.setattr(privacy, "UPDATE_SHARE", 0.2)
+    monkeypatch.setattr(privacy, "BATCHES", 50)
     other = Workers()
     run_cells(CELLS, tmp_path, each=other)
     assert other.asked == CELLS
@@ -208,19 +210,13 @@ def test_the_documented_recipe_is_the_measured_one_and_keeps_its_target(algorith
     blocks = [tomllib.loads(block) for block in re.findall(r"^```toml\n(.*?)^```", section, re.MULTILINE | re.DOTALL)]
     federation = next(parse_federation(block) for block in blocks if block["algorithm"]["name"] == algorithm)
     target = federation.privacy.labels_epsilon or federation.privacy.columns_epsilon
-    wanted = asked(Cell(federation.data.set, algorithm, "best", "sound", target), 22_500, PARTIES)
+    wanted = asked(Cell(federation.data.set, algorithm, "best", "sound", target), 22_500, 7)
     written = federation.training
     assert federation.data.parties == len(PARTIES)
     assert (federation.bottom.embedding, federation.top.kind) == (wanted.bottom.embedding, wanted.top.kind)
     assert written.steps(22_500) == wanted.training.steps(22_500)
     assert replace(written, epochs=wanted.training.epochs) == wanted.training
-    noiseless = {"noise": 0.0, "server_noise": 0.0}
-    if algorithm == "dpzv":
-        assert replace(federation.algorithm, **noiseless) == replace(wanted.algorithm, **noiseless)
-    else:
-        assert federation.algorithm == wanted.algorithm
-        assert federation.privacy.noise == pytest.approx(wanted.privacy.noise, rel=0.01)
-        assert federation.privacy.update_noise == pytest.approx(wanted.privacy.update_noise, rel=0.01)
+    assert (federation.algorithm, federation.privacy) == (wanted.algorithm, wanted.privacy)
     _, facts = _agreed(wanted, 22_500)
     plan = Plan(federation.algorithm, written, federation.privacy, federation.bottom, federation.top, 0)
     worst = headline(planned_figures(calibrated(plan, facts), facts))

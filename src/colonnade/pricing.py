@@ -19,7 +19,7 @@ from colonnade.privacy.calibration import (
 )
 from colonnade.privacy.gaussian import epsilon_of, mu_of
 from colonnade.private_figures import headline, planned_figures
-from colonnade.private_plan import calibrated, release_plan
+from colonnade.private_plan import bottom_share, calibrated, release_plan, top_share
 from colonnade.seating import Facts, Plan
 
 
@@ -149,19 +149,17 @@ def _advice(plan: Plan, noised: Plan, facts: Facts, epsilon: float, ratio: float
     found: list[Advice] = []
     wanted = privacy.labels_epsilon or (epsilon if isinstance(algorithm, Dpzv) else 0.0)
     if isinstance(algorithm, Dpzv) and wanted > 0 and algorithm.clip > 0:
-        private = algorithm.private_update
-        suggestion = suggest_for_slopes(wanted, privacy.delta, counted, ratio, private_update=private)
+        share = top_share(plan)
+        suggestion = suggest_for_slopes(wanted, privacy.delta, counted, ratio, update_share=share)
         clip = None
         if algorithm.noise > 0:
-            clip = slope_clip(wanted, privacy.delta, counted, algorithm.noise, private_update=private)
+            clip = slope_clip(wanted, privacy.delta, counted, algorithm.noise, update_share=share)
         found.append(Advice("mean slopes", wanted, suggestion, clip))
     wanted = privacy.columns_epsilon or (epsilon if noised.privacy.noise > 0 else 0.0)
     if wanted > 0 and privacy.clip > 0:
-        share = wanted
-        if privacy.bottom_update == "dp-sgd":  # half of μ² is for the updates
-            share = epsilon_of(mu_of(wanted, privacy.delta) * 0.5**0.5, privacy.delta)
-        suggestion = suggest_for_embeddings(share, privacy.delta, counted, ratio)
-        clip = embedding_clip(share, privacy.delta, counted, privacy.noise) if privacy.noise > 0 else None
+        left = epsilon_of(mu_of(wanted, privacy.delta) * (1 - bottom_share(plan)) ** 0.5, privacy.delta)
+        suggestion = suggest_for_embeddings(left, privacy.delta, counted, ratio)
+        clip = embedding_clip(left, privacy.delta, counted, privacy.noise) if privacy.noise > 0 else None
         found.append(Advice("embeddings", wanted, suggestion, clip))
     return found
 

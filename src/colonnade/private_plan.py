@@ -14,7 +14,7 @@ from colonnade.data.batches import batches_per_epoch
 from colonnade.errors import SettingsError
 from colonnade.privacy import claims
 from colonnade.privacy.accounting import Release, columns_hidden_state, labels_hidden_state, worst_row_mu
-from colonnade.privacy.calibration import slope_noise
+from colonnade.privacy.calibration import slope_noise, top_noise
 from colonnade.privacy.gaussian import mu_of
 from colonnade.privacy.plan import Plan as ReleasePlan
 from colonnade.privacy.plan import embedding_releases, slope_releases, update_releases
@@ -32,6 +32,11 @@ EXACT_ANSWERS = {
 """What the label party answers with, as it is. An algorithm that is not known here is taken to answer exactly too."""
 ZEROTH_ORDER = ("cascaded", "zoo", "zoo-sync", "dpzv")
 """Whose bottom models move by numbers that come back, and not by gradients through raw columns."""
+_BOTTOM_SHARE = 0.1
+_TOP_SHARES = {"dp-sgd": 0.9, "private-zo": 0.5}
+"""Of μ², for private updates where privacy.update_share does not say it, found by trying (docs/privacy.md). A step of a
+bottom model is a mean over a batch and needs little noise beside an embedding, which nothing averages. A top model by
+DP-SGD learns most of what is learnt at all; by private-zo its update is as noisy as an answer."""
 
 
 # --- what is asked for ------------------------------------------------------------------------------------------
@@ -60,10 +65,23 @@ def check_privacy(plan: Plan) -> None:
             f"privacy.bottom_update is {privacy.bottom_update!r}, but bottom models of {name} move along random "
             "directions by numbers that come back; they take no gradient through raw columns. Leave it out."
         )
+    if privacy.update_share > 0:
+        _check_share(plan)
     if privacy.labels_epsilon > 0:
         _check_labels(plan)
     if privacy.columns_epsilon > 0:
         _check_columns(plan)
+
+
+def _check_share(plan: Plan) -> None:
+    privacy = plan.privacy
+    of_labels = privacy.labels_epsilon > 0 and top_share(plan) > 0
+    of_columns = privacy.columns_epsilon > 0 and bottom_share(plan) > 0
+    if not (of_labels or of_columns):
+        raise SettingsError(
+            "privacy.update_share divides a target between what is sent and private updates, but here is no target "
+            "with a private update: leave it out."
+        )
 
 
 def _check_labels(plan: Plan) -> None:
@@ -179,15 +197,10 @@ def calibrated(plan: Plan, facts: Facts) -> Plan:
     check_privacy(plan)
     algorithm, privacy = plan.algorithm, plan.privacy
     if isinstance(algorithm, Dpzv) and privacy.labels_epsilon > 0 and algorithm.noise == 0:
-        noise = slope_noise(
-            privacy.labels_epsilon,
-            privacy.delta,
-            release_plan(plan, facts),
-            algorithm.clip,
-            private_update=algorithm.private_update,
-            formula=privacy.formula,
-        )
-        own = noise * algorithm.server_clip / algorithm.clip if algorithm.private_update else algorithm.server_noise
+        counted, share = release_plan(plan, facts), top_share(plan)
+        budget = privacy.labels_epsilon, privacy.delta, counted
+        noise = slope_noise(*budget, algorithm.clip, update_share=share, formula=privacy.formula)
+        own = top_noise(*budget, algorithm.server_clip, share) if share else algorithm.server_noise
         plan = replace(plan, algorithm=replace(algorithm, noise=noise, server_noise=own))
     if privacy.columns_epsilon > 0 and privacy.noise == 0:
         noise, own = _columns_noise(plan, release_plan(plan, facts))
@@ -195,8 +208,21 @@ def calibrated(plan: Plan, facts: Facts) -> Plan:
     return plan
 
 
+def top_share(plan: Plan) -> float:
+    """Which part of the labels' μ² is for the label party's own private updates."""
+    algorithm = plan.algorithm
+    if not (isinstance(algorithm, Dpzv) and algorithm.private_update):
+        return 0.0
+    return plan.privacy.update_share or _TOP_SHARES[algorithm.server_update]
+
+
+def bottom_share(plan: Plan) -> float:
+    """Which part of the μ² of a party's columns is for its own private updates."""
+    return (plan.privacy.update_share or _BOTTOM_SHARE) if plan.privacy.bottom_update == "dp-sgd" else 0.0
+
+
 def _columns_noise(plan: Plan, counted: ReleasePlan) -> tuple[float, float]:
-    """Of embeddings and of DP-SGD steps. Training rows pay for both, half of μ² each; test rows for embeddings."""
+    """Of embeddings and of DP-SGD steps. Training rows pay for both; test rows for embeddings."""
     privacy = plan.privacy
     mu = mu_of(privacy.columns_epsilon, privacy.delta)
     party = counted.feature_parties[0]
@@ -206,7 +232,7 @@ def _columns_noise(plan: Plan, counted: ReleasePlan) -> tuple[float, float]:
     training, test = (worst_row_mu([one]) for one in embedding_releases(counted, party, privacy.clip, 1.0))
     if privacy.bottom_update != "dp-sgd":
         return max(training, test) / mu, 0.0
-    noise = max(training / (mu * math.sqrt(0.5)), test / mu)
+    noise = max(training / (mu * math.sqrt(1 - bottom_share(plan))), test / mu)
     steps = worst_row_mu(update_releases(counted, party, privacy.update_clip, 1.0))
     return noise, steps / math.sqrt(mu**2 - (training / noise) ** 2)
 

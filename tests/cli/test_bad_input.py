@@ -42,6 +42,7 @@ from colonnade.algorithms import ALGORITHMS
         ("bottom.hidden=3", "bottom.hidden is wrong: expected a list, got a whole number"),
         ("top.kind=concat-mpl", "no top model 'concat-mpl'. Did you mean 'concat-mlp'?"),
         ("privacy.noise=nan", "'noise' is nan"),
+        ("privacy.update_share=1", "privacy.update_share is 1.0; it must be below 1"),
         ("simulate.loss=1", "simulate.loss is 1.0"),
         ("simulate.latency_seconds=slow", "simulate.latency_seconds is 'slow'"),
         ("simulate.latency_seconds=-1", "simulate.latency_seconds"),

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colonnade.errors import SettingsError
+from colonnade.privacy.accounting import worst_row_mu
 from colonnade.privacy.calibration import (
     embedding_clip,
     embedding_epsilon,
@@ -17,9 +18,10 @@ from colonnade.privacy.calibration import (
     slope_noise,
     suggest_for_embeddings,
     suggest_for_slopes,
+    top_noise,
 )
-from colonnade.privacy.gaussian import mu_of
-from colonnade.privacy.plan import Plan
+from colonnade.privacy.gaussian import epsilon_of, mu_of
+from colonnade.privacy.plan import Plan, slope_releases
 
 PLAN = Plan(rows=1000, batch_size=100, epochs=9, feature_parties=("shop", "store"))
 ANSWERED = replace(PLAN, in_flight=0)
@@ -42,13 +44,26 @@ clips = st.floats(0.01, 100)
 formulas = st.sampled_from(["sound", "paper"])
 
 
-@given(epsilons, plans, clips, formulas, st.booleans())
+shares = st.floats(0.01, 0.99)
+
+
+@given(epsilons, plans, clips, formulas, shares)
 def test_slope_noise_keeps_exactly_its_budget(
-    epsilon: float, plan: Plan, clip: float, formula: str, private: bool
+    epsilon: float, plan: Plan, clip: float, formula: str, share: float
 ) -> None:
-    noise = slope_noise(epsilon, DELTA, plan, clip, private_update=private, formula=formula)
-    spent = slope_epsilon(noise, DELTA, plan, clip, private_update=private, formula=formula)
+    noise = slope_noise(epsilon, DELTA, plan, clip, update_share=share, formula=formula)
+    spent = slope_epsilon(noise, DELTA, plan, clip, update_share=share, formula=formula)
     assert spent == pytest.approx(epsilon, rel=1e-8)
+
+
+@given(epsilons, plans, clips, clips, shares)
+def test_slopes_and_private_updates_keep_a_budget_together(
+    epsilon: float, plan: Plan, clip: float, server_clip: float, share: float
+) -> None:
+    noise = slope_noise(epsilon, DELTA, plan, clip, update_share=share)
+    own = top_noise(epsilon, DELTA, plan, server_clip, share)
+    spent = worst_row_mu(slope_releases(plan, clip, noise, server_clip, own))
+    assert epsilon_of(spent, DELTA) == pytest.approx(epsilon, rel=1e-8)
 
 
 @given(epsilons, plans, clips, formulas)
@@ -68,7 +83,7 @@ def test_noise_by_hand() -> None:
     # A label is used 9 times by each of 2 parties, each time with 2C/B = 0.06: √18 · 0.06/μ.
     assert slope_noise(2.0, DELTA, PLAN, clip=3.0) == pytest.approx(math.sqrt(18) * 0.06 / mu)
     # As many updates of the label party itself: √2 more.
-    assert slope_noise(2.0, DELTA, PLAN, 3.0, private_update=True) == pytest.approx(math.sqrt(36) * 0.06 / mu)
+    assert slope_noise(2.0, DELTA, PLAN, 3.0, update_share=0.5) == pytest.approx(math.sqrt(36) * 0.06 / mu)
     # The paper: 2C√T/(Dμ) with T = 2 · 90.
     assert slope_noise(2.0, DELTA, PLAN, 3.0, formula="paper") == pytest.approx(6 * math.sqrt(180) / (1000 * mu))
     # An embedding is uploaded 9 times by one party: 3 · 2C/μ; evaluated 16 times: 4 · 2C/μ.
@@ -106,15 +121,15 @@ def test_more_of_anything_needs_more_noise(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("wanted", [0.2, 0.5, 1.5])
-@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("share", [0.0, 0.5])
 @pytest.mark.parametrize("sampling", ["shuffled", "poisson"])
-def test_suggestions_for_slopes_are_enough_and_just_so(wanted: float, private: bool, sampling: str) -> None:
+def test_suggestions_for_slopes_are_enough_and_just_so(wanted: float, share: float, sampling: str) -> None:
     plan = Plan(rows=600, batch_size=30, epochs=20, sampling=sampling)
 
     def ratio(**changes: float) -> float:
-        return slope_noise(1.0, DELTA, replace(plan, **changes), 1.0, private_update=private)  # type: ignore[arg-type]
+        return slope_noise(1.0, DELTA, replace(plan, **changes), 1.0, update_share=share)  # type: ignore[arg-type]
 
-    suggestion = suggest_for_slopes(1.0, DELTA, plan, wanted, private_update=private)
+    suggestion = suggest_for_slopes(1.0, DELTA, plan, wanted, update_share=share)
     assert suggestion.noise_to_signal == ratio()
     if suggestion.epochs is None:
         assert ratio(epochs=1) > wanted

@@ -61,10 +61,12 @@ def test_noise_on_slopes_by_hand() -> None:
     mu = mu_of(2.0, 1e-5)
     assert plan.algorithm.noise == pytest.approx(math.sqrt(6) * 0.25 / mu)
     assert plan.algorithm.server_noise == 0
-    # As many private updates, each with its own clip.
-    plan, _ = noised(plan_of(Dpzv(clip=1.0, server_update="dp-sgd", server_clip=0.5), labels_epsilon=2.0))
-    assert plan.algorithm.noise == pytest.approx(math.sqrt(12) * 0.25 / mu)
-    assert plan.algorithm.server_noise == pytest.approx(math.sqrt(12) * 0.125 / mu)
+    # As many private updates, each with its own clip, and with nine tenths of μ², or half, or what is asked for.
+    for update, asked, share in (("dp-sgd", 0.0, 0.9), ("private-zo", 0.0, 0.5), ("dp-sgd", 0.25, 0.25)):
+        algorithm = Dpzv(clip=1.0, server_update=update, server_clip=0.5)
+        plan, _ = noised(plan_of(algorithm, labels_epsilon=2.0, update_share=asked))
+        assert plan.algorithm.noise == pytest.approx(math.sqrt(6 / (1 - share)) * 0.25 / mu)
+        assert plan.algorithm.server_noise == pytest.approx(math.sqrt(6 / share) * 0.125 / mu)
     # The paper: 2C√T/(Dμ), T = 2 · 9.
     plan, _ = noised(plan_of(Dpzv(clip=1.0), labels_epsilon=2.0, formula="paper"))
     assert plan.algorithm.noise == pytest.approx(2 * math.sqrt(18) / (24 * mu))
@@ -78,13 +80,15 @@ def test_noise_on_embeddings_by_hand() -> None:
     # In lock step there is none more.
     plan, _ = noised(plan_of(Split(), columns_epsilon=2.0, clip=0.5, bottom_update="frozen"))
     assert plan.privacy.noise == pytest.approx(math.sqrt(3) / mu)
-    # DP-SGD takes half of μ²: 4 steps with 2 · 0.25/8.
-    plan, _ = noised(plan_of(Vafl(), columns_epsilon=2.0, clip=0.5, bottom_update="dp-sgd", update_clip=0.25))
-    assert plan.privacy.noise == pytest.approx(math.sqrt(8) / mu)
-    assert plan.privacy.update_noise == pytest.approx(math.sqrt(8) * 0.0625 / mu)
+    # DP-SGD takes a tenth of μ², or what is asked for: 4 steps with 2 · 0.25/8.
+    private = {"columns_epsilon": 2.0, "clip": 0.5, "bottom_update": "dp-sgd", "update_clip": 0.25}
+    for asked, share in ((0.0, 0.1), (0.5, 0.5)):
+        plan, _ = noised(plan_of(Vafl(), update_share=asked, **private))
+        assert plan.privacy.noise == pytest.approx(math.sqrt(4 / (1 - share)) / mu)
+        assert plan.privacy.update_noise == pytest.approx(math.sqrt(4 / share) * 0.0625 / mu)
     # 18 evaluations, one an exchange, outnumber uploads; test rows take no part in steps, which may have the rest.
     often = replace(TRAINING, evaluate_every_epochs=1 / 6)
-    plan, _ = noised(plan_of(Vafl(), often, columns_epsilon=2.0, clip=0.5, bottom_update="dp-sgd", update_clip=0.25))
+    plan, _ = noised(plan_of(Vafl(), often, **private))
     assert plan.privacy.noise == pytest.approx(math.sqrt(18) / mu)
     training = math.sqrt(4) / plan.privacy.noise
     steps = math.sqrt(4) * 0.0625 / plan.privacy.update_noise
@@ -102,8 +106,10 @@ def test_a_noise_that_is_given_stays_and_the_target_is_a_budget() -> None:
 
 
 def test_calibrating_twice_changes_nothing() -> None:
-    plan, facts = noised(plan_of(Dpzv(server_update="frozen"), labels_epsilon=2.0, columns_epsilon=1.0, clip=1.0))
-    assert calibrated(plan, facts) == plan
+    for update, share in (("frozen", 0.0), ("dp-sgd", 0.2)):
+        private = {"labels_epsilon": 2.0, "columns_epsilon": 1.0, "clip": 1.0, "update_share": share}
+        plan, facts = noised(plan_of(Dpzv(server_update=update), **private))
+        assert calibrated(plan, facts) == plan
 
 
 @pytest.mark.parametrize(
@@ -133,6 +139,8 @@ def test_calibrating_twice_changes_nothing() -> None:
         (Dpzv(), {"bottom_update": "frozen"}, "move along random directions"),
         (Vafl(), {"formula": "paper"}, "there is none: give labels_epsilon"),
         (Centralised(), {"labels_epsilon": 1.0}, "would not be kept"),
+        (Dpzv(server_update="frozen"), {"labels_epsilon": 1.0, "update_share": 0.5}, "no target with a private update"),
+        (Dpzv(server_update="dp-sgd", noise=1.0, server_noise=1.0), {"update_share": 0.5}, "no target with a private"),
     ],
     ids=str,
 )

@@ -18,12 +18,12 @@ from colonnade.privacy.plan import Plan, embedding_releases, slope_releases
 
 
 def slope_noise(
-    epsilon: float, delta: float, plan: Plan, clip: float, *, private_update: bool = False, formula: str = "sound"
+    epsilon: float, delta: float, plan: Plan, clip: float, *, update_share: float = 0.0, formula: str = "sound"
 ) -> float:
     """σ for DPZV's mean slopes, so that a label costs ε against all feature parties together.
 
-    `private_update`: the label party's own update is released too. It gets the same share of the budget, that is noise
-    σ · server_clip / clip on its mean. The paper's formula does not know such an update.
+    `update_share`: which part of the budget's μ² is left for the label party's own private update (`top_noise`). The
+    paper's formula does not know such an update.
 
     >>> plan = Plan(rows=1000, batch_size=100, epochs=4)
     >>> round(slope_noise(epsilon=1.0, delta=1e-5, plan=plan, clip=1.0), 4)
@@ -33,22 +33,27 @@ def slope_noise(
     mu = _budget(epsilon, delta)
     if formula == "paper":
         return claims.dpzv_noise(mu, clip, plan.exchanges, plan.rows)
-    return _slope_mu(plan, clip, 1.0, private_update) / mu
+    return _slope_mu(plan, clip, 1.0, update_share) / mu
+
+
+def top_noise(epsilon: float, delta: float, plan: Plan, server_clip: float, update_share: float) -> float:
+    """σ for the label party's private updates, one for every answer, with that share of the budget's μ²."""
+    return _slope_mu(plan, server_clip, 1.0, 1 - update_share) / _budget(epsilon, delta)
 
 
 def slope_epsilon(
-    noise: float, delta: float, plan: Plan, clip: float, *, private_update: bool = False, formula: str = "sound"
+    noise: float, delta: float, plan: Plan, clip: float, *, update_share: float = 0.0, formula: str = "sound"
 ) -> float:
-    """What that noise on mean slopes costs; the label party's own update is taken to have noise in the same ratio."""
+    """What that noise on mean slopes costs, with a private update that has its share of μ²."""
     _check(clip, formula)
     if formula == "paper":
         return epsilon_of(claims.dpzv_mu(noise, clip, plan.exchanges, plan.rows), delta)
-    return epsilon_of(_slope_mu(plan, clip, noise, private_update), delta)
+    return epsilon_of(_slope_mu(plan, clip, noise, update_share), delta)
 
 
-def slope_clip(epsilon: float, delta: float, plan: Plan, noise: float, *, private_update: bool = False) -> float:
+def slope_clip(epsilon: float, delta: float, plan: Plan, noise: float, *, update_share: float = 0.0) -> float:
     """The largest clip with which that noise keeps the budget."""
-    return _budget(epsilon, delta) / _slope_mu(plan, 1.0, noise, private_update)
+    return _budget(epsilon, delta) / _slope_mu(plan, 1.0, noise, update_share)
 
 
 def embedding_noise(epsilon: float, delta: float, plan: Plan, clip: float, *, formula: str = "sound") -> float:
@@ -91,7 +96,7 @@ class Suggestion:
 
 
 def suggest_for_slopes(
-    epsilon: float, delta: float, plan: Plan, noise_to_signal: float, *, private_update: bool = False
+    epsilon: float, delta: float, plan: Plan, noise_to_signal: float, *, update_share: float = 0.0
 ) -> Suggestion:
     """Epochs or a batch size for mean slopes with noise of at most `noise_to_signal` times their clip.
 
@@ -100,7 +105,7 @@ def suggest_for_slopes(
     """
 
     def ratio(changed: Plan) -> float:
-        return slope_noise(epsilon, delta, changed, 1.0, private_update=private_update)
+        return slope_noise(epsilon, delta, changed, 1.0, update_share=update_share)
 
     _check_ratio(noise_to_signal)
     epochs = _most_epochs(plan, ratio, noise_to_signal)
@@ -140,10 +145,9 @@ def _most_epochs(plan: Plan, ratio: Callable[[Plan], float], wanted: float) -> i
     return few
 
 
-def _slope_mu(plan: Plan, clip: float, noise: float, private_update: bool) -> float:
-    """Of one label, over all feature parties; with a private update of the same clip and noise."""
-    own = (clip, noise) if private_update else (0.0, 0.0)
-    return worst_row_mu(slope_releases(plan, clip, noise, *own))
+def _slope_mu(plan: Plan, clip: float, noise: float, others_share: float) -> float:
+    """Of one label, over all feature parties, if what is released besides has that share of μ²."""
+    return worst_row_mu(slope_releases(plan, clip, noise)) / math.sqrt(1 - others_share)
 
 
 def _embedding_mu(plan: Plan, clip: float, noise: float) -> float:

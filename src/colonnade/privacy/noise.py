@@ -42,6 +42,7 @@ class PerturbationSettings:
     bottom_update: str = "plain"  # of a bottom model by gradients through raw columns: plain | dp-sgd | frozen
     update_clip: float = 1.0  # dp-sgd: norm bound of each row's gradient
     update_noise: float = 0.0  # dp-sgd: deviation of the Gaussian on each coordinate of the mean gradient
+    update_share: float = 0.0  # of a target's μ², for private updates; 0: what has proved good (private_plan.py)
 
     def __post_init__(self) -> None:
         if self.formula not in FORMULAS:
@@ -63,6 +64,10 @@ class PerturbationSettings:
             raise SettingsError(
                 "privacy.columns_epsilon without privacy.clip cannot be kept: nothing bounds what one row may change. "
                 "Give a clip above 0."
+            )
+        if self.update_share >= 1:
+            raise SettingsError(
+                f"privacy.update_share is {self.update_share}; it must be below 1, since what is sent needs the rest."
             )
         self._check_update()
 

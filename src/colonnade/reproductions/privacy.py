@@ -29,10 +29,7 @@ from colonnade.errors import RunError
 from colonnade.experiment import train
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
-from colonnade.privacy.accounting import worst_row_mu
-from colonnade.privacy.gaussian import mu_of
 from colonnade.privacy.noise import PerturbationSettings
-from colonnade.privacy.plan import Plan, embedding_releases, slope_releases, update_releases
 from colonnade.reports.figures import COLOURS, DASHES, GRID, INK, MUTED, png_bytes
 from colonnade.reproductions import Reproduction, Row, Watch
 from colonnade.reproductions.pool import run_each
@@ -95,11 +92,11 @@ class Asked:
 # --- recipes ----------------------------------------------------------------------------------------------------
 
 
-def asked(cell: Cell, rows: int, parties: Sequence[str]) -> Asked:
-    """A cell's settings, its noise included where it does not follow from the target alone."""
+def asked(cell: Cell, rows: int, parties: int) -> Asked:
+    """A cell's settings; its noise follows from its target."""
     if cell.recipe == "plain":
         return _plain(cell)
-    return (_best_for_labels if cell.algorithm == "dpzv" else _best_for_columns)(cell, rows, parties)
+    return _best_for_labels(cell, rows) if cell.algorithm == "dpzv" else _best_for_columns(cell, rows, parties)
 
 
 def _plain(cell: Cell) -> Asked:
@@ -141,25 +138,14 @@ TOP_PLANS = {
     ("credit_default_uci", LOW): TopPlan(5, 4, 4.0, 32),
     ("credit_default_uci", HIGH): TopPlan(15, 4, 4.0, 32),
 }
-TOP_SHARE = 0.9
-"""Of μ², for the top model's own updates; the rest is for answers. The bottom models hardly learn in so few steps."""
 
 
-def _best_for_labels(cell: Cell, rows: int, parties: Sequence[str]) -> Asked:
+def _best_for_labels(cell: Cell, rows: int) -> Asked:
     """Random features below, a linear top model by DP-SGD on a few huge batches."""
     plan = TOP_PLANS.get((cell.data, LOW if cell.epsilon < 10 else HIGH), TopPlan(5, 4, 4.0, 32))
     batch_size = math.ceil(rows / plan.batches)  # a last batch of few rows would cost each of them much more
-    counted = Plan(rows, batch_size, plan.epochs, feature_parties=tuple(parties))
-    clip, mu = 1.0, mu_of(cell.epsilon, DELTA)
-    once = worst_row_mu(slope_releases(counted, clip, 1.0))  # of answers with noise 1; of updates, with that clip, too
-    algorithm = Dpzv(
-        warm_up=True,  # embeddings tell nothing of labels: the table is filled at no cost
-        clip=clip,
-        noise=once / (mu * math.sqrt(1 - TOP_SHARE)),
-        server_update="dp-sgd",
-        server_clip=clip,
-        server_noise=once / (mu * math.sqrt(TOP_SHARE)),
-    )
+    # Embeddings tell nothing of labels: the table is filled at no cost.
+    algorithm = Dpzv(warm_up=True, clip=1.0, server_update="dp-sgd", server_clip=1.0)
     training = Training(
         epochs=plan.epochs,
         batch_size=batch_size,
@@ -173,33 +159,21 @@ def _best_for_labels(cell: Cell, rows: int, parties: Sequence[str]) -> Asked:
 
 
 BATCHES = 75
-UPDATE_SHARE = 0.1
-"""Of μ², for DP-SGD of the bottom models: a batch of n rows divides its noise by n, and an embedding's by nothing."""
 
 
-def _best_for_columns(cell: Cell, rows: int, parties: Sequence[str]) -> Asked:
+def _best_for_columns(cell: Cell, rows: int, parties: int) -> Asked:
     """Each row's embedding leaves once, all parties' together; what comes back still trains the bottom models."""
     batch_size = math.ceil(rows / BATCHES)
     batches = batches_per_epoch(rows, batch_size)
     epochs = (batches - 1) / batches  # the last upload, which gets no answer, is the epoch's last batch
-    counted = Plan(rows, batch_size, epochs, feature_parties=tuple(parties), evaluations=1)
-    clip, update_clip, mu = 0.3, 0.1, mu_of(cell.epsilon, DELTA)
-    embeddings, _ = (worst_row_mu([one]) for one in embedding_releases(counted, parties[0], clip, 1.0))
-    updates = worst_row_mu(update_releases(counted, parties[0], update_clip, 1.0))
     privacy = PerturbationSettings(
-        columns_epsilon=cell.epsilon,
-        delta=DELTA,
-        clip=clip,
-        noise=embeddings / (mu * math.sqrt(1 - UPDATE_SHARE)),
-        bottom_update="dp-sgd",
-        update_clip=update_clip,
-        update_noise=updates / (mu * math.sqrt(UPDATE_SHARE)),
+        columns_epsilon=cell.epsilon, delta=DELTA, clip=0.3, bottom_update="dp-sgd", update_clip=0.1
     )
     training = Training(
         epochs=epochs, batch_size=batch_size, learning_rate=0.02, optimiser="adam", evaluate_every_epochs=0
     )
     bottom = BottomSettings(hidden=(64,), embedding=16, output_activation=False)
-    algorithm = Vafl(wait_for=len(parties), shared_rows=True)
+    algorithm = Vafl(wait_for=parties, shared_rows=True)
     return Asked(algorithm, training, bottom, TopSettings("concat-linear"), privacy)
 
 
@@ -214,7 +188,7 @@ def _data(name: str, max_rows: int) -> FederatedData:
 def run(cell: Cell) -> Found:
     """Train, and measure on the test rows."""
     data = _data(cell.data, cell.max_rows)
-    wanted = asked(cell, data.rows, data.feature_parties)
+    wanted = asked(cell, data.rows, len(data.feature_parties))
     began = perf_counter()
     try:
         outcome = train(
@@ -288,7 +262,7 @@ def run_cells(
 def _file_name(cell: Cell) -> str:
     """After all that a cell's result follows from: with another recipe it is another file."""
     data = _data(cell.data, cell.max_rows)
-    whole = repr((cell, PARTIES, data.row_digest, asked(cell, data.rows, data.feature_parties)))
+    whole = repr((cell, PARTIES, data.row_digest, asked(cell, data.rows, len(data.feature_parties))))
     words = (cell.data, cell.algorithm, cell.recipe, cell.formula, f"{cell.epsilon:g}", str(cell.seed))
     return "-".join([*words, sha256(whole.encode()).hexdigest()[:12]]) + ".json"
 
