@@ -22,6 +22,7 @@ from colonnade.privacy.events import PrivacyEvent
 from colonnade.privacy.gaussian import mu_of
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.noise import PerturbationSettings
+from colonnade.runtimes.simulate import Simulate, SimulatedParty
 from colonnade.seating import build_parties
 
 TRAINING = colonnade.Training(epochs=6, batch_size=16, learning_rate=0.05, evaluate_every_epochs=0)
@@ -209,3 +210,27 @@ def test_a_feature_party_tells_no_row_twice_in_one_message(name: str, request_of
     party.handle(Started(0.0))
     with pytest.raises(ProtocolError, match="label named a row twice"):
         party.handle(Received(0.0, "label", request_of()))
+
+
+@pytest.mark.parametrize("wait_for", [2, 3])
+@pytest.mark.parametrize("slowdown", [1.0, 3.0])
+def test_who_is_left_does_not_wait_for_who_has_no_budget_any_more(wait_for: int, slowdown: float) -> None:
+    """With wait_for above 1, an upload that waits for another party's goes on when that party says it has none."""
+    data = colonnade.dataset("iris", parties=3)
+    world = Simulate(parties={"party1": SimulatedParty(slowdown=slowdown)})
+    privacy = PerturbationSettings(labels_epsilon=4.0)
+    for algorithm, own in (
+        (colonnade.Dpzv(clip=1.0, server_update="frozen", wait_for=wait_for), privacy),
+        (colonnade.Vafl(wait_for=wait_for), private(4.0, 3.0)),
+    ):
+        outcome = colonnade.train(data, algorithm, training=TRAINING, privacy=own, simulate=world, seed=3)
+        assert outcome.finished
+
+
+def test_with_noise_a_row_is_named_once_also_without_a_budget() -> None:
+    privacy = PerturbationSettings(noise=1.0, clip=1.0, bottom_update="dp-sgd", update_noise=1.0)
+    models = BottomSettings(), TopSettings()
+    party = build_parties(colonnade.dataset("iris", parties=2), Split(), TRAINING, privacy, *models, 0)["party1"]
+    party.handle(Started(0.0))
+    with pytest.raises(ProtocolError, match="named a row twice"):
+        party.handle(Received(0.0, "label", BatchRequest(1, np.zeros(16, np.uint32))))

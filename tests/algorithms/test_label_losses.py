@@ -107,8 +107,8 @@ def test_each_rows_gradient_is_that_of_the_batch_of_that_row(module: Callable[[]
     expected = sum(gradient * min(1.0, bound / gradient.norm().item()) for gradient in alone)
     parts = top.row_gradients(top.batch(ROWS), embeddings)
     assert len(parts) == 1 + own
-    torch.testing.assert_close(sum(part.squared_norms() for part in parts), norms**2, rtol=1e-5, atol=1e-7)
-    torch.testing.assert_close(flat(clipped_sum(parts, bound)), expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(sum(part.squared_norms() for part in parts), norms.double() ** 2, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(flat(clipped_sum(parts, bound)), expected.double(), rtol=1e-6, atol=1e-6)
 
 
 def flat(gradients: list[torch.Tensor]) -> torch.Tensor:

@@ -11,9 +11,9 @@ from torch import nn
 
 from colonnade import Czofo, PerturbationSettings, SettingsError, Simulate, SimulatedParty, Split, Training, Vafl
 from colonnade.algorithms.parts.bottom import Bottom
-from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.parts.seats import FeatureSeat
-from colonnade.privacy.noise import LayerNoise, clip_factors
+from colonnade.privacy.noise import clip_factors
+from colonnade.privacy.secret_gaussian import SecretGaussian
 
 DATA = tiny_data()
 ROWS = np.array([3, 0, 7, 5, 1], np.uint32)
@@ -78,12 +78,12 @@ def test_a_step_by_dp_sgd_equals_its_slow_twin(module: Any) -> None:
         for sum_of, one in zip(total, gradients, strict=True):
             sum_of += one * min(1.0, 0.2 / norm)
     assert clipped > 0
-    noise = generator_for(0, "party1", "update noise")
+    noise = SecretGaussian(0, "party1", "updates")
     dense = module is two_layers
     with torch.no_grad():
         for parameter, sum_of in zip(twin.parameters(), total, strict=True):
             # Dense networks hold weights as (in, out), and draw their noise so.
-            drawn = torch.randn(sum_of.t().shape if dense else sum_of.shape, generator=noise)
+            drawn = noise.normals(sum_of.numel()).view(sum_of.t().shape if dense else sum_of.shape)
             parameter -= 0.5 * (sum_of / 8 + 0.3 * (drawn.t() if dense else drawn))
     trained = bottom.module()
     for ours, theirs in zip(trained.parameters(), twin.parameters(), strict=True):
@@ -107,8 +107,9 @@ def test_frozen_embeddings_are_those_of_the_first_weights() -> None:
     _, sent = bottom_of(two_layers(), privacy).upload(0, ROWS)
     columns = torch.as_tensor(DATA.columns["party1"].train)[torch.from_numpy(ROWS.astype(np.int64))]
     plain = two_layers()(columns)
-    expected = LayerNoise(privacy, generator_for(0, "party1", "noise")).last(plain * clip_factors(plain, 1.5))
-    np.testing.assert_allclose(sent, expected.detach().numpy(), rtol=1e-6, atol=1e-6)
+    drawn = SecretGaussian(0, "party1", "embeddings").normals(plain.numel()).view(plain.shape)
+    expected = plain * clip_factors(plain, 1.5) + 0.4 * drawn
+    np.testing.assert_allclose(sent, expected.detach().numpy(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=repr)
@@ -150,7 +151,7 @@ def test_a_step_counts_against_the_budget_when_its_batch_is_uploaded() -> None:
 
 def test_models_that_mix_rows_are_refused() -> None:
     module = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
-    with pytest.raises(SettingsError, match=r"party1 has batch normalisation.*'frozen'"):
+    with pytest.raises(SettingsError, match=r"in the bottom model of party1 .*batch normalisation.*frozen"):
         bottom_of(module, PRIVATE)
     bottom_of(module, PerturbationSettings(bottom_update="frozen"))
 

@@ -13,12 +13,13 @@ from colonnade.models.dense import DenseNetwork
 from colonnade.models.network import initialise
 from colonnade.privacy.events import PrivacyEvent
 from colonnade.privacy.noise import LayerNoise, PerturbationSettings
+from colonnade.privacy.secret_gaussian import SecretGaussian
 
 DRAWS = 40_000
 
 
 def noise_with(seed: int = 1, **settings: float) -> LayerNoise:
-    return LayerNoise(PerturbationSettings(**settings), torch.Generator().manual_seed(seed))
+    return LayerNoise(PerturbationSettings(**settings), torch.Generator().manual_seed(seed), SecretGaussian(seed))
 
 
 def assert_statistics(draws: Tensor, deviation: float, kurtosis: float) -> None:
@@ -56,16 +57,16 @@ def test_dense_networks_perturb_as_in_the_paper(training: bool) -> None:
     settings = PerturbationSettings(noise=0.2, inner_noise=0.5, clip=0.4)
     inputs = torch.randn(6, 3, dtype=torch.float64)
     network = DenseNetwork(module)
-    noise = LayerNoise(settings, torch.Generator().manual_seed(9))
+    noise = LayerNoise(settings, torch.Generator().manual_seed(9), SecretGaussian(9))
     outputs = network.forward(inputs, noise)[0] if training else network.embed(inputs, noise)
 
     generator = torch.Generator().manual_seed(9)
     uniform = torch.rand(6, 4, generator=generator, dtype=torch.float64) * 2 - 1
-    normal = torch.randn(6, 5, generator=generator, dtype=torch.float64)
+    normal = SecretGaussian(9).normals(30).view(6, 5)
     hidden = torch.tanh(module[0](inputs) + math.sqrt(3) * 0.5 * uniform)
     pre_activation = module[2](hidden)
     clipped = pre_activation * torch.clamp(0.4 / pre_activation.norm(dim=1, keepdim=True), max=1)
-    torch.testing.assert_close(outputs, torch.relu(clipped + 0.2 * normal).detach())
+    torch.testing.assert_close(outputs, torch.relu(clipped + 0.2 * normal).detach(), rtol=1e-5, atol=1e-6)
 
 
 def test_both_networks_agree_when_the_last_activation_is_the_identity() -> None:
@@ -107,7 +108,7 @@ def test_gradients_through_the_clip_equal_finite_differences(
     outputs, kept = network.forward(inputs, noise_with(noise=noise_deviation, inner_noise=0.1, clip=clip))
     outputs.fill_(0.0)  # belongs to us
     gradients, _ = network.backward(kept, weights)
-    step = 1e-6
+    step = 1e-4  # far above the grid on which noise is added
     for parameter, gradient in zip(network.parameters, gradients, strict=True):
         values = parameter.detach().view(-1)
         for index in range(values.numel()):
@@ -116,7 +117,7 @@ def test_gradients_through_the_clip_equal_finite_differences(
             values[index] -= 2 * step
             below = objective()
             values[index] += step
-            assert gradient.reshape(-1)[index].item() == pytest.approx((above - below) / (2 * step), abs=1e-6)
+            assert gradient.reshape(-1)[index].item() == pytest.approx((above - below) / (2 * step), abs=2e-5)
 
 
 def test_clipped_rows_by_hand() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import colonnade
@@ -18,6 +19,7 @@ from colonnade.privacy.accounting import OUTSIDER, TOGETHER
 from colonnade.privacy.gaussian import epsilon_of, mu_of
 from colonnade.private_figures import EVERY_OTHER, epsilon_curves, figures, headline, planned_figures, privacy_summary
 from colonnade.private_plan import calibrated, release_plan
+from colonnade.reports.epsilons import headline as told_in_a_line
 from colonnade.seating import Facts, Plan, facts_of
 
 TRAINING = Training(epochs=3, batch_size=8, learning_rate=0.01)
@@ -255,6 +257,57 @@ def test_without_noise_everything_is_infinite_and_says_why() -> None:
         ("columns of party1", ["No guarantee: embeddings carry these data without noise."]),
         ("columns of party2", ["No guarantee: embeddings carry these data without noise."]),
     ]
+
+
+@pytest.fixture(scope="module")
+def lender() -> FederatedData:
+    """The label party has a column of its own."""
+    generator = np.random.default_rng(3)
+    ids = np.arange(80)
+    bank = pd.DataFrame({"id": ids, "a": generator.normal(size=80), "paid": generator.integers(0, 2, 80)})
+    shop = pd.DataFrame({"id": ids, "b": generator.normal(size=80), "c": generator.normal(size=80)})
+    return colonnade.from_frames({"bank": bank, "shop": shop}, label_party="bank", label="paid", id="id")
+
+
+OWN_COLUMNS = "columns of bank"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "privacy", "words"),
+    [
+        (Vafl(), {"columns_epsilon": 8.0, "clip": 1.0, "bottom_update": "frozen"}, "gradients"),
+        (ZooSync(), {"columns_epsilon": 8.0, "clip": 1.0}, "mean losses"),
+        (Dpzv(), {}, "slopes"),
+    ],
+)
+def test_exact_answers_carry_the_label_partys_own_columns(
+    lender: FederatedData, algorithm: Any, privacy: dict[str, Any], words: str
+) -> None:
+    outcome = colonnade.train(
+        lender, algorithm, training=Training(epochs=1, batch_size=16), privacy=PerturbationSettings(**privacy)
+    )
+    told = outcome.summary["privacy"]
+    (own,) = [figure for figure in told["figures"] if figure["direction"] == OWN_COLUMNS]
+    assert own["sound"] is None and own["adversary"] == EVERY_OTHER
+    assert own["conditions"] == [f"No guarantee: {words} carry these data without noise."]
+    assert told["unprotected"][:2] == ["labels of bank, training rows", OWN_COLUMNS]
+    line = told_in_a_line(told)
+    if privacy:
+        assert line.startswith(f"ε = {told['sound']:.4g} for columns of shop, t")
+        assert line.endswith("; not protected (ε = ∞): labels of bank, training rows, columns of bank")
+
+
+def test_noised_answers_protect_the_label_partys_own_columns_with_the_label(lender: FederatedData) -> None:
+    outcome = colonnade.train(
+        lender,
+        Dpzv(server_update="dp-sgd", clip=1.0),
+        training=Training(epochs=1, batch_size=16),
+        privacy=PerturbationSettings(labels_epsilon=4.0),
+    )
+    told = outcome.summary["privacy"]
+    assert OWN_COLUMNS not in [figure["direction"] for figure in told["figures"]]
+    assert told["unprotected"] == ["columns of shop"]
+    assert any("own columns" in words for words in told["conditions"])
 
 
 def test_linear_federations_send_exact_sums() -> None:

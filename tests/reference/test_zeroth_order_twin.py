@@ -50,6 +50,7 @@ from colonnade.messages import (
     SlopeReply,
     WarmUpUpload,
 )
+from colonnade.privacy.secret_gaussian import SecretGaussian
 
 MU = 0.1
 SLOW_LINKS = Simulate(latency_seconds={"distribution": "exponential", "mean": 0.05})
@@ -159,7 +160,7 @@ def twins_that_look(given: Plan) -> tuple[dict[str, Any], Server]:
     if isinstance(settings, Dpzv):
         own = ("clip", "noise", "server_update", "server_clip", "server_noise")
         server |= {name: getattr(settings, name) for name in own}
-        server["noises"] = generator_for(given.seed, "label", "noise")
+        server["noises"] = SecretGaussian(given.seed, "label", "labels").normals
     return looking, SERVERS[type(settings)](**server)
 
 

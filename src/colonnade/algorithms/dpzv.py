@@ -25,7 +25,6 @@ from colonnade.algorithms.parts.asynchrony import (
     Upload,
 )
 from colonnade.algorithms.parts.directions import Directions
-from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.parts.seed_replay import SeedReplayBottom
 from colonnade.algorithms.parts.table import EmbeddingTable
@@ -36,7 +35,10 @@ from colonnade.messages import PairUpload, SlopeReply
 from colonnade.models.row_gradients import clipped_sum, mixes_rows
 from colonnade.party import Effect, Party, Send, Spend, State
 from colonnade.privacy.events import PrivacyEvent
+from colonnade.privacy.secret_gaussian import SecretGaussian
 
+_HUGE = 1e30
+"""In place of a private row's loss that is no number: one row must not decide by itself whether the run goes on."""
 SERVER_UPDATES = ("zeroth-order", "first-order", "private-zo", "dp-sgd", "frozen")
 
 
@@ -114,6 +116,8 @@ def label_party(seat: LabelSeat) -> Party:
             sent: PairUpload = upload.message
             pair = table.with_party(upload.sender, embeddings, [sent.plus, sent.minus])
             at = top.row_losses(batch, top.outputs(batch, pair)).astype(np.float64)
+            if settings.noise > 0:
+                np.nan_to_num(at, copy=False, nan=_HUGE, posinf=_HUGE)
             losses.append(float(at.sum()) / at.size)
             if not math.isfinite(losses[-1]):
                 return losses, []  # parts/progress.py tells the user
@@ -131,8 +135,8 @@ def label_party(seat: LabelSeat) -> Party:
         return losses, effects
 
     def mean_of_pair(upload: PairUpload) -> NDArray[np.float32]:
-        mean: NDArray[np.float32] = upload.plus + upload.minus
-        mean *= 0.5
+        mean: NDArray[np.float32] = 0.5 * upload.plus  # halves first: the sum of two large ones is no number
+        mean += 0.5 * upload.minus
         return mean
 
     def cost(rows: int) -> float:
@@ -182,13 +186,13 @@ class NoisedTop(ZerothOrderTop):
                 "normalisation does not have. Use layer or group normalisation, or private-zo."
             )
         self._settings = settings
-        self._noise = generator_for(seat.secret, seat.name, "noise")
+        self._noise = SecretGaussian(seat.secret, seat.name, "labels")
 
     def noised_mean(self, slopes: NDArray[np.float64], clip: float, noise: float) -> float:
         if clip > 0:
             slopes = slopes.clip(-clip, clip)
         mean = float(slopes.sum()) / slopes.size
-        return mean + noise * torch.randn((), generator=self._noise).item() if noise > 0 else mean
+        return self._noise.added_to_number(mean, noise, 2 * clip / slopes.size) if noise > 0 else mean
 
     def update_by(self, how: str, batch: Batch, embeddings: torch.Tensor) -> None:
         """w0 ← w0 − η0 g, with g as `server_update` says."""
@@ -204,7 +208,6 @@ class NoisedTop(ZerothOrderTop):
             gradient = self._noised_gradient(batch, embeddings)
         self.update([gradient])
 
-    @np.errstate(invalid="ignore")  # should the loss become infinite here, the next answer says so
     def _private_estimate(self, batch: Batch, embeddings: torch.Tensor) -> torch.Tensor:
         """A second clipped, noised slope, along a direction of the label party's own."""
         direction = self.directions.draw(self.vector.numel(), self.looking)
@@ -214,14 +217,15 @@ class NoisedTop(ZerothOrderTop):
         torch.sub(self.vector, direction, alpha=radius, out=self.near.vector)
         minus = self.near.outputs(batch, embeddings)
         at = self.row_losses(batch, torch.cat([plus, minus])).astype(np.float64)
+        np.nan_to_num(at, copy=False, nan=_HUGE, posinf=_HUGE)
         slope = self.noised_mean(_slopes(at, radius), self._settings.server_clip, self._settings.server_noise)
         return direction * slope
 
     def _noised_gradient(self, batch: Batch, embeddings: torch.Tensor) -> torch.Tensor:
         """DP-SGD: every row's gradient clipped to norm C, their mean, noise on every coordinate."""
-        total = _flat(clipped_sum(self.row_gradients(batch, embeddings), self._settings.server_clip))
-        noise = torch.randn(total.shape, generator=self._noise)
-        return total.div_(batch.rows).add_(noise, alpha=self._settings.server_noise)
+        clip, noise = self._settings.server_clip, self._settings.server_noise
+        total = _flat(clipped_sum(self.row_gradients(batch, embeddings), clip))
+        return self._noise.added_to(total.div_(batch.rows), noise, 2 * clip / batch.rows, total.numel()).float()
 
     def state(self) -> State:
         state = super().state()

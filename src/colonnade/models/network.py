@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from colonnade.errors import SettingsError
 from colonnade.models.randomness import initialise, seeded
-from colonnade.models.row_gradients import RowGradients
+from colonnade.models.row_gradients import RowGradients, mixes_rows
 from colonnade.privacy.noise import LayerNoise
 
 __all__ = ["Network", "Pass", "initialise", "network_for", "output_width"]
@@ -98,6 +98,29 @@ def output_width(module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype =
             "It must return one tensor of shape [rows, features]: end it with a Flatten or Linear layer."
         )
     return outputs.shape[1]
+
+
+def rows_mix(module: nn.Module, rows: Tensor, training: bool) -> bool:
+    """Whether a module lets rows of a batch change one another's outputs: by its layers, and by a dry run.
+
+    A module that draws random numbers is known by its layers alone: its outputs differ from call to call anyway.
+    """
+    if training and mixes_rows(module):
+        return True
+    together = _dry_run(module, rows, training)
+    if not torch.equal(together, _dry_run(module, rows, training, seed=1)):
+        return False
+    try:
+        alone = torch.cat([_dry_run(module, row[None], training) for row in rows])
+    except (RuntimeError, ValueError, IndexError):
+        return True  # it does not take a single row, so it needs the others
+    return not torch.allclose(together, alone, rtol=1e-3, atol=1e-3 * float(together.abs().max()))
+
+
+def _dry_run(module: nn.Module, rows: Tensor, training: bool, seed: int = 0) -> Tensor:
+    with torch.no_grad(), seeded(seed):
+        outputs: Tensor = deepcopy(module).train(training)(rows.clone())
+    return outputs
 
 
 def check_state(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:

@@ -20,10 +20,11 @@ class RowGradients(Protocol):
     """The gradients of a batch's rows by one network's parameters."""
 
     def squared_norms(self) -> Tensor:
-        """‖g_i‖² of each row i."""
+        """‖g_i‖² of each row i, in double precision: finite wherever the gradients are."""
 
     def weighted_sum(self, weights: Tensor) -> list[Tensor]:
-        """Σ_i w_i g_i, in the order of the network's parameters."""
+        """Σ_i w_i g_i, in the order of the network's parameters and in double precision: what one row changes in it
+        must not drown in rounding. A row of weight 0 adds nothing, whatever it holds."""
 
 
 class OuterProducts:
@@ -34,17 +35,19 @@ class OuterProducts:
         self._factors = factors
 
     def squared_norms(self) -> Tensor:
-        total = torch.zeros(self._rows)
+        total = torch.zeros(self._rows, dtype=torch.float64)
         for inputs, after in self._factors:
-            square = after.square().sum(1)
-            total = total + (square if inputs is None else square * inputs.square().sum(1))
+            square = _squares(after)
+            total += square if inputs is None else square * _squares(inputs)
         return total
 
     def weighted_sum(self, weights: Tensor) -> list[Tensor]:
         sums = []
         for inputs, after in self._factors:
+            if not weights.all():
+                inputs, after = inputs if inputs is None else _without(inputs, weights), _without(after, weights)
             weighted = after * weights.unsqueeze(1)
-            sums.append(weighted.sum(0) if inputs is None else torch.mm(inputs.t(), weighted))
+            sums.append(weighted.sum(0) if inputs is None else torch.mm(inputs.t().double(), weighted))
         return sums
 
 
@@ -56,10 +59,21 @@ class StackedGradients:
         self._stacked = stacked
 
     def squared_norms(self) -> Tensor:
-        return sum((own.square().flatten(1).sum(1) for own in self._stacked), torch.zeros(self._rows))
+        return sum((_squares(own) for own in self._stacked), torch.zeros(self._rows, dtype=torch.float64))
 
     def weighted_sum(self, weights: Tensor) -> list[Tensor]:
-        return [torch.tensordot(weights, own, 1) for own in self._stacked]
+        stacked = self._stacked if weights.all() else [_without(own, weights) for own in self._stacked]
+        return [torch.tensordot(weights, own.double(), 1) for own in stacked]
+
+
+def _squares(rows: Tensor) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(rows.flatten(1), dim=1, dtype=torch.float64)
+    return norms.square_()
+
+
+def _without(rows: Tensor, weights: Tensor) -> Tensor:
+    """Zeros in rows of weight 0."""
+    return torch.where((weights > 0).view(-1, *[1] * (rows.ndim - 1)), rows, 0.0)
 
 
 def clipped_sum(parts: Sequence[RowGradients], bound: float) -> list[Tensor]:
@@ -67,11 +81,13 @@ def clipped_sum(parts: Sequence[RowGradients], bound: float) -> list[Tensor]:
 
     >>> rows = StackedGradients(2, [torch.tensor([[3.0, 4.0], [0.3, 0.4]])])
     >>> clipped_sum([rows], 1.0)  # (0.6, 0.8) + (0.3, 0.4)
-    [tensor([0.9000, 1.2000])]
+    [tensor([0.9000, 1.2000], dtype=torch.float64)]
     """
     squares = torch.stack([part.squared_norms() for part in parts]).sum(0)
     factors = bound / squares.sqrt().clamp_min(bound)
-    return [summed for part in parts for summed in part.weighted_sum(factors)]
+    # A gradient that is not finite has no direction: it counts as none, or one row would be seen through all others.
+    weights = factors.nan_to_num(0.0)
+    return [summed for part in parts for summed in part.weighted_sum(weights)]
 
 
 def mixes_rows(module: nn.Module) -> bool:

@@ -2,8 +2,8 @@
 
 Z_L is Gaussian with deviation c and is added after each row of the last pre-activation has been clipped to
 norm C. The inner Z_l are uniform on [−√3 c_l, √3 c_l], which has deviation c_l: they smooth the loss and are
-not counted as privacy. Networks call `inner` and `last`; whoever sends the result also takes its `event`. All
-randomness comes from the given generator.
+not counted as privacy. Networks call `inner` and `last`; whoever sends the result also takes its `event`. The
+uniform noise comes from the given generator, the Gaussian, on which privacy rests, from secret_gaussian.py.
 
 Reference: Chen, Jin, Sun, Yin, "VAFL: a method of vertical asynchronous federated learning",
 2020, eq. 19 and 20.
@@ -12,6 +12,7 @@ Reference: Chen, Jin, Sun, Yin, "VAFL: a method of vertical asynchronous federat
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.privacy.events import PrivacyEvent
+from colonnade.privacy.secret_gaussian import SecretGaussian
 
 FORMULAS = ("sound", "paper")
 BOTTOM_UPDATES = ("plain", "dp-sgd", "frozen")
@@ -115,17 +117,33 @@ def clip_backward(gradient: Tensor, clipped: Tensor, factors: Tensor, bound: flo
     return (gradient - along * clipped).mul_(factors)
 
 
+class _PassedOn(torch.autograd.Function):
+    """What was noised, with the gradient of what it was before: adding the two up anew would undo the rounding."""
+
+    @staticmethod
+    def forward(ctx: Any, clipped: Tensor, noised: Tensor) -> Tensor:
+        return noised.view_as(noised)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0], None
+
+
 class LayerNoise:
     """Draws the noise of one party's network. A network asks once per layer, in the order of the layers.
 
-    >>> noise = LayerNoise(PerturbationSettings(noise=3.0, clip=1.0), torch.Generator().manual_seed(1))
+    >>> settings = PerturbationSettings(noise=3.0, clip=1.0)
+    >>> noise = LayerNoise(settings, torch.Generator().manual_seed(1), SecretGaussian(1))
     >>> noise.event(64, protects="row", viewers=("label",)).multiplier
     1.5
     """
 
-    def __init__(self, settings: PerturbationSettings, generator: torch.Generator) -> None:
+    def __init__(
+        self, settings: PerturbationSettings, generator: torch.Generator, gaussian: SecretGaussian | None = None
+    ) -> None:
         self.settings = settings
         self.generator = generator
+        self._gaussian = gaussian
 
     def inner(self, pre_activation: Tensor) -> Tensor:
         """pre_activation + Z_l of an inner layer; the very same tensor if there is no inner noise."""
@@ -137,11 +155,16 @@ class LayerNoise:
 
     def last(self, clipped: Tensor) -> Tensor:
         """clipped + Z_L; the very same tensor if there is no noise."""
-        c = self.settings.noise
-        if c == 0:
+        if self.settings.noise == 0:
             return clipped
-        normal = torch.randn(clipped.shape, generator=self.generator, dtype=clipped.dtype)
-        return torch.add(clipped, normal, alpha=c)
+        if self._gaussian is None:
+            raise SettingsError("Gaussian noise needs a secret to be drawn from: give LayerNoise a SecretGaussian.")
+        noised = self._gaussian.added_to(
+            clipped, self.settings.noise, self.settings.sensitivity, clipped.shape[1:].numel()
+        )
+        if clipped.requires_grad:
+            noised = _PassedOn.apply(clipped, noised)  # type: ignore[no-untyped-call]
+        return noised
 
     def event(
         self, rows: int, protects: str, viewers: Sequence[str], row_ids: np.ndarray | None = None

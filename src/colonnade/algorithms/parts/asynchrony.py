@@ -238,7 +238,7 @@ class AsynchronousFeatureParty:
     def _affordable(self, rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
         if rows.size and int(rows.max()) >= self._refused.size:
             return rows  # refused by the model, in words
-        if self._bottom.budget.bounded:
+        if self._bottom.budget.bounded or self._seat.privacy.noise > 0:
             check_each_once(rows, self._seat.label_party)
         return rows[self._bottom.budget.affordable(rows, self._bottom.embedding_cost)]
 
@@ -425,8 +425,10 @@ class AsynchronousLabelParty:
         self._without_budget.add(party)
         note = f"the privacy budget of too many rows is spent: {party} uploads no more"
         effects: list[Effect] = [Observe(self._books.exchange, self._top.steps, self._books.epoch(), note=note)]
-        if self._books.ending or not self._without_budget >= {*self._seat.feature_parties}:
+        if self._books.ending:
             return effects
+        if not self._without_budget >= {*self._seat.feature_parties}:
+            return [*effects, *self._go_on()]  # what waits for enough parties may not have to any more
         self._books.ending = True
         self._books.reason = "the privacy budget is spent"
         self._waiting.clear()

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from colonnade.algorithms.parts.budget import RowBudget
 from colonnade.algorithms.parts.embedder import Embedder
 from colonnade.algorithms.parts.optimiser import Optimiser
-from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.parts.seats import FeatureSeat
 from colonnade.errors import ProtocolError, SettingsError
 from colonnade.models.flat import FlatModel
 from colonnade.models.network import Network, Pass, network_for
 from colonnade.models.randomness import is_random
-from colonnade.models.row_gradients import clipped_sum, mixes_rows
+from colonnade.models.row_gradients import clipped_sum
 from colonnade.party import Effect, Spend, State
 from colonnade.privacy.events import PrivacyEvent
+from colonnade.privacy.secret_gaussian import SecretGaussian
 
 
 class Bottom:
@@ -40,14 +40,11 @@ class Bottom:
         self._embedder = Embedder(seat, self.network)
         self._generator = self._embedder.generator
         self._optimiser = Optimiser(self.network.parameters, seat.training.bottom_optimiser())
-        self._random = seat.privacy.active or is_random(seat.bottom)
+        self._random = seat.privacy.inner_noise > 0 or is_random(seat.bottom)
         self._update = seat.privacy.bottom_update
-        if self._update == "dp-sgd" and mixes_rows(seat.bottom):
-            raise SettingsError(
-                f"privacy.bottom_update is 'dp-sgd', which clips the gradient of each row, but the bottom model of "
-                f"{seat.name} has batch normalisation. Use layer or group normalisation, or 'frozen'."
-            )
-        self._update_noise = generator_for(seat.secret, seat.name, "update noise")
+        if self._update != "frozen":
+            self._embedder.check_rows_apart(seat, training=True)
+        self._update_noise = SecretGaussian(seat.secret, seat.name, "updates")
         self._owed: list[NDArray[np.uint32]] = []  # rows of DP-SGD steps that nothing has been sent after
         self._pending: dict[int, _Pending] = {}
         self.uploads = 0
@@ -132,12 +129,8 @@ class Bottom:
         by_row, _ = pending.network.row_gradients(pending.kept, by_outputs * float(pending.rows.size))
         sums = clipped_sum([by_row], privacy.update_clip)
         self._owed.append(pending.rows)
-        return [
-            one.div_(self._seat.training.batch_size).add_(
-                torch.randn(one.shape, generator=self._update_noise), alpha=privacy.update_noise
-            )
-            for one in sums
-        ]
+        release = privacy.update_noise, self._update_sensitivity, sum(one.numel() for one in sums)
+        return [self._update_noise.added_to(one.div_(self._seat.training.batch_size), *release).float() for one in sums]
 
     def _pay(self) -> list[Effect]:
         """What must be spent before anything computed with this model leaves: the steps that went into it."""
@@ -181,12 +174,14 @@ class Bottom:
     def _remembered(self) -> "_Before":
         """What is needed to repeat a forward pass, as cheap as the settings allow."""
         weights = self.network.state() if self._several else None
-        return _Before(self._generator.get_state() if self._random else None, weights)
+        generator = self._generator.get_state() if self._random else None
+        return _Before(generator, self._embedder.gaussian.get_state(), weights)
 
     def state(self) -> State:
         tensors = {f"model.{name}": tensor for name, tensor in self.network.state().items()}
         tensors.update({f"optimiser.{name}": tensor for name, tensor in self._optimiser.state().items()})
         tensors["generator"] = self._generator.get_state()
+        tensors["gaussian"] = self._embedder.gaussian.get_state()
         tensors["update_noise"] = self._update_noise.get_state()
         for place, rows in enumerate(self._owed):
             tensors[f"owed.{place}"] = torch.from_numpy(rows.view(np.int32).copy())
@@ -194,6 +189,7 @@ class Bottom:
         for exchange, waiting in self._pending.items():
             pending.append({"exchange": exchange})
             tensors[f"pending.{exchange}.rows"] = torch.from_numpy(waiting.rows.view(np.int32).copy())
+            tensors[f"pending.{exchange}.gaussian"] = waiting.before.gaussian
             if waiting.before.generator is not None:
                 tensors[f"pending.{exchange}.generator"] = waiting.before.generator
             for name, tensor in (waiting.before.weights or {}).items():
@@ -217,13 +213,16 @@ class Bottom:
             again = network_for(self.network.module(), snapshots=self._several)
             again.generator = self._generator
             again.load(before or weights)
+            self._embedder.gaussian.set_state(saved["gaussian"])
             if "generator" in saved:
                 self._generator.set_state(saved["generator"])
             _, kept = self._forward(again, rows)
-            self._pending[exchange] = _Pending(rows, kept, _Before(saved.get("generator"), before), again)
+            earlier = _Before(saved.get("generator"), saved["gaussian"], before)
+            self._pending[exchange] = _Pending(rows, kept, earlier, again)
         self.network.load(weights)
         self._optimiser.load(state.part("optimiser").tensors)
         self._generator.set_state(state.tensors["generator"])
+        self._embedder.gaussian.set_state(state.tensors["gaussian"])
         self._update_noise.set_state(state.tensors["update_noise"])
         owed = state.part("owed").tensors
         self._owed = [owed[str(place)].numpy().view(np.uint32) for place in range(len(owed))]
@@ -232,10 +231,13 @@ class Bottom:
 class _Before:
     """What a forward pass was computed from, besides its rows."""
 
-    __slots__ = ("generator", "weights")
+    __slots__ = ("gaussian", "generator", "weights")
 
-    def __init__(self, generator: torch.Tensor | None, weights: dict[str, torch.Tensor] | None) -> None:
+    def __init__(
+        self, generator: torch.Tensor | None, gaussian: torch.Tensor, weights: dict[str, torch.Tensor] | None
+    ) -> None:
         self.generator = generator
+        self.gaussian = gaussian
         self.weights = weights
 
 

@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 from colonnade.algorithms.parts.budget import RowBudget, budget_mu, cost_of
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.parts.seats import FeatureSeat
-from colonnade.errors import ProtocolError
-from colonnade.models.network import Network
+from colonnade.errors import ProtocolError, SettingsError
+from colonnade.models.network import Network, rows_mix
 from colonnade.party import Effect, Spend, State
 from colonnade.privacy.noise import LayerNoise
+from colonnade.privacy.secret_gaussian import SecretGaussian
+
+_LOOKED_AT_ROWS, _TRIED_ROWS = 256, 8
 
 
 class Embedder:
@@ -24,15 +27,28 @@ class Embedder:
     def __init__(self, seat: FeatureSeat, network: Network) -> None:
         self._seat = seat.without_model()
         self.network = network
-        self.generator = generator_for(seat.secret, seat.name, "noise")  # of the noise, and of random layers
+        self.generator = generator_for(seat.secret, seat.name, "noise")  # of random layers, and of noise inside
+        self.gaussian = SecretGaussian(seat.secret, seat.name, "embeddings")
         self.network.generator = self.generator
-        self.noise = LayerNoise(seat.privacy, self.generator) if seat.privacy.active else None
+        self.noise = LayerNoise(seat.privacy, self.generator, self.gaussian) if seat.privacy.active else None
+        self.check_rows_apart(seat, training=False)
         privacy = seat.privacy
         mu = budget_mu(privacy.columns_epsilon, privacy.delta, privacy.formula)
         self.budget = RowBudget(len(seat.columns.train), mu)
         self._test_budget = RowBudget(len(seat.columns.test), mu)
         # What one embedding of a row costs it.
         self.row_cost = (privacy.sensitivity / privacy.noise) ** 2 if privacy.noise > 0 else inf
+
+    def check_rows_apart(self, seat: FeatureSeat, training: bool) -> None:
+        """Refuse noise on the outputs of a module in which one row moves the others': it covers one row's."""
+        if seat.privacy.noise > 0 and not self.network.trains_as_it_embeds:  # those of dense layers never do
+            different = torch.unique(seat.columns.train[:_LOOKED_AT_ROWS], dim=0)[:_TRIED_ROWS]
+            if rows_mix(seat.bottom, different, training):
+                raise SettingsError(
+                    f"privacy.noise is for rows that do not depend on one another, but in the bottom model of "
+                    f"{seat.name} a row's embedding depends on the others of its batch, as with batch normalisation. "
+                    'Use layer or group normalisation; batch normalisation also does with bottom_update = "frozen".'
+                )
 
     def batch(self, rows: NDArray[np.uint32]) -> torch.Tensor:
         """The columns of these training rows."""

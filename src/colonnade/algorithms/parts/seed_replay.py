@@ -150,6 +150,7 @@ class SeedReplayBottom(Embedder):
     def state(self) -> State:
         tensors = {f"model.{name}": tensor for name, tensor in self.network.state().items()}
         tensors["generator"] = self.generator.get_state()
+        tensors["gaussian"] = self.gaussian.get_state()
         tensors["seeds"] = self._seeds.get_state()
         pending = [[exchange, seed, factor] for exchange, (seed, factor) in self._pending.items()]
         state = State(tensors, {"uploads": self.uploads, "steps": self.steps, "pending": pending})
@@ -160,6 +161,7 @@ class SeedReplayBottom(Embedder):
         self.restore_budget(state.part("budget"))
         self.network.load(state.part("model").tensors)
         self.generator.set_state(state.tensors["generator"])
+        self.gaussian.set_state(state.tensors["gaussian"])
         self._seeds.set_state(state.tensors["seeds"])
         self._check_range()
         self._pending = {exchange: (seed, factor) for exchange, seed, factor in state.values["pending"]}

@@ -102,7 +102,7 @@ class SynchronousFeatureParty:
         if step <= self._step or rows.size == 0:
             return []  # asked twice, or of a step that went on without this party, or after the last one
         self._step = step
-        if self._bottom.budget.bounded:
+        if self._bottom.budget.bounded or self._seat.privacy.noise > 0:
             check_each_once(rows, self._seat.label_party)
         if not self._bottom.budget.affordable(rows, self._bottom.upload_cost).all():
             return [Send(self._seat.label_party, BudgetSpent(f"rows of {self._seat.name}"))]

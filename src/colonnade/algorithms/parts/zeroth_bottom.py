@@ -105,6 +105,7 @@ class ZerothOrderBottom(Embedder):
         tensors.update({f"optimiser.{name}": tensor for name, tensor in self._optimiser.state().items()})
         tensors.update({f"pending.{exchange}": looked.clone() for exchange, looked in self._pending.items()})
         tensors["generator"] = self.generator.get_state()
+        tensors["gaussian"] = self.gaussian.get_state()
         tensors["looking"] = self._looking.get_state()
         state = State(tensors, {"uploads": self.uploads, "steps": self.steps, "pending": list(self._pending)})
         state.add("budget", self.budget_state())
@@ -116,6 +117,7 @@ class ZerothOrderBottom(Embedder):
         self._optimiser.load(state.part("optimiser").tensors)
         self._pending = {exchange: state.tensors[f"pending.{exchange}"] for exchange in state.values["pending"]}
         self.generator.set_state(state.tensors["generator"])
+        self.gaussian.set_state(state.tensors["gaussian"])
         self._looking.set_state(state.tensors["looking"])
         self.uploads = state.values["uploads"]
         self.steps = state.values["steps"]
