@@ -19,7 +19,10 @@ def test_the_papers_noise_for_epsilon_one_keeps_no_three(update: str) -> None:
 @pytest.mark.parametrize("algorithm", ["vafl", "czofo"])
 def test_so_for_noised_embeddings(algorithm: str) -> None:
     audited = run_audit(Audit(algorithm, formula="paper", rows=2048, batch_size=4, epochs=3))
-    assert audited.claimed == pytest.approx(1.0, rel=1e-6)
+    if algorithm == "vafl":
+        assert audited.claimed == pytest.approx(1.0, rel=1e-6)
+    else:
+        assert audited.claimed is None and audited.as_values()["claimed"] is None  # its paper has no formula
     assert 3 < audited.observed <= audited.sound
 
 

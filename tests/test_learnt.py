@@ -65,6 +65,76 @@ def test_one_who_trains_alone_tells_nobody_anything() -> None:
     assert colonnade.train(DATA, "centralised", training=TRAINING).summary["learnt"] == []
 
 
+class Traced:
+    """What a trace says of a run: frames and rows, by sender, viewer and kind."""
+
+    def __init__(self, directory: Path) -> None:
+        self.frames: dict[tuple[str, str, str], int] = {}
+        self.rows: dict[tuple[str, str, str], int] = {}
+        for path in (directory / "trace").glob("*.trace"):
+            for record in read_trace(path):
+                if record.type == "Received":
+                    message = decode(bytearray(record.fields[2]))
+                    way = (record.fields[1], path.stem, type(message).__name__)
+                    self.frames[way] = self.frames.get(way, 0) + 1
+                    values = getattr(message, "embedding", getattr(message, "gradient", []))
+                    self.rows[way] = self.rows.get(way, 0) + len(values)
+
+
+BUDGETS: dict[str, tuple[Any, float, dict[str, float]]] = {
+    # The test rows' budget pays for a few of the evaluations; the answers after that are empty.
+    "vafl": (Vafl(warm_up=True), 9.0, {"columns_epsilon": 2.0, "noise": 6.0}),
+    "split": (Split(), 9.0, {"columns_epsilon": 3.0, "noise": 3.0}),
+    "vafl, nothing affordable": (Vafl(warm_up=True), 2.0, {"columns_epsilon": 0.1, "noise": 0.5}),
+}
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_sentences_count_as_a_trace_does_when_a_budget_runs_out(name: str, tmp_path: Path) -> None:
+    algorithm, epochs, privacy = BUDGETS[name]
+    outcome = colonnade.train(
+        colonnade.dataset("iris", parties=3),
+        algorithm,
+        training=Training(epochs=epochs, batch_size=15, learning_rate=0.01, evaluate_every_epochs=0.25),
+        privacy=PerturbationSettings(clip=1.0, bottom_update="frozen", **privacy),
+        bottom=colonnade.BottomSettings(hidden=(), embedding=4),
+        out=tmp_path / "run",
+        trace=True,
+    )
+    traced = Traced(tmp_path / "run")
+    evaluations = traced.frames["party1", "label", "EvaluationEmbedding"]
+    assert traced.rows["party1", "label", "EvaluationEmbedding"] < 38 * evaluations
+    for one in outcome.summary["learnt"]:
+        way = (one["sender"], one["viewer"], one["kind"])
+        if one["kind"] == "BatchRequest":
+            assert traced.frames[way] == one["frames"] == 1
+        elif one["kind"] in ("EvaluationEmbedding", "WarmUpUpload"):
+            assert traced.frames[way] == one["frames"]
+            assert f"label saw {traced.rows[way]:,} noisy 4-number embedding" in one["sentence"]
+        elif one["kind"] in ("GradientReply", "GradientAndBatch"):
+            assert f" saw {traced.rows[way]:,} exact 4-number gradients" in one["sentence"]
+
+
+def test_refusals_are_told_in_all(tmp_path: Path) -> None:
+    """Nothing tells who got how many of them, so nobody is told to have got a share."""
+    outcome = colonnade.train(
+        colonnade.dataset("iris", parties=3),
+        Dpzv(server_update="frozen", clip=1.0, noise=0.5),
+        training=Training(epochs=4.0, batch_size=15, learning_rate=0.01),
+        privacy=PerturbationSettings(labels_epsilon=1.0),
+        simulate=colonnade.Simulate(parties={"party1": colonnade.SimulatedParty(slowdown=3.0)}),
+        out=tmp_path / "run",
+        trace=True,
+    )
+    traced = Traced(tmp_path / "run")
+    each = [count for (_, _, kind), count in traced.frames.items() if kind == "RowsRefused"]
+    assert len({*each}) > 1  # not the same for all
+    (told,) = [one for one in outcome.summary["learnt"] if one["kind"] == "RowsRefused"]
+    assert (told["viewer"], told["frames"]) == ("feature parties", sum(each))
+    words = f"which rows have no budget left, {sum(each)} times in all."
+    assert told["sentence"] == f"The feature parties were told by label {words}"
+
+
 @pytest.mark.parametrize("epochs", [1, 12])  # 12: numbers of uploads that take another byte
 def test_rows_are_counted_as_they_were_sent(epochs: int, tmp_path: Path) -> None:
     training = Training(epochs=epochs, batch_size=15)

@@ -207,6 +207,19 @@ def test_a_defect_in_one_cell_does_not_end_the_sweep(
     assert result["cells"][0]["why"].startswith("ZeroDivisionError")
 
 
+def test_a_value_that_no_cell_can_have_is_refused_before_the_first_training(
+    flowers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeping, "run_cell", lambda job: pytest.fail("a cell was trained"))
+    for grid, said in (
+        ({"training.learning_rate": [0.1, "foo"]}, "training.learning_rate"),
+        ({"algorithm.name": ["vafl", "valf"], "training.l2": [0, 0.1]}, "Did you mean 'vafl'"),
+    ):
+        with pytest.raises(SettingsError, match=said):
+            sweep(flowers, grid, out=tmp_path / "sweep", workers=1)
+    assert not (tmp_path / "sweep").exists()
+
+
 def test_settings_that_no_cell_can_have_are_refused_at_once(flowers: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="Did you mean 'learning_rate'"):
         sweep(flowers, {"training.lerning_rate": [0.1]}, out=tmp_path / "sweep")

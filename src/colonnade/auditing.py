@@ -46,7 +46,10 @@ _PUSH = 3.0  # how far a crafted embedding is from the middle: far enough that e
 
 @dataclass(frozen=True)
 class Audit:
-    """What to audit: the noise is the one that `formula` asks for to keep (ε, δ) over these epochs."""
+    """What to audit: the noise is the one that `formula` asks for to keep (ε, δ) over these epochs.
+
+    The paper's formula for `czofo`, whose own paper has none, is VAFL's; nobody claims anything by it.
+    """
 
     algorithm: str = "dpzv"
     epsilon: float = 1.0
@@ -82,7 +85,7 @@ class Audited:
     noise: float
     canaries: int
     correct: int
-    claimed: float
+    claimed: float | None  # by the algorithm's own paper; czofo's has no formula
     sound: float
     given_hidden_state: float  # the sound figure if the hidden state were known to the adversary anyhow
     observed: float  # the lower bound
@@ -109,7 +112,7 @@ def _judged(
     audit: Audit,
     bits: NDArray[np.bool_],
     scores: NDArray[np.float64],
-    claimed_mu: float,
+    claimed_mu: float | None,
     row_mu: float,
     hidden: bool,
     noise: float,
@@ -126,7 +129,7 @@ def _judged(
         noise,
         bits.size,
         correct,
-        epsilon_of(claimed_mu, audit.delta),
+        None if claimed_mu is None else epsilon_of(claimed_mu, audit.delta),
         inf if hidden else known,
         known,
         epsilon_lower_bound(bits.size, bits.size, correct, audit.delta, audit.confidence),
@@ -283,7 +286,7 @@ def _audit_columns(audit: Audit) -> Audited:
         audit,
         bits,
         scores,
-        claims.vafl_mu(noise, audit.clip, queries, audit.batch_size, rows),
+        claims.vafl_mu(noise, audit.clip, queries, audit.batch_size, rows) if audit.algorithm == "vafl" else None,
         _worst_row_mu(ledger),
         False,  # the adversary holds the bottom model still: it has no hidden state
         noise,

@@ -1,12 +1,13 @@
 """What a training is going to send: frames and bytes of every kind of message, before anything is sent.
 
 Sizes are those of the codec for messages with the plan's sizes, numbered as in the middle of the training. What nobody
-can know before is left out: refreshes, which depend on who is late; an end by `algorithm.tolerance`; what a party's
-absence changes. How near this comes in asynchronous linear federations: see `_own_pace`.
+can know before is left out: refreshes, which depend on who is late, and are bounded by `most_refreshes`; an end by
+`algorithm.tolerance` or by a budget; what a party's absence changes. How near this comes in asynchronous linear
+federations: see `_own_pace`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
@@ -28,6 +29,7 @@ from colonnade.algorithms.parts.windows import ROWS_OF_A_PASS
 from colonnade.data.batches import batches_per_epoch
 from colonnade.errors import SettingsError
 from colonnade.messages import Message
+from colonnade.privacy.plan import Plan as ReleasePlan
 from colonnade.private_plan import EXACT_ANSWERS, release_plan
 from colonnade.seating import Facts, Plan
 from colonnade.wire.codec import encode
@@ -56,23 +58,26 @@ def expected_traffic(plan: Plan, facts: Facts) -> list[Expected]:
         raise SettingsError(f"How much {name} sends is not estimated; run it in simulate to see.")
     counted = release_plan(plan, facts)
     label, steps = facts.label_party, counted.exchanges_per_party
-    short = steps // int(counted.batches_per_epoch) if counted.short_batch else 0
-    batches = [(steps - short, counted.batch_size), (short, counted.short_batch)]
     asynchronous = isinstance(algorithm, Asynchronous)
+    more = planned_exchanges(plan, facts) - steps * len(facts.feature_parties)  # whoever they fall to
     evaluations = max(1, counted.evaluations)
     found: list[Expected] = []
 
-    def add(sender: str, receiver: str, frames_of_rows: list[tuple[int, int]], build: Callable[[int], Message]) -> None:
-        made = [(frames, build(rows)) for frames, rows in frames_of_rows if frames]
+    def add(sender: str, receiver: str, frames_of_rows: Frames, build: Callable[..., Message]) -> None:
+        made = [(frames, build(*rows)) for frames, *rows in frames_of_rows if frames]
         if made:
             size = sum(frames * len(encode(message)) for frames, message in made)
             found.append(Expected(sender, receiver, type(made[0][1]), sum(frames for frames, _ in made), size))
 
-    for party in facts.feature_parties:
-        width = facts.widths[party]
+    for place, party in enumerate(facts.feature_parties):
+        width, own = facts.widths[party], _batches(counted, steps + (place < more))
+        uploads = [(frames, rows) for rows, frames in Counter(own).items()]
         unanswered = (counted.in_flight, counted.batch_size)
-        add(party, label, [*batches, unanswered], partial(upload_of, plan, steps // 2, width=width))
-        add(label, party, batches, partial(reply_of, plan, steps // 2, width=width))
+        add(party, label, [*uploads, unanswered], partial(upload_of, plan, steps // 2, width=width))
+        # A synchronous reply holds the rows of the next batch too; the last one of none.
+        pairs = Counter(zip(own, [*own[1:], 0], strict=True))
+        replies = [(frames, *rows) for rows, frames in pairs.items()]
+        add(label, party, replies, partial(reply_of, plan, steps // 2, width=width))
         if counted.warm_up:
             add(party, label, _pieces(facts.rows, WARM_UP_ROWS_A_MESSAGE), partial(_warm_up, width=width))
         if not asynchronous:
@@ -85,6 +90,46 @@ def expected_traffic(plan: Plan, facts: Facts) -> list[Expected]:
     return found
 
 
+Frames = Sequence[tuple[int, ...]]
+"""How many frames of which size: their number, then the sizes."""
+
+
+def planned_exchanges(plan: Plan, facts: Facts) -> int:
+    """Of all feature parties: whole updates, so with `wait_for` the last one may go beyond the epochs."""
+    planned = plan.training.steps(facts.rows) * len(facts.feature_parties)
+    at_once = plan.algorithm.wait_for if isinstance(plan.algorithm, Asynchronous) else 1
+    return ceil(planned / at_once) * at_once
+
+
+def _batches(counted: ReleasePlan, steps: int) -> list[int]:
+    """The rows of one party's batches, in order."""
+    an_epoch = [counted.batch_size] * (counted.rows // counted.batch_size)
+    an_epoch += [counted.short_batch] if counted.short_batch else []
+    return (an_epoch * ceil(steps / len(an_epoch)))[:steps]
+
+
+def most_refreshes(plan: Plan, facts: Facts) -> tuple[int, int] | None:
+    """Bytes up and down that bounded delay can add at most; None if embeddings may be of any age.
+
+    Each update asks each party at most once, for rows that others have just uploaded; that every embedding is always
+    too old is what makes this a bound, and far from likely.
+    """
+    settings: Any = plan.algorithm
+    if not isinstance(settings, Asynchronous) or settings.max_delay == 0:
+        return None
+    parties, at_once, batch = len(facts.feature_parties), settings.wait_for, plan.training.batch_size
+    updates, width = planned_exchanges(plan, facts) // at_once, max(facts.widths[one] for one in facts.feature_parties)
+    up = down = 0
+    # An update of so many parties: they are asked for the rows of the others among them, everybody else for all.
+    for asked, uploads in ((at_once, at_once - 1), (max(0, parties - at_once), at_once)):
+        rows = min(uploads * batch, facts.rows)
+        if asked and rows:
+            number = updates * parties
+            down += updates * asked * len(encode(messages.RefreshRequest(number, _rows(rows))))
+            up += updates * asked * len(encode(messages.RefreshedEmbedding(number, _rows(rows), _vectors(rows, width))))
+    return up, down
+
+
 def upload_of(plan: Plan, number: int, rows: int, width: int) -> Message:
     """An upload of the plan's algorithm, all zeros."""
     if isinstance(plan.algorithm, Dpzv):
@@ -95,8 +140,8 @@ def upload_of(plan: Plan, number: int, rows: int, width: int) -> Message:
     return messages.EmbeddingUpload(number, _rows(rows), _vectors(rows, width))
 
 
-def reply_of(plan: Plan, number: int, rows: int, width: int) -> Message:
-    """The reply to it, all zeros but for a slope, whose size depends on its digits."""
+def reply_of(plan: Plan, number: int, rows: int, next_rows: int, width: int) -> Message:
+    """The reply to it, all zeros but for a slope, whose size depends on its digits. `next_rows`: if synchronous."""
     algorithm: Any = plan.algorithm
     if isinstance(algorithm, Dpzv):
         return messages.SlopeReply(number, 0.1)
@@ -105,14 +150,14 @@ def reply_of(plan: Plan, number: int, rows: int, width: int) -> Message:
         gradient = _vectors(rows, width)
         if asynchronous:
             return messages.GradientReply(number, gradient)
-        return messages.GradientAndBatch(number, gradient, number + 1, _rows(rows))
+        return messages.GradientAndBatch(number, gradient, number + 1, _rows(next_rows))
     points = 1 + algorithm.looks().points
     if plan.chosen.name == "czofo":
         return messages.RowLossReply(number, np.zeros((points, rows), np.float32))
     losses = np.zeros(points)
     if asynchronous:
         return messages.LossReply(number, losses)
-    return messages.LossAndBatch(number, losses, number + 1, _rows(rows))
+    return messages.LossAndBatch(number, losses, number + 1, _rows(next_rows))
 
 
 def _warm_up(rows: int, width: int) -> Message:

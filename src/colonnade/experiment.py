@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,22 +25,24 @@ from colonnade.algorithms.parts.training import Training
 from colonnade.algorithms.vafl import Vafl
 from colonnade.data.federated import Columns, FederatedData
 from colonnade.errors import DataError, ProtocolError, RunError, SettingsError, unknown_name
-from colonnade.federation import write_toml
+from colonnade.federation import digest, write_toml
 from colonnade.household import Afterwards, run_processes
 from colonnade.learnt import as_sentences, learnt
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.network import network_for
 from colonnade.models.top import TopSettings
 from colonnade.party import Party, State
-from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.ledger import Ledger, check_journal
 from colonnade.privacy.noise import LayerNoise, PerturbationSettings
 from colonnade.private_figures import figures, privacy_summary
 from colonnade.private_plan import calibrated
 from colonnade.reports.summary import summarise
+from colonnade.run_lock import only_process_in
 from colonnade.runtimes.checkpoint import read_latest, write_atomically
+from colonnade.runtimes.journal import first_number
 from colonnade.runtimes.processes import Processes
 from colonnade.runtimes.ray_settings import Ray
-from colonnade.runtimes.recorder import Recorder
+from colonnade.runtimes.recorder import Recorder, by_kind
 from colonnade.runtimes.simulate import Simulate, Simulation
 from colonnade.seating import (
     MOST_DENSE_VALUES,
@@ -166,10 +168,17 @@ def train(
         plan, facts = _agreed(data, Plan(algorithm, training, privacy, bottom, top, seed))
         parties = build_parties(data, plan.algorithm, training, plan.privacy, bottom, top, seed)
         if isinstance(runtime, Processes | Ray):
-            with _readiness(runtime, [*parties]) as run, _own_directory(directory) as place, _disk_errors(place):
-                _open_directory(place, settings, resume, data, runtime.name)
+            with (
+                _readiness(runtime, [*parties]) as run,
+                _own_directory(directory) as place,
+                _disk_errors(place),
+                _opened(place, settings, resume, data, runtime.name),
+            ):
                 if resume:
                     trace = _continues_trace(trace, (place / "trace").exists())
+                    for party in parties:
+                        has_journal = first_number(place / "journal", party) is not None
+                        check_journal(place / "ledger" / f"{party}.jsonl", has_journal, party)
                 afterwards = _run_in_real_time(
                     run, parties, data, plan, runtime, place, trace, checkpoint_seconds, watch, report, stop_requested
                 )
@@ -190,8 +199,8 @@ def train(
         recorder = afterwards.recorder
         up, down = recorder.bytes_up_and_down()
         counts = {party: own.counts() for party, own in parties.items()}
-        sizes = {party: _by_kind(sent.bytes) for party, sent in recorder.traffic.items()}
-        frames = {party: _by_kind(sent.frames) for party, sent in recorder.traffic.items()}
+        sizes = {party: by_kind(sent.bytes) for party, sent in recorder.traffic.items()}
+        frames = {party: by_kind(sent.frames) for party, sent in recorder.traffic.items()}
         found = figures(plan, facts, afterwards.released)
         exchanges = {party: own["exchanges"] for party, own in counts.items()}
         summary = summarise(
@@ -259,13 +268,15 @@ def _run_simulation(
 ) -> Afterwards:
     world = _world(simulate, {data.label_party, *data.columns}, parties)
     saved = None
-    if directory is not None:
-        _open_directory(directory, settings, resume, data, Simulate.name)
-        if resume:
-            _, saved = read_latest(directory / "checkpoints", [*parties, "simulate"])
-            trace = _continues_trace(trace, bool(saved["simulate"].values["traces"]))
-    recorder = Recorder(data.label_party, directory, watch)
-    with _disk_errors(directory), closing(_ledger(directory, saved)) as ledger:
+    with ExitStack() as stack:
+        if directory is not None:
+            stack.enter_context(_opened(directory, settings, resume, data, Simulate.name))
+            if resume:
+                _, saved = read_latest(directory / "checkpoints", [*parties, "simulate"])
+                trace = _continues_trace(trace, bool(saved["simulate"].values["traces"]))
+        recorder = Recorder(data.label_party, directory, watch)
+        stack.enter_context(_disk_errors(directory))
+        ledger = stack.enter_context(closing(_ledger(directory, saved)))
         simulation = Simulation(
             parties,
             data.label_party,
@@ -366,10 +377,6 @@ def _own_directory(directory: Path | None) -> Iterator[Path]:
         yield Path(folder) / "run"
 
 
-def _by_kind(sizes: Mapping[type, int]) -> dict[str, int]:
-    return {kind.__name__: size for kind, size in sizes.items()}
-
-
 def _world(simulate: Simulate, everybody: set[str], parties: Mapping[str, Party]) -> Simulate:
     """The settings of those who take part: one who trains alone has no peers, slow or fast."""
     simulate.check_parties(everybody)
@@ -389,6 +396,16 @@ def _ledger(directory: Path | None, saved: Mapping[str, State] | None) -> Ledger
         return Ledger()
     resume_at = saved["simulate"].values["ledger"]["position"] if saved else None
     return Ledger(directory / "ledger.jsonl", resume_at)
+
+
+@contextmanager
+def _opened(
+    directory: Path, settings: dict[str, Any], resume: bool, data: FederatedData, runtime: str
+) -> Iterator[None]:
+    """A run directory, made or checked, and held against a second process."""
+    _open_directory(directory, settings, resume, data, runtime)
+    with only_process_in(directory):
+        yield
 
 
 def _open_directory(
@@ -411,6 +428,12 @@ def _open_directory(
                 f"The run in {directory} cannot be resumed: its federation.toml or {_DIGESTS} is missing or torn. "
                 "Start a new run in another directory."
             ) from None
+        if digests.pop("settings", "") != _settings_digest(before):
+            raise SettingsError(
+                f"{kept} was changed after its run was started, which has kept a digest of its settings. What was "
+                "trained and released so far was by the settings before: put those back, or start a new run with the "
+                "others in another directory (--out)."
+            )
         different = sorted(
             f"{section}.{name}"
             for section in {**before, **settings}.keys() - {Ray.name}  # another cluster, or more of it, is as good
@@ -443,9 +466,11 @@ def _open_directory(
             f"The run directory {directory} could not be made: {error.strerror}. Choose another one with --out."
         ) from None
     try:
-        write_atomically(kept, write_toml(settings).encode())
+        text = write_toml(settings)
+        write_atomically(kept, text.encode())
         (directory / _DIGESTS).parent.mkdir()
-        write_atomically(directory / _DIGESTS, json.dumps({**_digests(data), "runtime": runtime}).encode())
+        agreed = {"runtime": runtime, "settings": _settings_digest(tomllib.loads(text))}
+        write_atomically(directory / _DIGESTS, json.dumps({**_digests(data), **agreed}).encode())
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
         raise RunError(
@@ -458,10 +483,15 @@ def _open_directory(
 _DIGESTS = "checkpoints/data.json"
 
 
+def _settings_digest(values: Mapping[str, Any]) -> str:
+    """Of the values of a federation.toml, as they are read; another cluster, or more of it, is as good."""
+    return digest({section: own for section, own in values.items() if section != Ray.name})
+
+
 def _digests(data: FederatedData) -> dict[str, str]:
     """What tells whether a resumed run sees the same data, and if not, whose have changed."""
 
-    def digest(*parts: Columns) -> str:
+    def digest_of(*parts: Columns) -> str:
         total = hashlib.sha256()
         for part in parts:
             if isinstance(part, torch.Tensor):
@@ -472,8 +502,9 @@ def _digests(data: FederatedData) -> dict[str, str]:
                     total.update(np.ascontiguousarray(array).data)
         return total.hexdigest()
 
-    columns = {f"columns of {name}": digest(own.train, own.test) for name, own in data.columns.items()}
-    return {"rows or their order": data.row_digest, "labels": digest(data.labels.train, data.labels.test), **columns}
+    columns = {f"columns of {name}": digest_of(own.train, own.test) for name, own in data.columns.items()}
+    labels = digest_of(data.labels.train, data.labels.test)
+    return {"rows or their order": data.row_digest, "labels": labels, **columns}
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

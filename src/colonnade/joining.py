@@ -5,17 +5,17 @@ keep the books. Started again after a crash, in the same directory, it goes on w
 """
 
 import asyncio
-import fcntl
 import json
 import logging
 import math
 import os
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import torch
@@ -26,16 +26,19 @@ from colonnade.data.loading import load_own
 from colonnade.data.settings import TASKS
 from colonnade.errors import ProtocolError, RunError, SettingsError, unknown_name
 from colonnade.federation import Federation, digest, federation_values, write_toml
+from colonnade.learnt import as_sentences, learnt
 from colonnade.models.top import TopSettings
 from colonnade.party import Party
 from colonnade.party_file import PartyFile
-from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.ledger import Ledger, check_journal
 from colonnade.private_figures import figures, privacy_summary
 from colonnade.private_plan import calibrated
 from colonnade.reports.summary import summarise, versions
+from colonnade.run_lock import only_process_in
 from colonnade.runtimes.checkpoint import write_atomically
+from colonnade.runtimes.journal import first_number
 from colonnade.runtimes.network import Guest, Host, Keys, another_directory
-from colonnade.runtimes.recorder import Recorder
+from colonnade.runtimes.recorder import Recorder, by_kind
 from colonnade.runtimes.station import Station
 from colonnade.seating import Facts, Own, Plan, all_dense_columns, build_party, check_plan, width_of
 from colonnade.wire.certificates import Credentials, read_credentials
@@ -43,6 +46,7 @@ from colonnade.wire.codec import Limits
 from colonnade.wire.handshake import PROTOCOL, Everybody, Hello, difference, plain
 from colonnade.wire.sealing import SealingKey, sign_introduction
 
+T = TypeVar("T")
 log = logging.getLogger("colonnade")
 
 LIMITS = Limits(frame_bytes=256 << 20)
@@ -87,7 +91,8 @@ class Membership:
         # As JSON, so that a difference can be named; runtimes of one machine are nobody else's business.
         values = federation_values(federation)
         self.settings = {name: own for name, own in values.items() if name not in ("simulate", "processes", "ray")}
-        self.digest = digest(self.settings)
+        self.agreed = _agreed(self.settings)
+        self.digest = digest(self.agreed)
 
     @property
     def is_label_party(self) -> bool:
@@ -169,6 +174,12 @@ class Membership:
         return width_of(self.name, self.alone(shape), self.plan)
 
 
+def _agreed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be the same at all parties from beginning to end; how one reaches the label party is its own matter."""
+    network = {name: value for name, value in settings["network"].items() if name != "address"}
+    return {**settings, "network": network}
+
+
 def _feature_parties(federation: Federation) -> tuple[str, ...]:
     named = tuple(name for name in federation.parties if name != federation.label_party)
     named = named or tuple(f"party{1 + place}" for place in range(federation.data.parties))
@@ -191,15 +202,10 @@ class Home:
             self.path.chmod(0o700)
         except OSError as error:
             raise SettingsError(f"The run directory {self.path} could not be made: {error.strerror}.") from None
-        kept = self.path / "federation.toml"
-        values = write_toml(membership.settings)
-        if kept.exists() and kept.read_text(encoding="utf-8") != values:
-            raise SettingsError(
-                f"{self.path} holds a run with other settings. Choose another directory with --out, or use {kept}."
-            )
-        if not kept.exists():
-            write_atomically(kept, values.encode())
-        self._check_data()
+        if self.has_begun():
+            self._check_unchanged()
+        has_journal = first_number(self.path / "journal", membership.name) is not None
+        check_journal(self.path / "ledger.jsonl", has_journal, membership.name)
         self.token = self._secret("token").hex()
         self.sealing = SealingKey.from_bytes(self._secret("sealing.key"))
         entropy = int.from_bytes(self._secret("entropy"), "little")
@@ -219,43 +225,65 @@ class Home:
             temporary.replace(path)
         found = path.read_bytes()
         if len(found) != 32:
-            raise RunError(f"{path} is damaged, and without it this run cannot go on. Start a new one elsewhere.")
+            raise _damaged(path)
         return found
 
-    def _check_data(self) -> None:
-        path = self.path / "rows.json"
-        own = {"rows": self._membership.data.row_digest}
-        if not path.exists():
-            write_atomically(path, json.dumps(own).encode())
-        elif json.loads(path.read_text(encoding="utf-8")) != own:
+    def has_begun(self) -> bool:
+        """Whether the parties have agreed on everything. Until then, what was wrong may be put right."""
+        return (self.path / "everybody.json").exists()
+
+    def keep_plan(self) -> None:
+        """Write down what this run is made of, for every later start."""
+        if not self.has_begun():
+            write_atomically(self.path / "federation.toml", write_toml(self._membership.settings).encode())
+            write_atomically(self.path / "rows.json", json.dumps(self._digests()).encode())
+
+    def _digests(self) -> dict[str, str]:
+        return {"rows": self._membership.data.row_digest, "settings": self._membership.digest}
+
+    def _check_unchanged(self) -> None:
+        """The rows and the settings are those of the beginning, also where federation.toml was edited in here too."""
+        kept = self.path / "federation.toml"
+        if _agreed(tomllib.loads(kept.read_text(encoding="utf-8"))) != tomllib.loads(
+            write_toml(self._membership.agreed)
+        ):
             raise SettingsError(
-                f"The rows of {self._membership.name} are others than those the run in {self.path} began with."
+                f"{self.path} holds a run with other settings. Choose another directory with --out, or use {kept}."
             )
+        before, now = self._read("rows.json", dict[str, str]), self._digests()
+        if before["rows"] != now["rows"]:
+            raise SettingsError(
+                f"The rows of {self._membership.name} are others than those the run in {self.path} began with. Put "
+                "its file back as it was, or choose another directory with --out for a new run."
+            )
+        if before.get("settings") != now["settings"]:
+            raise SettingsError(
+                f"{kept} was changed after its run began, which has kept a digest of its settings. Put those settings "
+                "back, or choose another directory with --out for a new run."
+            )
+
+    def _read(self, name: str, kind: type[T]) -> T:
+        path = self.path / name
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=kind)
+        except (msgspec.MsgspecError, ValueError):
+            raise _damaged(path) from None
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the directory against a second process of the same party."""
-        handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunError(f"Another process takes part from {self.path} already.") from None
+        with only_process_in(self.path):
             yield
-        finally:
-            os.close(handle)
 
     def everybody(self) -> Everybody | None:
-        path = self.path / "everybody.json"
-        return msgspec.json.decode(path.read_bytes(), type=Everybody) if path.exists() else None
+        return self._read("everybody.json", Everybody) if self.has_begun() else None
 
     def keep(self, everybody: Everybody) -> None:
         write_atomically(self.path / "everybody.json", msgspec.json.encode(everybody))
 
     def tokens(self) -> dict[str, str]:
         """Of the run directories from which the training began, at the label party."""
-        path = self.path / "tokens.json"
-        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+        return self._read("tokens.json", dict[str, str]) if (self.path / "tokens.json").exists() else {}
 
     def keep_tokens(self, tokens: Mapping[str, str]) -> None:
         known = self.tokens()
@@ -263,11 +291,14 @@ class Home:
             write_atomically(self.path / "tokens.json", json.dumps({**known, **tokens}).encode())
 
     def left(self) -> list[str]:
-        path = self.path / "left.json"
-        return list(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else []
+        return self._read("left.json", list[str]) if (self.path / "left.json").exists() else []
 
     def keep_left(self, name: str) -> None:
         write_atomically(self.path / "left.json", json.dumps(sorted({*self.left(), name})).encode())
+
+
+def _damaged(path: Path) -> RunError:
+    return RunError(f"{path} is damaged, and without it this run cannot go on. Start a new one elsewhere.")
 
 
 # --- taking part ------------------------------------------------------------------------------------------------
@@ -290,7 +321,7 @@ class _LabelDoor:
             theirs = json.loads(hello.settings)
         except (ValueError, RecursionError):
             raise ProtocolError(f"{name} sent settings that are not JSON.") from None
-        if differs := difference(json.loads(json.dumps(own.settings)), theirs):
+        if differs := difference(json.loads(json.dumps(own.agreed)), theirs):
             raise ProtocolError(
                 f"The federation.toml of {name} and that of {own.name} differ in {plain(differs)}: use the same file."
             )
@@ -344,6 +375,7 @@ def join(
     home = Home(membership)
     recorder = Recorder(membership.label_party, home.path if membership.is_label_party else None, watch, virtual=False)
     with home.locked():
+        home.keep_plan()
         carrier = (
             _host(membership, home, recorder, without, trace, stop_requested)
             if membership.is_label_party
@@ -359,11 +391,12 @@ def join(
 
         try:
             finished = asyncio.run(carrier.run(look))
-        finally:
             station = carrier.station
             if station is not None:
-                station.save()
-                station.close()
+                station.save()  # not after an exception: an event may be half handled, and the journal has it whole
+        finally:
+            if carrier.station is not None:
+                carrier.station.close()
             recorder.close()
         summary = _summary(membership, station, recorder, finished)
         if station is not None:
@@ -523,7 +556,7 @@ def _guest(
         signature = sign_introduction(membership.credentials(), membership.digest, home.sealing.public_bytes())
         return Hello(
             PROTOCOL,
-            json.dumps(membership.settings),
+            json.dumps(membership.agreed),
             membership.data.row_digest,
             membership.data.rows,
             membership.data.test_rows,
@@ -606,6 +639,9 @@ def _summary(membership: Membership, station: Station | None, recorder: Recorder
     if membership.is_label_party:
         labels = membership.data.labels
         assert labels is not None
+        sizes = {party: by_kind(sent.bytes) for party, sent in recorder.traffic.items()}
+        frames = {party: by_kind(sent.frames) for party, sent in recorder.traffic.items()}
+        counts = station.party.counts()
         return summarise(
             algorithm=algorithm,
             runtime="network",
@@ -613,10 +649,11 @@ def _summary(membership: Membership, station: Station | None, recorder: Recorder
             status=status,
             label_party=name,
             headline=headline(labels.task),
-            counts={name: station.party.counts()},
+            counts={name: counts},
             metrics=recorder.metrics,
             books=books,
-            traffic={party: {k.__name__: n for k, n in sent.bytes.items()} for party, sent in recorder.traffic.items()},
+            traffic=sizes,
+            frames=frames,
             evaluation_bytes=sum(sent.evaluation_bytes() for sent in recorder.traffic.values()),
             bytes_up=up,
             bytes_down=down,
@@ -625,12 +662,13 @@ def _summary(membership: Membership, station: Station | None, recorder: Recorder
             virtual_seconds=None,
             privacy_events=events,
             privacy=privacy,
+            learnt=as_sentences(learnt(membership.plan, membership.known, frames, sizes, counts.get("replies", {}))),
             data={
                 "name": membership.federation.data.set or "files",
                 "rows": membership.data.rows,
                 "test_rows": membership.data.test_rows,
                 "task": labels.task,
-                "parties": {},
+                "parties": {party: {"columns": math.prod(shape)} for party, shape in membership.known.shapes.items()},
             },
             settings=membership.settings,
         )

@@ -14,13 +14,16 @@ from colonnade.algorithms.dpzv import Dpzv
 from colonnade.algorithms.parts.directions import Looking
 from colonnade.algorithms.parts.evaluation import ROWS_A_REQUEST
 from colonnade.expected_traffic import upload_of
-from colonnade.messages import RefreshedEmbedding
+from colonnade.messages import EvaluationEmbedding, RefreshedEmbedding, WarmUpUpload
 from colonnade.private_plan import EXACT_ANSWERS
 from colonnade.seating import Facts, Plan
 from colonnade.wire.codec import encode
 
 Counts = Mapping[str, Mapping[str, int]]
 """By sender, then by kind of message."""
+
+TOGETHER = "feature parties"
+"""The viewer of what is counted for all feature parties together, and not for each."""
 
 # Words that carry no data of anybody's.
 _CONTROL = ("Stop", "LastCall", "WeightsSettled", "Abandoned", "EvaluationAbandoned", "BudgetSpent")
@@ -55,6 +58,9 @@ def learnt(plan: Plan, facts: Facts, frames: Counts, sizes: Counts, exchanges: M
         for kind in frames.get(facts.label_party, {}):
             if kind not in _CONTROL and (count := told.received(party, kind)):
                 found.append(Learnt(facts.label_party, party, kind, count, told.downwards(party, kind, count)))
+    for kind, count in frames.get(facts.label_party, {}).items():
+        if told.is_counted_for_all(kind):
+            found.append(Learnt(facts.label_party, TOGETHER, kind, count, told.to_all(kind, count)))
     return found
 
 
@@ -84,13 +90,13 @@ class _Told:
             of, distinct = "training", min(rows, facts.rows)
             count = rows * self._points
         elif kind == "WarmUpUpload":
-            of, distinct, count = "training", facts.rows, facts.rows
+            of, distinct = "training", self._warmed_up_rows(party)
+            count = distinct
         elif kind == "RefreshedEmbedding":
             count = self._refreshed_rows(party)
             of, distinct = "training", min(count, facts.rows)
         elif kind == "EvaluationEmbedding":
-            pieces = max(1, -(-facts.test_rows // ROWS_A_REQUEST))
-            count = self._frames[party][kind] // pieces * facts.test_rows
+            count = self._scored_rows(party)
             of, distinct = "test", facts.test_rows if count else 0
         else:
             return f"{facts.label_party} got {_counted(self._frames[party][kind], 'message')} {kind} of {party}."
@@ -103,14 +109,26 @@ class _Told:
         )
 
     def received(self, party: str, kind: str) -> int:
-        """Frames of that kind that the label party sent to this party; it counts them for all together."""
-        total = self._frames[self._facts.label_party][kind]
+        """Frames of that kind that the label party sent to this party, from what this party answered or took."""
+        if self.is_counted_for_all(kind):
+            return 0
         if kind in ("RefreshRequest", "EvaluationRequest"):
             answer = "RefreshedEmbedding" if kind == "RefreshRequest" else "EvaluationEmbedding"
             return self._frames.get(party, {}).get(answer, 0)
-        if kind in ("BatchRequest", "RowsRefused"):
-            return -(-total // len(self._facts.feature_parties))
+        if kind in _UNANSWERED:
+            return self._frames[self._facts.label_party][kind] // len(self._facts.feature_parties)
         return self._exchanges.get(party, 0)
+
+    def is_counted_for_all(self, kind: str) -> bool:
+        """Whether nothing tells who got how many: only the first batch is asked of each once, if nobody was away."""
+        parties = len(self._facts.feature_parties)
+        total = self._frames[self._facts.label_party].get(kind, 0)
+        return kind in _UNANSWERED and parties > 1 and not (kind == "BatchRequest" and total == parties)
+
+    def to_all(self, kind: str, count: int) -> str:
+        what = "have no budget left" if kind == "RowsRefused" else "are wanted"
+        times = _counted(count, "time")
+        return f"The feature parties were told by {self._facts.label_party} which rows {what}, {times} in all."
 
     def downwards(self, party: str, kind: str, count: int) -> str:
         label, width = self._facts.label_party, self._facts.widths[party]
@@ -131,18 +149,16 @@ class _Told:
         if kind == "EvaluationRequest":
             return f"{party} was asked {_counted(count, 'time')} by {label} for test rows."
         if kind == "RowsRefused":
-            return f"{party} was told by {label} which rows have no budget left, at most {_counted(count, 'time')}."
+            return f"{party} was told by {label} which rows have no budget left, {_counted(count, 'time')}."
         return f"{party} was told by {label} which rows are wanted, {_counted(count, 'time')}."
 
     def _uploaded_rows(self, party: str, kind: str) -> int:
         """How many rows the uploads had together: as many as whole batches, less what the bytes fall short by."""
         frames, size = self._frames[party].get(kind, 0), self._sizes[party].get(kind, 0)
         batch, width = self._plan.training.batch_size, self._facts.widths[party]
-        # An upload's number takes one to five bytes of its header.
-        whole = 0
-        for first, last in ((0, 128), (128, 256), (256, 65_536), (65_536, frames)):
-            if frames > first:
-                whole += (min(frames, last) - first) * len(encode(upload_of(self._plan, first, batch, width)))
+        whole = sum(
+            count * len(encode(upload_of(self._plan, first, batch, width))) for first, count in _by_length(frames)
+        )
         return frames * batch - round((whole - size) / (4 + 4 * width * self._points))
 
     def _answered_rows(self, party: str, kind: str, answered: int) -> int:
@@ -150,12 +166,49 @@ class _Told:
         unanswered = self._frames[party].get(kind, 0) - answered
         return self._uploaded_rows(party, kind) - max(0, unanswered) * self._plan.training.batch_size
 
+    def _warmed_up_rows(self, party: str) -> int:
+        """All or none: before the training, every row can be afforded or no row can."""
+        width, rows = self._facts.widths[party], self._facts.rows
+        frames, size = self._frames[party]["WarmUpUpload"], self._sizes[party]["WarmUpUpload"]
+        empty = WarmUpUpload(np.zeros(0, np.uint32), np.zeros((0, width), np.float32))
+        return rows if size - frames * len(encode(empty)) > rows * (4 + 4 * width) / 2 else 0
+
+    def _scored_rows(self, party: str) -> int:
+        """Of whole evaluations: answers are empty once the budget of their test rows is spent, the same for all."""
+        width, rows = self._facts.widths[party], self._facts.test_rows
+        starts = range(0, max(rows, 1), ROWS_A_REQUEST)
+        frames, size = self._frames[party]["EvaluationEmbedding"], self._sizes[party]["EvaluationEmbedding"]
+
+        def bytes_of(number: int, full: bool) -> int:
+            counts = [min(ROWS_A_REQUEST, rows - start) if full else 0 for start in starts]
+            answers = [np.zeros((count, width), np.float32) for count in counts]
+            return sum(
+                len(encode(EvaluationEmbedding(number, start, answer)))
+                for start, answer in zip(starts, answers, strict=True)
+            )
+
+        empty = sum(count * bytes_of(1 + first, False) for first, count in _by_length(frames // len(starts)))
+        return round((size - empty) / max(1, bytes_of(1, True) - bytes_of(1, False))) * rows
+
     def _refreshed_rows(self, party: str) -> int:
         """From the bytes alone, as requests are of any size: right but for the padding of their frames."""
         width = self._facts.widths[party]
         empty = RefreshedEmbedding(1, np.zeros(0, np.uint32), np.zeros((0, width), np.float32))
         frames, size = self._frames[party]["RefreshedEmbedding"], self._sizes[party]["RefreshedEmbedding"]
         return max(0, round((size - frames * len(encode(empty))) / (4 + 4 * width)))
+
+
+_UNANSWERED = ("BatchRequest", "RowsRefused")
+
+
+def _by_length(frames: int) -> list[tuple[int, int]]:
+    """Frames numbered from 0, by how many bytes the number takes in a header: the first number, and how many.
+
+    >>> _by_length(300)
+    [(0, 128), (128, 128), (256, 44)]
+    """
+    ranges = ((0, 128), (128, 256), (256, 65_536), (65_536, frames))
+    return [(first, min(frames, last) - first) for first, last in ranges if frames > first]
 
 
 _SUMS = {

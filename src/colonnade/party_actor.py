@@ -17,7 +17,7 @@ from ray.exceptions import RayError
 from colonnade.errors import ColonnadeError, RunError
 from colonnade.household import Afterwards, gather, peers_of
 from colonnade.party import Party
-from colonnade.party_process import build_seat
+from colonnade.party_process import build_seat, unwritable
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.ray import ActorHousehold, CallCarrier
 from colonnade.runtimes.ray_settings import Ray
@@ -51,16 +51,18 @@ class PartyActor:
             except RayError as error:
                 raise ConnectionError(peer) from error
 
+        directory = Path(tempfile.gettempdir())  # where the seat is laid down, and then the run's
         try:
             with tempfile.TemporaryDirectory(prefix="colonnade-") as folder:
                 for file, content in files.items():
                     (Path(folder) / file).write_bytes(content)
                 seat = read_seat(Path(folder))
+            directory = Path(seat.life["directory"])
             return {"finished": await self._take_part(seat, call)}
         except ColonnadeError as error:
             return {"failed": str(error)}
         except OSError as error:
-            return {"failed": f"{self._name} could not write its state: {error.strerror}. Free some space and resume."}
+            return {"failed": str(unwritable(self._name, directory, error))}
 
     async def _take_part(self, seat: SeatFiles, call: Callable[..., Any]) -> bool:
         life = seat.life

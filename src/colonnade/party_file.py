@@ -12,6 +12,7 @@ from typing import Any
 from colonnade.data.settings import PartyData
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.models.bottom import BottomSettings
+from colonnade.runtimes.network_settings import parse_address
 from colonnade.runtimes.station import Endurance
 from colonnade.settings import build
 
@@ -25,6 +26,11 @@ class PartySettings:
     metrics: str = ""  # host:port for /metrics and /healthz; "" = none
     log: str = "text"  # "text" | "json"
     out: str = ""  # the run's directory; "" = runs/FEDERATION-NAME
+
+    def __post_init__(self) -> None:
+        parse_address(self.listen, "[party] listen", any_port=True)
+        if self.metrics:
+            parse_address(self.metrics, "[party] metrics", any_port=True)
 
 
 @dataclass(frozen=True)

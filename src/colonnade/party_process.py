@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from colonnade.cli.output import stop_on_interrupt
-from colonnade.errors import ColonnadeError
+from colonnade.errors import ColonnadeError, RunError
 from colonnade.party import Party
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.nursery import tend
@@ -35,6 +35,24 @@ _REPORT_SECONDS = 0.5
 def main(folder: Path) -> int:
     torch.set_num_threads(1)
     seat = read_seat(folder)
+    try:
+        return take_part(folder, seat)
+    except OSError as error:
+        failure = unwritable(seat.owns[0].name, Path(seat.life["directory"]), error)
+        say({"note": str(failure)})  # for on a full disk the log has no room for it either
+        raise failure from None
+
+
+def unwritable(name: str, directory: Path, error: OSError) -> RunError:
+    """A party's disk has failed it: which file or directory, how, and what to do."""
+    return RunError(
+        f"{name} could not write its state in {error.filename or directory}: {error.strerror or error}. Free some "
+        "space there, then continue with --resume: every party goes on where its journal ends."
+    )
+
+
+def take_part(folder: Path, seat: SeatFiles) -> int:
+    """A party's whole life, as the exit code of its process."""
     life = seat.life
     name = seat.owns[0].name
     directory = Path(life["directory"])
@@ -121,7 +139,8 @@ def run(arguments: list[str]) -> int:
     try:
         return main(Path(arguments[0]))
     except ColonnadeError as error:
-        print(error, file=sys.stderr)
+        with suppress(OSError):  # the log is a file, too
+            print(error, file=sys.stderr, flush=True)
         return error.exit_code
 
 

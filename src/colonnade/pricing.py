@@ -4,11 +4,18 @@ Everything follows from the settings and from sizes; no value of the data is loo
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from math import inf
 from typing import Any
 
 from colonnade.algorithms.dpzv import Dpzv
-from colonnade.expected_traffic import Expected, expected_traffic, planned_requests
+from colonnade.expected_traffic import (
+    Expected,
+    expected_traffic,
+    most_refreshes,
+    planned_exchanges,
+    planned_requests,
+)
 from colonnade.privacy.accounting import Figure
 from colonnade.privacy.calibration import (
     Suggestion,
@@ -21,6 +28,8 @@ from colonnade.privacy.gaussian import epsilon_of, mu_of
 from colonnade.private_figures import headline, planned_figures
 from colonnade.private_plan import bottom_share, calibrated, release_plan, top_share
 from colonnade.seating import Facts, Plan
+
+_ROUNDING = 1e-6  # relative: noise that was computed for a target keeps it
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,15 @@ class Advice:
 
 
 @dataclass(frozen=True)
+class Missed:
+    """A target that the noise which was set does not keep over the planned epochs."""
+
+    direction: str
+    epsilon: float  # of the plan
+    target: float
+
+
+@dataclass(frozen=True)
 class Price:
     """What `colonnade account` tells."""
 
@@ -59,6 +77,8 @@ class Price:
     noises: list[Noise]
     figures: list[Figure]
     advice: list[Advice]
+    missed: list[Missed]
+    refresh_bytes: tuple[int, int] | None  # with max_delay: up and down, at most, and in none of the others
 
     @property
     def bytes_up(self) -> int:
@@ -90,6 +110,9 @@ class Price:
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
             "evaluation_bytes": self.evaluation_bytes,
+            "refresh_bytes_at_most": None
+            if self.refresh_bytes is None
+            else {"up": self.refresh_bytes[0], "down": self.refresh_bytes[1]},
             "messages": by_message,
             "noise": [
                 {
@@ -106,6 +129,7 @@ class Price:
             "claimed": None if worst is None else worst.as_values()["claimed"],
             "sound": None if worst is None else worst.as_values()["sound"],
             "figures": [figure.as_values() for figure in self.figures],
+            "missed_targets": [asdict(one) for one in self.missed],
             "suggestions": [
                 {
                     "values": one.values,
@@ -124,11 +148,38 @@ def price(plan: Plan, facts: Facts, epsilon: float = 0.0, noise_to_signal: float
     """`epsilon`: what is wanted where the plan names no target; 0: nothing."""
     noised = calibrated(plan, facts)
     alone, linear = plan.chosen.alone is not None, plan.chosen.peer is not None
-    exchanges = 0 if alone else plan.training.steps(facts.rows) * len(facts.feature_parties)
+    exchanges = 0 if alone else planned_exchanges(noised, facts)
     exchanges = planned_requests(noised, facts).exchanges if linear else exchanges
     traffic = [] if alone else expected_traffic(noised, facts)
     advice = [] if alone or linear else _advice(plan, noised, facts, epsilon, noise_to_signal)
-    return Price(noised, facts.label_party, exchanges, traffic, _noises(noised), planned_figures(noised, facts), advice)
+    figures = planned_figures(noised, facts)
+    return Price(
+        noised,
+        facts.label_party,
+        exchanges,
+        traffic,
+        _noises(noised),
+        figures,
+        advice,
+        _missed(noised, figures),
+        None if alone or linear else most_refreshes(noised, facts),
+    )
+
+
+def _missed(plan: Plan, figures: Sequence[Figure]) -> list[Missed]:
+    """The worst adversary of each direction whose target the plan goes beyond. A paper's formula promises nothing."""
+    if plan.privacy.formula != "sound":
+        return []
+    found: dict[str, Missed] = {}
+    for figure in figures:
+        of_labels = figure.direction.startswith("labels")
+        target = plan.privacy.labels_epsilon if of_labels else plan.privacy.columns_epsilon
+        # What a model keeps in hidden state is said beside the figure; here it is about the releases.
+        epsilon = figure.sound if figure.conditional is None else figure.conditional
+        before = found.get(figure.direction)
+        if 0 < target * (1 + _ROUNDING) < epsilon < inf and (before is None or before.epsilon < epsilon):
+            found[figure.direction] = Missed(figure.direction, epsilon, target)
+    return list(found.values())
 
 
 def _noises(plan: Plan) -> list[Noise]:

@@ -87,6 +87,9 @@ def _ways(plan: Plan, facts: Facts) -> list[_Way]:
         return _linear_ways(plan, facts)
     counted, privacy = release_plan(plan, facts), plan.privacy
     ways = [_labels_way(plan, facts, counted)]
+    if facts.label_party in facts.shapes and (exact := ways[0].direction.unnoised) is not None:
+        # What comes back is computed from the label party's own columns too.
+        ways.append(_Way(Direction(f"columns of {facts.label_party}", facts.label_party, exact), None, ()))
     for party in facts.feature_parties:
         if privacy.noise == 0:
             ways.append(_Way(Direction(f"columns of {party}", party, "embeddings"), None, ()))
@@ -199,6 +202,12 @@ def headline(found: Sequence[Figure]) -> Figure | None:
     return max((figure for figure in found if figure.adversary != EVERY_OTHER), key=badness, default=None)
 
 
+def unprotected(found: Sequence[Figure]) -> list[str]:
+    """Directions of which something leaves without noise: whatever else a run keeps, it does not keep these."""
+    open_ways = (one.direction for one in found if math.isinf(one.sound) and one.conditional is None)
+    return list(dict.fromkeys(open_ways))
+
+
 def privacy_summary(plan: Plan, found: Sequence[Figure], events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The `privacy` of summary.json. JSON has no infinity: a `sound` of None is ε = ∞."""
     worst = headline(found)
@@ -219,6 +228,7 @@ def privacy_summary(plan: Plan, found: Sequence[Figure], events: Sequence[Mappin
         "direction": None if worst is None else worst.direction,
         "adversary": None if worst is None else worst.adversary,
         "conditions": conditions,
+        "unprotected": unprotected(found),
         "figures": [figure.as_values() for figure in found],
         "events": list(events),
     }

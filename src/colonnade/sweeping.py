@@ -2,7 +2,8 @@
 
 The cells share nothing, so they run in processes of this machine or as tasks of a Ray cluster. A cell's directory is
 named after its settings: a sweep that was stopped goes on with the cells that are missing, also in a larger grid. One
-that fails is a row with its sentence and does not end the sweep.
+that fails is a row with its sentence and does not end the sweep; a value that could be in no cell is refused before the
+first of them begins.
 """
 
 import csv
@@ -68,6 +69,7 @@ def sweep(
     cells = plan_cells(Path(federation), each, seeds, directory, changes)
     if all(cell.refused for cell in cells):
         raise SettingsError(cells[0].refused)
+    _check_values(Path(federation), cells, changes)
     if directory.exists() and any(directory.iterdir()) and not resume:
         raise SettingsError(
             f"The directory {directory} exists already. Choose another one with --out, continue that sweep with "
@@ -141,6 +143,17 @@ def plan_cells(
                 raise SettingsError(f"Two cells of the sweep have the same settings, {shown}: leave one of them out.")
             cells.append(cell)
     return cells
+
+
+def _check_values(federation: Path, cells: Sequence[Cell], changes: Sequence[str]) -> None:
+    """Refuse a value that no cell can have, before hours are spent on the others.
+
+    One that only does not go with other values of the grid is refused in those cells alone.
+    """
+    values = {change for cell in cells for change in cell.changes.items()}
+    good = {change for cell in cells if not cell.refused for change in cell.changes.items()}
+    for name, value in sorted(values - good):
+        read_federation(federation, [*changes, f"{name}={value}"])
 
 
 def _cell(federation: Path, written: dict[str, str], seed: int, out: Path, changes: Sequence[str]) -> Cell:

@@ -4,13 +4,16 @@ A trace holds no wall clock and no address, so the same seed gives the same byte
 reaches the same models (runtimes/replay.py does that). One file a party: it is what that party saw, and an attack
 may read nothing else.
 
-File: the magic line, then records, each a u32 length and MessagePack [type, ...fields]; messages are kept as the
-frames that were on the wire.
+File: the magic line, then records, each a header (u32 length, the same inverted, CRC-32 of the body) and MessagePack
+[type, ...fields]; messages are kept as the frames that were on the wire. What a crash tears off ends the file; what
+is damaged before its end is told from that, and refused.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
+from struct import Struct
 from typing import Any, BinaryIO, NamedTuple
+from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -32,7 +35,10 @@ from colonnade.party import (
     TimerFired,
 )
 
-MAGIC = b"colonnade-trace-1\n"
+MAGIC = b"colonnade-trace-2\n"
+_KIND = MAGIC[: -len("2\n")]  # in every version
+_HEADER = Struct("<III")
+_ALL_ONES = 0xFFFFFFFF
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -80,14 +86,18 @@ def record_of(item: Event | Effect, frame: bytes | bytearray | None = None) -> R
 def packed(record: Record) -> bytes:
     """A record as it stands in a file."""
     body = _encode([record.type, *record.fields])
-    return len(body).to_bytes(4, "little") + body
+    return _header(len(body), crc32(body)) + body
 
 
 def packed_parts(event: Received, frame: bytes | bytearray) -> tuple[bytes, bytes | bytearray]:
     """The same bytes for a reader, in two parts: a frame is large, and so it is not copied."""
     fields = _encode("Received") + _encode(event.now) + _encode(event.sender)
     start = b"\x94" + fields + b"\xc6" + len(frame).to_bytes(4, "big")  # an array of four; its last: so many bytes
-    return (len(start) + len(frame)).to_bytes(4, "little") + start, frame
+    return _header(len(start) + len(frame), crc32(frame, crc32(start))) + start, frame
+
+
+def _header(length: int, checksum: int) -> bytes:
+    return _HEADER.pack(length, length ^ _ALL_ONES, checksum)
 
 
 class TraceWriter:
@@ -116,18 +126,44 @@ class TraceWriter:
         self._file.close()
 
 
-def read_trace(path: Path) -> Iterator[Record]:
-    """The records of a trace, in order. A torn last record (a crash while writing) ends the trace."""
+def read_trace(path: Path, remedy: str = "Record the run again.") -> Iterator[Record]:
+    """The records of a trace, in order. A torn last record (a crash while writing) ends the trace.
+
+    RunError if a record before the last is damaged; `remedy` is what to do then.
+    """
+    for end, body in bodies(path, remedy):
+        try:
+            name, *fields = _decode(body)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise _damaged(path, end - len(body), remedy) from error
+        yield Record(name, tuple(fields))
+
+
+def bodies(path: Path, remedy: str) -> Iterator[tuple[int, bytes]]:
+    """Every whole record's body, with the place at which it ends."""
     with path.open("rb") as file:
-        if file.read(len(MAGIC)) != MAGIC:
+        first = file.read(len(MAGIC))
+        if first != MAGIC:
+            if first.startswith(_KIND):
+                raise RunError(f"{path} was written by another version of Colonnade. {remedy}")
             raise RunError(f"{path} is not a Colonnade trace.")
-        while len(prefix := file.read(4)) == 4:
-            length = int.from_bytes(prefix, "little")
+        place = len(MAGIC)
+        while len(head := file.read(_HEADER.size)) == _HEADER.size:
+            length, inverted, checksum = _HEADER.unpack(head)
+            if length ^ inverted != _ALL_ONES:
+                if not (head + file.read()).strip(b"\0"):
+                    return  # a file that had grown when the power went, and was not filled
+                raise _damaged(path, place, remedy)
             body = file.read(length)
             if len(body) < length:
                 return
-            try:
-                name, *fields = _decode(body)
-            except (msgspec.MsgspecError, ValueError) as error:
-                raise RunError(f"{path} is corrupt near byte {file.tell()}; record the run again.") from error
-            yield Record(name, tuple(fields))
+            place += _HEADER.size + length
+            if crc32(body) != checksum:
+                if not file.read(1):
+                    return  # the last one: torn, with some of its pages
+                raise _damaged(path, place - length, remedy)
+            yield place, body
+
+
+def _damaged(path: Path, place: int, remedy: str) -> RunError:
+    return RunError(f"{path} is damaged near byte {place}: a record there is not what was written. {remedy}")

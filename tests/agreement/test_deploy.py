@@ -19,7 +19,7 @@ from tree import ROOT
 from colonnade.cli.application import app
 from colonnade.cli.join import STOPPED
 from colonnade.errors import SettingsError
-from colonnade.runtimes.operations import parse_address
+from colonnade.runtimes.network_settings import parse_address
 
 DEPLOY = ROOT / "deploy"
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
@@ -103,7 +103,7 @@ def test_a_service_is_asked_how_it_is_and_comes_back(name: str) -> None:
     compile(command[2], "the health check", "exec")
     asked = re.search(r"http://([\d.]+:\d+)/healthz", command[2])
     assert asked is not None
-    port = parse_address(asked.group(1))[1]
+    port = parse_address(asked.group(1), "the health check")[1]
     assert any(published.endswith(f":{port}") for published in service["ports"])
     assert service["restart"].startswith("on-failure")
     assert service["read_only"] and service["cap_drop"] == ["ALL"]
@@ -161,7 +161,7 @@ def test_a_call_that_does_not_parse_is_noticed() -> None:
     with pytest.raises(Exception, match=r"No such option|Missing option"):
         parsed(["join", "federation.toml", "--parties", "x"])
     with pytest.raises(SettingsError):
-        parse_address("9464")
+        parse_address("9464", "the health check")
 
 
 def test_the_unit_knows_what_the_exit_codes_mean() -> None:

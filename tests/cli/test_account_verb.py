@@ -37,6 +37,58 @@ def test_bytes_are_what_a_run_sends(algorithm: str) -> None:
     assert {kind: one["frames"] for kind, one in told["messages"].items()} == ran["frames_by_message"]
 
 
+@pytest.mark.parametrize("algorithm", ["split", "zoo-sync"])
+def test_the_last_synchronous_reply_names_no_batch(algorithm: str) -> None:
+    chosen = ("--set", f"algorithm.name={algorithm}", "--set", "training.batch_size=16", "--set", "data.parties=3")
+    flowers = toml("flowers.toml", IRIS)
+    told = colonnade("account", flowers, *chosen, "--json").object
+    ran = colonnade("run", flowers, *chosen, "--json", "--no-report").object
+    assert {kind: one["bytes"] for kind, one in told["messages"].items()} == ran["bytes_by_message"]
+
+
+def test_exchanges_are_whole_updates() -> None:
+    """Three parties of five batches: with two uploads an update, the eighth update makes the sixteenth exchange."""
+    chosen = ("--set", "algorithm.wait_for=2", "--set", "training.batch_size=24", "--set", "training.epochs=1")
+    chosen = (*chosen, "--set", "data.parties=3", "--set", "algorithm.max_delay=0")
+    flowers = toml("flowers.toml", IRIS)
+    told = colonnade("account", flowers, *chosen, "--json").object
+    ran = colonnade("run", flowers, *chosen, "--json", "--no-report").object
+    assert told["exchanges"] == ran["exchanges"] == 16
+    assert told["messages"]["GradientReply"]["frames"] == ran["frames_by_message"]["GradientReply"] == 16
+    assert told["refresh_bytes_at_most"] is None
+
+
+@pytest.mark.parametrize("wait_for", [1, 2])
+def test_refreshes_are_bounded_and_said_to_be_beside_the_bytes(wait_for: int) -> None:
+    chosen = ("--set", f"algorithm.wait_for={wait_for}", "--set", "algorithm.max_delay=2", "--set", "data.parties=3")
+    flowers = toml("flowers.toml", IRIS)
+    told = colonnade("account", flowers, *chosen, "--json").object
+    ran = colonnade("run", flowers, *chosen, "--json", "--no-report").object
+    sent = ran["bytes_by_message"]
+    most = told["refresh_bytes_at_most"]
+    assert most["up"] / 4 < sent["RefreshedEmbedding"] <= most["up"]
+    assert most["down"] / 4 < sent["RefreshRequest"] <= most["down"]
+    assert "RefreshRequest" not in told["messages"]
+    assert told["bytes_up"] == pytest.approx(ran["bytes_up"] - sent["RefreshedEmbedding"], rel=0.05)
+    assert "refreshes (max_delay)" in colonnade("account", flowers, *chosen).out
+
+
+def test_a_noise_that_misses_its_target_is_warned_of() -> None:
+    private = toml("private.toml", PRIVATE)
+    assert colonnade("account", private, "--json").object["missed_targets"] == []
+    assert "Warning" not in colonnade("account", private).out
+    (kept,) = colonnade("account", private, "--json").object["noise"]
+    given = ("--set", f"algorithm.noise={0.9 * kept['noise']}")
+    told = colonnade("account", private, *given, "--json").object
+    (missed,) = told["missed_targets"]
+    assert (missed["direction"], missed["target"]) == ("labels of label, training rows", 8.0)
+    assert missed["epsilon"] == told["sound"] > 8.5
+    shown = colonnade("account", private, *given).out.replace("\n", " ")
+    assert "Warning: the noise that is set does not keep ε = 8 for labels of label, training rows" in shown
+    by_paper = colonnade("account", private, *given, "--set", "privacy.formula=paper", "--json").object
+    assert by_paper["missed_targets"] == []  # which promises nothing, and that is said already
+
+
 def test_a_linear_federation_is_priced_too() -> None:
     flowers, chosen = toml("flowers.toml", IRIS), ("--set", "algorithm.name=fsgd")
     told = colonnade("account", flowers, *chosen, "--json").object

@@ -17,6 +17,15 @@ def test_the_verb_prints_json_and_writes_a_page() -> None:
     assert "nothing bounds ε" in shown.out.replace("\n", " ")
 
 
+def test_nothing_is_claimed_for_an_algorithm_whose_paper_has_no_formula() -> None:
+    asked = ("--rows", "512", "--batch-size", "4", "--epochs", "4", "--page", "audit.html")
+    shown = colonnade("audit", "czofo", *asked)
+    assert shown.code == 0, shown.err
+    assert "│ –" in shown.out and "the claim does not hold" not in shown.out
+    assert ">–<" in Path("audit.html").read_text(encoding="utf-8")
+    assert "the claim does not hold" in colonnade("audit", "vafl", *asked).out
+
+
 def test_what_was_observed_stands_in_the_runs_own_report() -> None:
     private = """
     [privacy]

@@ -117,8 +117,8 @@ def frame(number: int, message: Message, acknowledged: int = 0) -> bytes:
     return header(FRAME, number, acknowledged, len(body)) + body
 
 
-def resume(held: int = 0) -> bytes:
-    return header(RESUME, held, held)
+def resume(held: int = 0, sent: int = 1 << 32) -> bytes:
+    return header(RESUME, sent, held)
 
 
 # --- a label party that is none ----------------------------------------------------------------------------------

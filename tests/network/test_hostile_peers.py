@@ -40,6 +40,7 @@ from colonnade.messages import (
     Stop,
 )
 from colonnade.runtimes import network
+from colonnade.runtimes.journal import events_after
 from colonnade.runtimes.nursery import Nursery
 from colonnade.runtimes.simulate import Simulate
 from colonnade.settings import build
@@ -172,7 +173,7 @@ def test_the_label_partys_own_name(under_attack: Town) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"protocol": 99}, "party3 speaks version 99 of the protocol, label version 1"),
+        ({"protocol": 99}, "party3 speaks version 99 of the protocol, label version 2"),
         ({"settings": "{"}, "settings that are not JSON"),
         ({"settings": "[" * 100_000}, "settings that are not JSON"),
         ({"row_digest": "0"}, "party3 has other rows than label, or the same in another split"),
@@ -256,10 +257,10 @@ def test_hundreds_of_connections(under_attack: Town) -> None:
             links.pop(0).__exit__(None, None, None)
     for link in links:
         link.__exit__(None, None, None)
-    hello = hello_of(under_attack["party3"], protocol=2)
+    hello = hello_of(under_attack["party3"], protocol=3)
     with calling(under_attack["party3"]) as caller:
         caller.say(say(hello))
-        assert "version 2" in caller.refusal()
+        assert "version 3 of" in caller.refusal()
 
 
 # --- who is let in and then behaves badly -------------------------------------------------------------------------
@@ -346,6 +347,12 @@ def test_messages_that_fit_no_federation_change_nothing(with_a_traitor: Town) ->
             caller.enter(hello)
             caller.packets(resume(), frame(number, message))
             assert said in caller.refusal()
+    with calling(with_a_traitor["party3"]) as caller:
+        caller.enter(hello)
+        caller.packets(resume(sent=1))  # as one whose directory was set back to an older state
+        assert "What party3 remembers is older than what label has heard from it (only 1 messages of 5)" in (
+            caller.refusal()
+        )
     # What was taken once is dropped when it comes again, also from the bytes of a connection that was broken off.
     with calling(with_a_traitor["party3"]) as caller:
         caller.enter(hello)
@@ -472,12 +479,12 @@ def test_packets_that_no_honest_label_party_sends(alone: Town) -> None:
     ],
 )
 def test_a_label_party_that_asks_for_what_is_not_there_is_left(alone: Town, message: Any, said: str) -> None:
-    """Without it there is nothing to do: the party saves its state and ends with the sentence."""
+    """Without it there is nothing to do: the party ends with the sentence, and its journal has its state."""
     met_by(alone, begun(alone, resume(), header(START, 0, 0), frame(1, message)), said)
     assert alone["party1"].end(1) == 1
     assert "label broke the protocol: " in alone["party1"].said()
     assert "Traceback" not in alone["party1"].said()
-    assert alone["party1"].saved() is not None
+    assert [*events_after(alone["party1"].out / "journal", "party1", 0)]
 
 
 def test_somebody_else_at_the_address(alone: Town) -> None:

@@ -1,16 +1,19 @@
 """`colonnade join` and `leave` as an operator meets them: stopping and going on, leaving, coming late, waiting."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from parties import IRIS, LABEL, Organisation, Town, assert_same_bits, shared, wait_until, with_tables
+from parties import IRIS, LABEL, Organisation, Town, assert_same_bits, free_port, shared, wait_until, with_tables
 
 from colonnade.cli.join import STOPPED
+from colonnade.errors import RunError
 from colonnade.runtimes.checkpoint import numbers_of
 
 SLOWLY = {"milliseconds_an_event": 5.0}
@@ -66,11 +69,62 @@ def test_a_full_disk_is_said_and_nothing_is_lost(town: Callable[..., Town]) -> N
     one.start()
     assert party.end(1) == 1
     assert "Traceback" not in party.said()
-    assert "could not be written" in party.said()
+    assert f"party1 could not write its state in {party.out}" in party.said()
+    assert f"Free some space there; nothing that was sent is lost. Continue with: colonnade join {party.folder}" in (
+        party.said()
+    )
     party.options = {}
     party.start()
     one.end()
     assert_same_bits(one.models(), one.simulated().models)
+
+
+def test_a_full_disk_of_processes_is_said(town: Callable[..., Town], tmp_path: Path) -> None:
+    """By the pipe: in the logs there may be no room for a word."""
+    told: list[tuple[str, Any]] = []
+    one = town(shared("split", IRIS, 6, 16))
+    with pytest.raises(RunError, match=r"The party \w+ failed"):
+        one.processed({"file_bytes": 20_000}, out=tmp_path / "run", report=lambda *said: told.append(said))
+    notes = [said["note"] for _, said in told if "note" in said]
+    assert any(
+        re.match(rf"\w+ could not write its state in {tmp_path}/run.*: File too large\. Free some", note)
+        for note in notes
+    )
+    assert not any("Traceback" in log.read_text() for log in (tmp_path / "run" / "logs").iterdir())
+
+
+def test_how_to_go_on_names_the_options_in_use(town: Callable[..., Town]) -> None:
+    one = town(shared("split", IRIS, 6, 16))
+    one.label.start("--party-timeout", "2.5", "--trace", "--without", "party2", "--without", "party1")
+    one.label.hear("listening")
+    one.label.signal(signal.SIGTERM)
+    one.label.end(STOPPED)
+    given = " ".join(
+        one.label.command("--without", "party2", "--without", "party1", "--party-timeout", "2.5", "--trace")
+    )
+    assert f"Stopped. Continue with: colonnade {given}\n" in one.label.said()
+
+
+def test_a_time_to_wait_is_refused_where_nobody_waits(town: Callable[..., Town]) -> None:
+    one = town(shared("vafl", IRIS, 2, 16))
+    one.label.start("--party-timeout", "3")
+    assert one.label.end(2) == 2
+    assert "--party-timeout is for algorithms that wait for a party that is lost, and vafl has no such" in (
+        one.label.said()
+    )
+
+
+def test_a_second_process_in_one_directory_hears_of_the_first(town: Callable[..., Town]) -> None:
+    """And not of the address for metrics, which the first has as well."""
+    one = town(shared("split", IRIS, 2, 16))["party1"]
+    one.own["party"]["metrics"] = f"127.0.0.1:{free_port()}"
+    one.write_files()
+    one.start()
+    one.hear("cannot be reached")
+    one.start()
+    assert one.end(1) == 1
+    assert f"Another process takes part from {one.out} already." in one.said()
+    assert "Metrics cannot be served" not in one.said()
 
 
 def test_who_leaves_for_good_is_not_waited_for(town: Callable[..., Town]) -> None:

@@ -19,14 +19,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from colonnade.cli.join import STOPPED
 from colonnade.errors import RunError, SettingsError
+from colonnade.federation import parse_federation
+from colonnade.party_file import read_party_file
 from colonnade.runtimes import operations
+from colonnade.runtimes.network_settings import parse_address
 from colonnade.runtimes.operations import (
     PICTURE_SECONDS,
     STALLED_SECONDS,
     Amount,
     Operations,
     Picture,
-    parse_address,
 )
 from colonnade.runtimes.station import Link
 
@@ -113,10 +115,30 @@ def test_a_picture_is_of_what_a_party_shows() -> None:
 # --- where it listens -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["9464", ":9464", "127.0.0.1", "127.0.0.1:", "host:x", "h:65536", "::1:9464", "[h]:1"])
-def test_an_address_that_is_none_is_refused(text: str) -> None:
+NO_ADDRESS = ["9464", ":9464", "127.0.0.1", "127.0.0.1:", "host:x", "h:65536", "h:99999", "::1:9464", "[h]:1", "a b:1"]
+
+
+@pytest.mark.parametrize("text", NO_ADDRESS)
+def test_an_address_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
+    """Wherever one is written: gRPC would take 443, or the port modulo 65536, and say nothing."""
     with pytest.raises(SettingsError, match=r"\[party\] metrics is .*write it as host:port"):
-        parse_address(text)
+        Operations("bank", text)
+    with pytest.raises(SettingsError, match=r"\[network\] address is .*write it as host:port"):
+        parse_federation({"data": IRIS, "network": {"address": text}})
+    path = tmp_path / "party.toml"
+    keys = '[keys]\ncertificate = "a"\nkey = "b"\nauthority = "c"\n'
+    for setting in ("listen", "metrics"):
+        path.write_text(f'[party]\nname = "bank"\n{setting} = "{text}"\n{keys}')
+        with pytest.raises(SettingsError, match=rf"\[party\] {setting} is .*write it as host:port"):
+            read_party_file(path)
+
+
+def test_addresses() -> None:
+    assert parse_address("[fe80::1%eth0]:7443", "x") == ("fe80::1%eth0", 7443)
+    assert parse_address("bank.example.org:65535", "x") == ("bank.example.org", 65535)
+    assert parse_address("0.0.0.0:0", "x", any_port=True) == ("0.0.0.0", 0)
+    with pytest.raises(SettingsError, match="port from 1 to 65535"):
+        parse_address("bank:0", "x")
 
 
 def test_an_address_that_is_taken_is_said() -> None:

@@ -82,7 +82,7 @@ def test_after_a_reconnect_everything_kept_goes_again_but_not_before_the_peer_ha
         link.send(bytearray(frame))
     assert numbers(link.outgoing()) == [1, 2, 3]
     link.taken = 7
-    assert packets([link.resume()]) == [Packet(RESUME, 7, 7, bytearray())]
+    assert packets([link.resume()]) == [Packet(RESUME, 3, 7, bytearray())]
     assert link.outgoing() == []
     link.resumed(1)
     assert numbers(link.outgoing()) == [2, 3]
@@ -124,7 +124,7 @@ def test_a_restored_link_goes_on_with_its_numbers() -> None:
     assert others == [b"of another link"]
     assert (again.sent, again.taken, again.kept_bytes) == (3, 5, 5)
     again.send(bytearray(b"g"))
-    assert again.resume() == header(RESUME, 5, 5)
+    assert again.resume() == header(RESUME, 4, 5)
     again.resumed(2)
     assert [(one.number, bytes(one.body)) for one in packets(again.outgoing())] == [(3, b"def"), (4, b"g")]
 

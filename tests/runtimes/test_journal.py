@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_parties import letter
 
+from colonnade.errors import RunError
 from colonnade.party import Event, PeerLost, PeerReturned, Received, Started, TimerFired
 from colonnade.runtimes.journal import Journal, begin_life, events_after, first_number, last_number
-from colonnade.trace import MAGIC, Record
+from colonnade.trace import MAGIC, Record, packed
 from colonnade.wire.codec import encode
 
 FRAME = encode(letter(3))
@@ -102,6 +103,39 @@ def test_torn_again_and_again(cuts: list[int], data: st.DataObject, tmp_path_fac
         assert kept == expected[: len(kept)]
         assert cut > 0 or kept == expected
         expected = kept
+
+
+def test_a_flipped_byte_in_the_middle_is_told_and_the_file_is_left_as_it_is(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    whole = path.read_bytes()
+    last = len(whole) - len(packed(RECORDS[-1]))
+    for place in range(len(MAGIC), last):
+        damaged = whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+        path.write_bytes(damaged)
+        with pytest.raises(RunError, match=rf"{path.name} is damaged near byte \d+: .* begin a new run, every party"):
+            read(tmp_path)
+        with pytest.raises(RunError, match="is damaged"):
+            Journal(tmp_path, "bank", 0)
+        assert path.read_bytes() == damaged
+
+
+def test_what_a_loss_of_power_leaves_at_the_end_is_harmless(tmp_path: Path) -> None:
+    """The last record with a page of zeros in it, a file that grew without being filled, a file of zeros."""
+    path = written(tmp_path)
+    whole = path.read_bytes()
+    for content, kept in (
+        (whole[:-10] + bytes(10), 4),
+        (whole + bytes(3), 5),
+        (whole + bytes(5000), 5),
+        (bytes(5000), 0),
+    ):
+        path.write_bytes(content)
+        assert read(tmp_path) == RECORDS[:kept]
+        journal = Journal(tmp_path, "bank", 0)
+        journal.append(Started(9.0))
+        journal.flush()
+        journal.close()
+        assert read(tmp_path) == [*RECORDS[:kept], Record("Started", (9.0,))]
 
 
 def test_each_checkpoint_begins_a_journal_and_two_are_kept(tmp_path: Path) -> None:

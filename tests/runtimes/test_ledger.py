@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from colonnade.errors import RunError
 from colonnade.privacy.events import PrivacyEvent
-from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.ledger import Ledger, check_journal
 
 
 def release(
@@ -114,3 +115,85 @@ def test_a_release_of_no_rows_is_written_down_too() -> None:
     ledger = Ledger()
     ledger.spend("bank", release())
     assert (ledger.summary()[0]["releases"], ledger.summary()[0]["rows"]) == (1, 0)
+
+
+# --- events that are spent again ----------------------------------------------------------------------------------
+
+
+def killed(ledger: Ledger) -> None:
+    """The process ends without a word."""
+    assert ledger._file is not None
+    ledger._file.close()
+
+
+def most(path: Path) -> dict[str, Any]:
+    return lines(path.with_suffix(".reserved"))[-1]
+
+
+@pytest.mark.parametrize("other", [{"noise": 0.5}, {"sensitivity": 1.0}, {"viewers": ()}])
+def test_an_event_that_meets_another_line_stops_the_party(tmp_path: Path, other: dict[str, Any]) -> None:
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    for row in range(3):
+        ledger.spend("bank", release(row))
+    killed(ledger)
+    before = path.read_bytes(), path.with_suffix(".reserved").read_bytes()
+    with closing(Ledger(path)) as again:
+        again.spend("bank", release(0))
+        with pytest.raises(RunError, match=r"its release 2 otherwise than .*ledger\.jsonl does"):
+            again.spend("bank", release(1, **other))
+    assert (path.read_bytes(), path.with_suffix(".reserved").read_bytes()) == before
+
+
+def test_lines_whose_events_nobody_remembers_are_passed_over_in_every_later_life(tmp_path: Path) -> None:
+    """Killed between a line and its journal: the next life does something else at that place, and so does the third."""
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.spend("bank", release(0))
+    ledger.spend("bank", release(1, 2, 3))  # not in the journal
+    killed(ledger)
+    second = Ledger(path)
+    second.spend("bank", release(0))
+    second.settle()
+    second.spend("bank", release(4, 5))
+    killed(second)
+    with closing(Ledger(path)) as third:
+        third.spend("bank", release(0))
+        third.spend("bank", release(4, 5))
+        third.settle()
+        third.spend("bank", release(6))
+        assert third.summary()[0]["releases"] == 3
+    assert [line["rows"] for line in lines(path)] == [1, 3, 2, 1]
+
+
+def test_what_is_given_back_leaves_as_much_as_the_file_has_lines(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    with closing(Ledger(path)) as ledger:
+        ledger.spend("bank", release(0))
+        saved = ledger.state()
+        for row in range(4):
+            ledger.spend("bank", release(row))
+    assert most(path)["releases"] == 5
+    with closing(Ledger(path, saved.values["position"])) as again:
+        again.restore(saved)
+        again.spend("bank", release(0))  # of the journal nothing else is left
+        again.settle()
+        saved = again.state()
+    assert (most(path)["releases"], most(path)["remembered"]) == (5, 2)
+    with closing(Ledger(path, saved.values["position"])) as third:
+        third.restore(saved)
+        third.settle()
+        third.spend("bank", release(0))
+        assert most(path)["releases"] > 5  # a new block: two of the five were remembered, and that was the third
+    assert most(path)["releases"] == 6
+
+
+def test_a_ledger_without_a_journal_is_no_ledger_to_go_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    check_journal(path, False, "bank")
+    with closing(Ledger(path)) as ledger:
+        check_journal(path, False, "bank")  # nothing was released yet
+        ledger.spend("bank", release(0))
+    check_journal(path, True, "bank")
+    with pytest.raises(RunError, match=r"bank has a ledger of what it has released .* but no journal"):
+        check_journal(path, False, "bank")

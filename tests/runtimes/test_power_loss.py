@@ -244,3 +244,71 @@ def test_a_party_that_ended_in_order_goes_on_after_a_start_of_the_machine(machin
     town.finish()
     assert town.refusals == []
     town.close()
+
+
+def test_a_party_with_an_unsent_line_that_ended_in_order_goes_on_too(machine: Machine, tmp_path: Path) -> None:
+    path, reserved = files(tmp_path)
+    ledger = Ledger(path)
+    ledger.spend("bank", release(0))
+    ledger.spend("bank", release(1))  # killed before it was in the journal
+    killed(ledger)
+    with closing(Ledger(path)) as again:
+        again.spend("bank", release(0))
+        again.settle()
+        saved = again.state()
+    assert most(reserved.read_bytes()) == 2
+    machine.lose_power(path, reserved)
+    third = Ledger(path, saved.values["position"])
+    third.restore(saved)
+    third.settle()
+    third.spend("bank", release(2))
+    assert most(machine.on_disk(reserved)) >= 2 + 1  # reserved anew before it leaves
+    killed(third)
+    machine.lose_power(path, reserved)
+    fourth = Ledger(path, saved.values["position"])
+    fourth.restore(saved)
+    with pytest.raises(RunError, match="1 noised releases are remembered"):
+        fourth.settle()
+
+
+def test_a_line_that_the_power_took_is_written_again_also_after_an_unsent_one(machine: Machine, tmp_path: Path) -> None:
+    path, reserved = files(tmp_path)
+    ledger = Ledger(path)
+    for rows in ((0,), (1, 2, 3)):  # the second is not in the journal
+        ledger.spend("bank", release(*rows))
+    killed(ledger)
+    again = Ledger(path)
+    again.spend("bank", release(0))
+    again.settle()
+    again._sync()
+    machine.sync(again._file.fileno())  # type: ignore[union-attr]
+    again.spend("bank", release(4, 5))
+    killed(again)
+    machine.lose_power(path, reserved)
+    with closing(Ledger(path)) as third:
+        third.spend("bank", release(0))
+        third.spend("bank", release(4, 5))
+        third.settle(journal_is_synced=True)
+    assert [json.loads(line)["rows"] for line in path.read_text().splitlines()] == [1, 3, 2]
+
+
+def test_a_party_whose_journal_was_shortened_is_refused_and_its_ledger_says_no_less(tmp_path: Path) -> None:
+    town = private_town(tmp_path)
+    go_on_until(town, 20)
+    path = town.directory / "ledger" / "party1.jsonl"
+    town.kill("party1")
+    written = path.read_bytes().count(b"\n")
+    (journal,) = (town.directory / "journal").glob("party1-*.journal")
+    os.truncate(journal, journal.stat().st_size // 2)
+    town.revive("party1")
+    remembered = sum(kind["releases"] for kind in town.stations["party1"].privacy_events())
+    assert 0 < remembered < written - 3
+    sent = len([1 for sender, _, _ in town.carried if sender == "party1"])
+    town.join_all()
+    for _ in range(5):
+        town.go_on()
+    said = "What party1 remembers is older than what label has heard from it (only "
+    assert [(name, peer) for name, peer, why in town.refusals if why.startswith(said)] == [("party1", "label")]
+    assert len([1 for sender, _, _ in town.carried if sender == "party1"]) == sent
+    town.close()
+    assert most(path.with_suffix(".reserved").read_bytes()) == written

@@ -1,6 +1,7 @@
 """The books of a run: lines as they come, bytes up and down, and a bounded excerpt of who was busy."""
 
 import json
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,22 @@ def test_an_observation_is_one_line_at_once(tmp_path: Path) -> None:
     }
     assert second["note"] == "waiting for shop"
     recorder.close()
+
+
+def test_what_is_not_finite_is_null_in_the_file(tmp_path: Path) -> None:
+    """Now, and when the file is written anew from a checkpoint."""
+    recorder = Recorder("label", tmp_path)
+    recorder.observe("label", Observe(1, 1, 0.5, loss=float("inf"), metric={"accuracy": 0.5, "log_loss": nan}), 1.0)
+    recorder.observe("label", Observe(2, 2, 0.5, loss=0.5), 1.0)
+    recorder.close()
+    for _ in range(2):
+        text = (tmp_path / "metrics.jsonl").read_text(encoding="utf-8")
+        assert "NaN" not in text and "Infinity" not in text
+        first, second = lines(tmp_path / "metrics.jsonl")
+        assert (first["loss"], first["metric"]) == (None, {"accuracy": 0.5, "log_loss": None})
+        assert first["note"] == "The loss was not a finite number: the training has diverged."
+        assert second["loss"] == 0.5 and "note" not in second
+        Recorder("label", tmp_path).restore(recorder.state())
 
 
 def test_without_virtual_time_there_are_no_virtual_seconds() -> None:

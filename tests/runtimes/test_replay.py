@@ -1,5 +1,6 @@
 """A trace played again gives the same effects, or says where the party differs from the one that was recorded."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from colonnade.experiment import train
 from colonnade.party import Checkpoint, Effect, Finish, Observe, Received, Send, SetTimer, Started
 from colonnade.runtimes.replay import event_of, replay
 from colonnade.seating import build_parties
-from colonnade.trace import MAGIC, Record, TraceWriter, read_trace
+from colonnade.trace import MAGIC, Record, TraceWriter, bodies, read_trace
 
 BANK: dict[str, list[Effect]] = {
     "Started": [SetTimer("wake", 1.0), Observe(0, 0, 0.0, loss=0.5, metric={"accuracy": 1.0}, note="so far")],
@@ -136,10 +137,28 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
             list(read_trace(tmp_path / "x.trace"))
 
 
+def test_a_trace_of_another_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.trace").write_bytes(b"colonnade-trace-1\n" + bytes(40))
+    with pytest.raises(RunError, match=r"x\.trace was written by another version of Colonnade\. Record the run again"):
+        list(read_trace(tmp_path / "x.trace"))
+
+
 def test_a_damaged_record_is_an_error_with_its_place(recorded: Path) -> None:
-    (recorded.parent / "bad.trace").write_bytes(MAGIC + (3).to_bytes(4, "little") + b"\xc1\xc1\xc1")
-    with pytest.raises(RunError, match=r"bad\.trace is corrupt near byte \d+; record the run again"):
-        list(read_trace(recorded.parent / "bad.trace"))
+    """Whichever byte has changed: the records before it are given, and none that was not written."""
+    whole = recorded.read_bytes()
+    records = list(read_trace(recorded))
+    *_, last = [end for end, _ in bodies(recorded, "")][:-1]
+    for place in range(len(MAGIC), len(whole)):
+        recorded.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
+        kept: list[Record] = []
+        if place < last:
+            with pytest.raises(RunError, match=r"bank\.trace is damaged near byte \d+: .* Record the run again\."):
+                kept.extend(read_trace(recorded))
+        else:
+            with suppress(RunError):  # a header that is damaged is told also at the end
+                kept.extend(read_trace(recorded))
+            assert len(kept) < len(records)
+        assert kept == records[: len(kept)]
 
 
 def test_a_resumed_trace_goes_on_where_the_checkpoint_was(tmp_path: Path) -> None:

@@ -257,3 +257,62 @@ def test_a_disk_that_fills_while_metrics_are_written(
 def test_a_disk_error_without_a_directory_is_not_ours(data: FederatedData, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OSError, match="No space left"):
         run(data, None, watch=no_space)
+
+
+# --- a run's own settings, changed in its directory ---------------------------------------------------------------
+
+
+def test_an_edited_federation_toml_is_noticed_though_the_resumed_settings_are_its(
+    data: FederatedData, tmp_path: Path
+) -> None:
+    private = colonnade.PerturbationSettings(noise=12.0, clip=1.0, bottom_update="frozen")
+    run(data, tmp_path / "run", privacy=private, stop_requested=stop_after(40))
+    kept = tmp_path / "run" / "federation.toml"
+    kept.write_text(kept.read_text(encoding="utf-8").replace("noise = 12.0", "noise = 0.5"), encoding="utf-8")
+    before = digests(tmp_path / "run")
+    with pytest.raises(SettingsError, match=r"federation\.toml was changed after its run was started"):
+        run(data, tmp_path / "run", privacy=replace(private, noise=0.5), resume=True)
+    assert digests(tmp_path / "run") == before
+
+
+def test_settings_given_as_whole_numbers_are_the_same_when_read_back(data: FederatedData, tmp_path: Path) -> None:
+    private = colonnade.PerturbationSettings(noise=12, clip=1, bottom_update="frozen")
+    run(data, tmp_path / "run", privacy=private, stop_requested=stop_after(40))
+    assert run(data, tmp_path / "run", privacy=replace(private, noise=12.0), resume=True).finished
+
+
+def test_releases_met_again_under_other_noise_stop_a_run_whose_digest_was_changed_too(
+    data: FederatedData, tmp_path: Path
+) -> None:
+    private = colonnade.PerturbationSettings(noise=12.0, clip=1.0, bottom_update="frozen")
+    run(data, tmp_path / "run", privacy=private, stop_requested=stop_after(20))
+    first = [*(tmp_path / "run" / "checkpoints").iterdir()]
+    run(data, tmp_path / "run", privacy=private, resume=True, stop_requested=stop_after(20))
+    for path in {*(tmp_path / "run" / "checkpoints").iterdir()} - {*first}:
+        path.unlink()  # what was released after the first checkpoint is to be released again
+    other = replace(private, noise=0.5)
+    run(data, tmp_path / "other", privacy=other, stop_requested=stop_after(20))
+    for name in ("federation.toml", "checkpoints/data.json"):
+        (tmp_path / "run" / name).write_bytes((tmp_path / "other" / name).read_bytes())
+    released = (tmp_path / "run" / "ledger.jsonl").read_bytes()
+    with pytest.raises(RunError, match=r"otherwise than .*ledger\.jsonl does"):
+        run(data, tmp_path / "run", privacy=other, resume=True)
+    assert (tmp_path / "run" / "ledger.jsonl").read_bytes() == released
+
+
+def test_a_party_of_real_time_that_has_lost_its_journal_is_not_begun_anew(data: FederatedData, tmp_path: Path) -> None:
+    private = colonnade.PerturbationSettings(noise=12.0, clip=1.0, bottom_update="frozen")
+    slow = colonnade.Processes(compute_seconds=0.005)
+    released = tmp_path / "run" / "ledger" / "party1.jsonl"
+    run(
+        data,
+        tmp_path / "run",
+        privacy=private,
+        runtime=slow,
+        stop_requested=lambda: released.exists() and released.stat().st_size > 0,
+    )
+    for folder in ("journal", "checkpoints"):
+        for path in (tmp_path / "run" / folder).glob("party1-*"):
+            path.unlink()
+    with pytest.raises(RunError, match=r"party1 has a ledger of what it has released .* but no journal"):
+        run(data, tmp_path / "run", privacy=private, runtime=slow, resume=True)

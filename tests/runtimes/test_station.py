@@ -21,6 +21,7 @@ from colonnade.errors import ProtocolError, RunError
 from colonnade.party import Effect, Finish, Send, SetTimer
 from colonnade.runtimes import station as station_module
 from colonnade.runtimes.checkpoint import numbers_of
+from colonnade.runtimes.delivery import ForgottenError
 from colonnade.runtimes.station import Endurance, Link
 from colonnade.wire.codec import Limits, encode
 from colonnade.wire.packets import ACKNOWLEDGE, FRAME, RESUME, START, Packet, PacketReader, header
@@ -460,6 +461,59 @@ def test_what_no_honest_peer_sends(town: Any, data: bytes, said: str) -> None:
     assert [what for what in names(here, "bank") if what.startswith("letter")] == (
         ["letter 1"] if "frame 9" in said and data[:4] == b" \0\0\0" else []
     )
+
+
+# --- who has forgotten ------------------------------------------------------------------------------------------
+
+
+def forgetful(here: Town, name: str) -> None:
+    """Another life of a party, which has lost the last event of its journal."""
+    here.kill(name)
+    (journal,) = (here.directory / "journal").glob(f"{name}-*.journal")
+    os.truncate(journal, journal.stat().st_size - 1)
+    here.revive(name)
+
+
+def test_both_sides_notice_who_has_forgotten_what_it_sent(town: Any) -> None:
+    """Three letters were sent and taken, the last by a timer that the journal has lost."""
+    again = {"Started": [Send("bank", letter(1)), Send("bank", letter(2)), SetTimer("late", 1.0)]}
+    here = started(town, shop=lambda: says({**again, "timer late": [Send("bank", letter(3))]}))
+    here.clock.tick(2.0)
+    here.settle()
+    assert names(here, "bank")[-3:] == ["letter 1", "letter 2", "letter 3"]
+    forgetful(here, "shop")
+    here.stations["bank"].connected("shop")
+    here.stations["shop"].connected("bank")
+    said = r"^What shop remembers is older than what bank has heard from it \(only 2 messages of 3\)"
+    for one, other in (("bank", "shop"), ("shop", "bank")):
+        with pytest.raises(ForgottenError, match=said):
+            here.stations[one].received(other, b"".join(here.stations[other].outgoing(one)))
+
+
+def test_who_has_forgotten_what_it_took_is_noticed(town: Any) -> None:
+    here = started(town, bank=lambda: sends("shop", letter(1), letter(2), letter(3), finish=False))
+    here.clock.tick(1.0)
+    here.settle()
+    assert not here.stations["bank"]._peers["shop"].delivery.kept
+    forgetful(here, "shop")
+    here.stations["bank"].connected("shop")
+    here.stations["shop"].connected("bank")
+    with pytest.raises(ForgottenError, match=r"^What shop remembers .* bank .*\(only 2 messages of 3\)"):
+        here.stations["bank"].received("shop", b"".join(here.stations["shop"].outgoing("bank")))
+
+
+def test_a_label_party_is_told_what_is_only_claimed_and_in_its_first_life_knows_better(town: Any) -> None:
+    here = started(town)
+    for life, kind, said in (
+        (0, ProtocolError, "^The frame 9 was acknowledged; only 0 were sent"),
+        (1, ForgottenError, "^By the word of shop: What bank remembers is older than what shop has heard from it"),
+    ):
+        assert here.stations["bank"].restarts == life
+        here.stations["bank"].connected("shop")
+        with pytest.raises(kind, match=said):
+            here.stations["bank"].received("shop", header(RESUME, 0, 9))
+        here.kill("bank")
+        here.revive("bank")
 
 
 def test_a_frame_before_the_resume_is_refused(town: Any) -> None:

@@ -87,6 +87,9 @@ def _show(priced: Price, wanted_ratio: float) -> None:
     table.add_row("exchanges", f"{priced.exchanges:,}")
     table.add_row("bytes up / down", f"{megabytes(priced.bytes_up)} / {megabytes(priced.bytes_down)}")
     table.add_row("evaluation bytes", megabytes(priced.evaluation_bytes))
+    if priced.refresh_bytes is not None:
+        up, down = priced.refresh_bytes
+        table.add_row("refreshes (max_delay)", f"at most {megabytes(up)} / {megabytes(down)} beside these")
     for one in priced.noises:
         table.add_row(f"noise on {one.values}", f"{one.noise:.4g} ({one.setting}), {one.ratio:.3g} times the clip")
     console.print(table)
@@ -102,6 +105,16 @@ def _show(priced: Price, wanted_ratio: float) -> None:
         console.print(figures)
     for place, words in enumerate(conditions, 1):
         console.print(f"{place}. {words}", markup=False, highlight=False, soft_wrap=True)
+    for missed in priced.missed:
+        console.print(
+            f"Warning: the noise that is set does not keep ε = {missed.target:g} for {missed.direction}, but "
+            f"{missed.epsilon:.4g}. The target is then a budget: rows are refused once it is spent, and the training "
+            "ends before its planned epochs. Leave the noise out, and it follows from the target.",
+            style="yellow",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
     for advice in priced.advice:
         found = advice.suggestion
         ways = [] if found.epochs is None else [f"at most {found.epochs:,} epochs"]

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from colonnade.auditing import AUDITED, Audit, Audited, run_audit
-from colonnade.cli.output import console, interrupted
+from colonnade.cli.output import console, interrupted, shown
 from colonnade.errors import RunError
 from colonnade.reports.audit_page import audit_page
 from colonnade.reports.observed import AUDIT_FILE
@@ -73,7 +73,7 @@ def show(results: list[Audited]) -> None:
         table.add_row(
             str(result.audit.seed),
             f"{result.noise:.4g}",
-            f"{result.claimed:.2f}",
+            shown(result.claimed, "{:.2f}"),
             "∞" if result.sound == float("inf") else f"{result.sound:.2f}",
             f"{result.observed:.2f}",
             f"{result.largest:.2f}",
@@ -86,6 +86,6 @@ def show(results: list[Audited]) -> None:
             f"everybody, ε would be {first.given_hidden_state:.2f}.",
             markup=False,
         )
-    beyond = sum(result.observed > result.claimed for result in results)
+    beyond = sum(result.claimed is not None and result.observed > result.claimed for result in results)
     if beyond:
         console.print(f"Observed above claimed in {beyond} of {len(results)}: the claim does not hold.", markup=False)

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import fields
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -14,13 +15,14 @@ from typing import Annotated, Any
 
 import typer
 
+from colonnade.algorithms import name_of
 from colonnade.cli.output import console, errors, interrupted, stop_on_interrupt
-from colonnade.errors import ColonnadeError
-from colonnade.federation import read_federation
+from colonnade.errors import ColonnadeError, RunError, SettingsError
+from colonnade.federation import Federation, read_federation
 from colonnade.joining import Joined, Membership, PeriodicReport
 from colonnade.joining import join as take_part
 from colonnade.joining import leave as take_leave
-from colonnade.party_file import read_party_file
+from colonnade.party_file import PartySettings, read_party_file
 from colonnade.reports.page import write_report
 from colonnade.runtimes.network import Guest, Host
 from colonnade.runtimes.operations import Operations, picture_of
@@ -69,9 +71,7 @@ def join(
     """Take part in a federation over the network, as one party. Start it again to go on after a stop or a crash."""
     own = read_party_file(party)
     set_up_logging(own.party.log, own.party.name)
-    again = shlex.join(["colonnade", "join", str(federation), "--party", str(party)])
-    if out is not None:
-        again += f" --out {shlex.quote(str(out))}"
+    again = shlex.join(["colonnade", "join", *_arguments(federation, party, out, without, party_timeout, trace)])
     with (
         last_words(own.party.log),
         interrupted(f"Continue with: {again}"),
@@ -79,7 +79,9 @@ def join(
         ExitStack() as stack,
     ):
         shared = read_federation(federation)
-        served = stack.enter_context(Operations(own.party.name, own.party.metrics)) if own.party.metrics else None
+        if party_timeout is not None:
+            _check_timeout(shared)
+        running = stack.enter_context(_Running(own.party, again))
         joined = take_part(
             shared,
             own,
@@ -88,11 +90,10 @@ def join(
             party_timeout_seconds=party_timeout,
             trace=trace,
             report=PeriodicReport(),
-            operate=None if served is None else partial(_show, served),
+            operate=running.begin,
             stop_requested=stop,
         )
-        if served is not None:
-            served.conclude()
+        running.conclude()
         if joined.finished and own.party.name == shared.label_party:
             write_report(joined.directory)
     if as_json:
@@ -105,10 +106,68 @@ def join(
         raise typer.Exit(STOPPED)
 
 
-def _show(served: Operations, membership: Membership, carrier: Host | Guest, recorder: Recorder) -> Callable[[], None]:
-    """Let the party's health and metrics be seen."""
-    take = partial(picture_of, carrier, recorder)
-    return served.attend(take, lambda: membership.credentials().expires, membership.plan.chosen.name)
+def _arguments(
+    federation: Path,
+    party: Path,
+    out: Path | None,
+    without: list[str] | None,
+    party_timeout: float | None,
+    trace: bool,
+) -> list[str]:
+    """What to give once more to go on in the same way."""
+    arguments = [str(federation), "--party", str(party)]
+    if out is not None:
+        arguments += ["--out", str(out)]
+    for name in without or ():
+        arguments += ["--without", name]
+    if party_timeout is not None:
+        arguments += ["--party-timeout", f"{party_timeout:g}"]
+    return [*arguments, "--trace"] if trace else arguments
+
+
+def _check_timeout(shared: Federation) -> None:
+    """Refuse a time to wait where nobody waits: it would be ignored, and its giver rely on it."""
+    if not any(field.name == "party_timeout_seconds" for field in fields(shared.algorithm)):
+        raise SettingsError(
+            f"--party-timeout is for algorithms that wait for a party that is lost, and {name_of(shared.algorithm)} "
+            "has no such setting: leave it out."
+        )
+
+
+class _Running:
+    """A party while it takes part: its health and metrics are seen, and its disk's failure is one sentence."""
+
+    def __init__(self, own: PartySettings, again: str) -> None:
+        self._own = own
+        self._again = again
+        self._directory: Path | None = None
+        self._served: Operations | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "_Running":
+        return self
+
+    def begin(self, membership: Membership, carrier: Host | Guest, recorder: Recorder) -> Callable[[], None]:
+        """The run directory is this process's alone; so the address for metrics is free, if it is this party's."""
+        self._directory = membership.directory
+        if not self._own.metrics:
+            return lambda: None
+        self._served = self._stack.enter_context(Operations(self._own.name, self._own.metrics))
+        take = partial(picture_of, carrier, recorder)
+        return self._served.attend(take, lambda: membership.credentials().expires, membership.plan.chosen.name)
+
+    def conclude(self) -> None:
+        if self._served is not None:
+            self._served.conclude()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._stack.close()
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):  # nobody reads what is printed
+            where = error.filename or self._directory or "the run directory"
+            raise RunError(
+                f"{self._own.name} could not write its state in {where}: {error.strerror or error}. Free some space "
+                f"there; nothing that was sent is lost. Continue with: {self._again}"
+            ) from error
 
 
 def _print_end(joined: Joined, again: str, quiet: bool) -> None:

@@ -80,6 +80,8 @@ def run(
     again = f"colonnade run {shlex.quote(str(directory))} --resume"
     if runtime != "simulate":
         again += f" --runtime {runtime}"
+    if address is not None:
+        again += f" --address {shlex.quote(address)}"
     if threads > 1:
         again += f" --threads {threads}"  # the order of additions is part of the result
     with (

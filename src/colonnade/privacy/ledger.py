@@ -2,7 +2,8 @@
 
 One line an event in ledger.jsonl, in the operating system's hands before the value leaves; and in memory, per kind of
 event, how often each row was released. A crash between the line and the sending costs a line too many, never one too
-few. A party that is rebuilt after a crash spends the same events again: they meet their lines and are counted once.
+few. A party that is rebuilt after a crash spends the same events again: they meet their lines and are counted once. An
+event that meets another line stops it: what was released is what the file says, whatever the settings say now.
 
 A disk sync for every event would be dear. So releases are reserved in blocks: ledger.reserved, synced before the first
 value of a block leaves, says how many can have left at most, whatever else a loss of power takes away.
@@ -30,6 +31,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _COUNTS = (np.uint16, np.uint32, np.uint64)
 """Few rows are released more often than 65,535 times: a count takes two bytes until one might need more."""
 _HEAP_ROWS = 4096
+_CHUNK_BYTES = 1 << 20
 Counts = NDArray[np.unsignedinteger[Any]]
 
 
@@ -91,7 +93,9 @@ class Ledger:
         self._file: BinaryIO | None = None
         self._reserved: _Reserved | None = None
         self._releases = 0
-        self._written_ahead = 0  # lines of events that are going to be spent again
+        self._lines = 0  # in the file: at least one for each value that has left
+        self._ahead: list[bytes] = []  # lines of events that are going to be spent again, the next one last
+        self._path = path
         self._position = 0
         self._is_synced = True
         if path is not None:
@@ -105,11 +109,13 @@ class Ledger:
                     f"{path} is shorter than it was at the last checkpoint, and nothing here shortens it: what was "
                     "released is not known any more. Put the whole file back, or start anew in another directory."
                 )
+            self._lines = _lines_before(self._file, self._position)
             self._file.seek(self._position)
             after = self._file.read()
             whole = after[: after.rfind(b"\n") + 1]  # a line torn by a crash was never followed by its value
-            self._written_ahead = whole.count(b"\n")
-            self._ahead = [len(line) + 1 for line in whole.split(b"\n")[:-1]]
+            self._ahead = whole.splitlines(keepends=True)[::-1]
+            self._lines += len(self._ahead)
+            self._is_synced = not self._ahead  # the process that wrote them may have died before it could see to that
             self._file.truncate(self._position + len(whole))
             self._file.seek(0, 2)
             self._reserved = _Reserved(path.with_suffix(".reserved"))
@@ -123,22 +129,41 @@ class Ledger:
         kind.count(event)
         self._releases += 1
         if self._file is not None and self._reserved is not None:
-            if self._written_ahead:
-                self._position += self._ahead[-self._written_ahead]
-                self._written_ahead -= 1
-            else:
-                line = kind.line(event)
+            line = kind.line(event)
+            if not self._ahead or not self._meets(line, party):
                 self._file.write(line)
+                self._lines += 1
                 self._position += len(line)
                 self._is_synced = False
-            if self._releases > self._reserved.releases:
+            if self._releases > self._reserved.remembered:
                 self._reserve(self._reserved)
         return True
+
+    def _meets(self, line: bytes, party: str) -> bool:
+        """Find the line of an event that is spent again; False if a loss of power took it. RunError if there is none.
+
+        Lines before it are of events that nobody remembers: a process died between such a line and its journal.
+        """
+        while self._ahead:
+            found = self._ahead.pop()
+            self._position += len(found)
+            if found == line:
+                return True
+        if self._reserved is not None and self._reserved.is_of_another_boot:
+            return False
+        if self._file is not None:
+            self._file.close()  # so that nothing is given back either
+        raise RunError(
+            f"{party} would account for its release {self._releases} otherwise than {self._path} does, though that one "
+            "is to be repeated: the settings, the data or the program of this run were changed after it began, or its "
+            "ledger was. What has left was noised as the ledger says. Put back what the run began with; or begin a new "
+            "one in another directory, and count what this one's ledger says as spent."
+        )
 
     def _reserve(self, reserved: "_Reserved") -> None:
         """A block from this release on. Waits for the disk."""
         self._sync()
-        reserved.write(self._releases + BLOCK_RELEASES - 1)
+        reserved.write(max(self._releases + BLOCK_RELEASES - 1, self._lines))
 
     def _sync(self) -> None:
         if self._file is not None and not self._is_synced:
@@ -157,9 +182,8 @@ class Ledger:
             except RunError:
                 self._file.close()  # so that nothing is given back either
                 raise
-        if self._written_ahead:
-            self._position += sum(self._ahead[-self._written_ahead :])
-            self._written_ahead = 0
+        self._position += sum(map(len, self._ahead))
+        self._ahead.clear()
 
     def summary(self) -> list[dict[str, Any]]:
         """Exactly which events occurred, per party and mechanism."""
@@ -214,19 +238,35 @@ class Ledger:
         self._releases = sum(kind.releases for kind in self._kinds.values())
 
     def close(self) -> None:
-        """The end of a process, in order: what was reserved and not used is given back."""
+        """The end of a process, in order: what was reserved and not used is given back, but for what has a line."""
         if self._file is not None and not self._file.closed:
             self._sync()
-            if self._reserved is not None and self._reserved.releases != self._releases:
-                self._reserved.write(self._releases)
+            most = max(self._releases, self._lines)
+            if self._reserved is not None and (self._reserved.releases, self._reserved.remembered) != (
+                most,
+                self._releases,
+            ):
+                self._reserved.write(most, remembered=self._releases)
             self._file.close()
+
+
+def check_journal(path: Path, journal_exists: bool, party: str) -> None:
+    """RunError if a party has released something and lost its journal, which is there before anything is released."""
+    if journal_exists or not path.exists() or not path.stat().st_size:
+        return
+    raise RunError(
+        f"{party} has a ledger of what it has released ({path}), but no journal: it has forgotten what it sent, and "
+        "would draw the same noise again for other values. Put the whole directory back as it was; or begin a new run "
+        "in another one, and count what this one's ledger says as spent."
+    )
 
 
 class _Reserved:
     """ledger.reserved: a line a block, each synced before anything leaves that counts on it. The last one is true.
 
     A line says up to how many releases can have left, and since which start of the machine: while that is the same,
-    the operating system has kept everything that it was given.
+    the operating system has kept everything that it was given. After an end in order also how many of them the party
+    remembers: fewer, if it died between a line and its value.
     """
 
     def __init__(self, path: Path) -> None:
@@ -234,16 +274,22 @@ class _Reserved:
         self._boot = _BOOT_ID.read_text(encoding="ascii").strip() if _BOOT_ID.exists() else ""
         self._written_at = self._boot
         self._whole_bytes = 0  # a line torn by a crash was not counted on yet
-        self.releases = 0
+        self.releases = self.remembered = 0
         whole, newline, _ = (path.read_bytes() if path.exists() else b"").rpartition(b"\n")
         if newline:
             last = json.loads(whole.splitlines()[-1])
             self.releases, self._written_at = int(last["releases"]), str(last["boot"])
+            self.remembered = int(last.get("remembered", self.releases))
             self._whole_bytes = len(whole) + 1
+
+    @property
+    def is_of_another_boot(self) -> bool:
+        """Whether the machine went down since, so that what was not synced may be lost."""
+        return self._written_at != self._boot
 
     def go_on(self, remembered: int, journal_is_synced: bool) -> None:
         """Take the reservation over from a process before this one."""
-        if self._written_at == self._boot or self.releases <= remembered:
+        if not self.is_of_another_boot or self.remembered <= remembered:
             return
         if not journal_is_synced:
             raise RunError(
@@ -254,8 +300,9 @@ class _Reserved:
             )
         self.write(self.releases)
 
-    def write(self, releases: int) -> None:
-        line = json.dumps({"releases": releases, "boot": self._boot}).encode() + b"\n"
+    def write(self, releases: int, remembered: int | None = None) -> None:
+        told = {} if remembered in (None, releases) else {"remembered": remembered}
+        line = json.dumps({"releases": releases, "boot": self._boot, **told}).encode() + b"\n"
         handle = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             os.ftruncate(handle, self._whole_bytes)
@@ -272,6 +319,16 @@ class _Reserved:
                 os.close(folder)
         self._whole_bytes += len(line)
         self.releases, self._written_at = releases, self._boot
+        self.remembered = releases if remembered is None else remembered
+
+
+def _lines_before(file: BinaryIO, position: int) -> int:
+    file.seek(0)
+    lines = 0
+    while position > 0 and (chunk := file.read(min(_CHUNK_BYTES, position))):
+        lines += chunk.count(b"\n")
+        position -= len(chunk)
+    return lines
 
 
 def _line(party: str, event: PrivacyEvent) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def audit_page(results: Sequence[Mapping[str, Any]]) -> str:
         (
             str(result["audit"]["seed"]),
             f"{result['noise']:.4g}",
-            f"{result['claimed']:.2f}",
+            "–" if result["claimed"] is None else f"{result['claimed']:.2f}",
             "∞" if result["sound"] is None else f"{result['sound']:.2f}",
             f"{result['observed']:.2f}",
             f"{result['largest']:.2f}",

@@ -10,6 +10,7 @@ from colonnade.reports.amounts import number, significant
 
 HEADS = ("what is protected", "against whom", "claimed ε", "sound ε", "conditions")
 OBSERVED = "observed ε ≥"
+_MOST_NAMED = 3
 ANYBODY = "every other party, alone or together, and anybody on the wire"
 
 
@@ -62,7 +63,7 @@ def _words(figure: Mapping[str, Any]) -> list[str]:
 
 
 def headline(privacy: Mapping[str, Any]) -> str:
-    """The `privacy` of summary.json in one line: the worst direction in which anything was noised.
+    """The `privacy` of summary.json in one line: the worst direction in which anything was noised, and those without.
 
     >>> headline({"events": [], "figures": []})
     'no value noised: ε = ∞'
@@ -77,4 +78,19 @@ def headline(privacy: Mapping[str, Any]) -> str:
     words += [] if claimed is None else [f"claimed {significant(claimed)}"]
     words += [] if (delta := number(privacy.get("delta"))) is None else [f"δ = {delta:g}"]
     words += ["by the paper's formula"] if privacy.get("formula") == "paper" else []
+    words += _without_protection(privacy)
     return "; ".join(words)
+
+
+def _without_protection(privacy: Mapping[str, Any]) -> list[str]:
+    """
+    >>> _without_protection({"unprotected": ["labels of bank", "columns of a", "columns of b", "columns of c"]})
+    ['not protected (ε = ∞): labels of bank, columns of a, columns of b and 1 more']
+    """
+    found = privacy.get("unprotected")
+    named = privacy.get("direction")  # it stands in front already
+    names = [str(one) for one in found if one != named] if isinstance(found, list) else []
+    if not names:
+        return []
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return [f"not protected (ε = ∞): {', '.join(names[:_MOST_NAMED])}{more}"]

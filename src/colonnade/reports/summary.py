@@ -89,7 +89,7 @@ def _privacy(events: list[dict[str, Any]]) -> dict[str, Any]:
     if events:
         said = "Values were noised; what that costs was not computed here, so nothing is claimed (ε = ∞)."
     unknown = dict.fromkeys(("claimed", "sound", "conditional", "observed", "delta", "formula"))
-    return {**unknown, "conditions": [said], "figures": [], "events": events}
+    return {**unknown, "conditions": [said], "unprotected": [], "figures": [], "events": events}
 
 
 def versions() -> dict[str, str]:

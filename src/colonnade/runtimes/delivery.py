@@ -2,7 +2,8 @@
 
 What is sent gets a number and is kept until the other side says that it has written it down; after every reconnect
 everything kept is sent again. What arrives is taken once, in order: a number seen before is dropped, a gap is a
-breach of protocol. All of it is part of a party's checkpoint, so the numbers go on after a crash.
+breach of protocol. All of it is part of a party's checkpoint, so the numbers go on after a crash. Both sides begin a
+connection by saying how far they are: whoever has lost a part of its past since is found out there.
 """
 
 from collections import deque
@@ -10,6 +11,10 @@ from typing import Any
 
 from colonnade.errors import ProtocolError
 from colonnade.wire.packets import FRAME, RESUME, header
+
+
+class ForgottenError(ProtocolError):
+    """One side of a link remembers less of it than the other has been told: coming again will not help."""
 
 
 class Delivery:
@@ -57,7 +62,7 @@ class Delivery:
         self._said_last_word = False
         self._next = len(self.kept)  # nothing goes out before the peer has said what it holds
         self.told = self.taken
-        return header(RESUME, self.taken, self.taken)
+        return header(RESUME, self.sent, self.taken)
 
     def resumed(self, held: int) -> None:
         """The peer has told what it holds: go on after it."""

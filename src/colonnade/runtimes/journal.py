@@ -5,8 +5,9 @@ is rebuilt by handling them again, to the same bits and the same outgoing frames
 hands before anything that follows from it leaves the party; with `sync` it is on the disk, so that a loss of power
 loses nothing either (a disk sync for every turn is dear).
 
-One file a checkpoint, NAME-NUMBER.journal, holding the events after checkpoint NUMBER. The last two are kept, since a
-torn checkpoint sends the party back to the one before.
+One file a checkpoint, NAME-NUMBER.journal, holding the events after checkpoint NUMBER, in the format of a trace. The
+last two are kept, since a torn checkpoint sends the party back to the one before. A torn last record is left out; one
+that is damaged before the end is refused, since the state that followed from it cannot be rebuilt.
 """
 
 import os
@@ -14,10 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from colonnade.party import Event, Received
-from colonnade.trace import MAGIC, Record, packed, packed_parts, read_trace, record_of
+from colonnade.trace import MAGIC, Record, bodies, packed, packed_parts, read_trace, record_of
 
 _KEPT = 2
 _PARTS_A_CALL = 64
+_REMEDY = (
+    "The journal is what this party has learnt since its last checkpoint, and cannot be done without. If there is an "
+    "exact copy of the file, put it back; otherwise begin a new run, every party in a new directory (--out)."
+)
 
 
 class Journal:
@@ -87,8 +92,8 @@ def events_after(directory: Path, name: str, number: int) -> Iterator[Record]:
     """Everything handled after checkpoint `number`, also where a later checkpoint turned out to be torn."""
     for later in _numbers(directory, name):
         path = _path(directory, name, later)
-        if later >= number and _whole_bytes(path):
-            yield from read_trace(path)
+        if later >= number and _has_begun(path):
+            yield from read_trace(path, _REMEDY)
 
 
 def _sync_folder(directory: Path) -> None:
@@ -131,18 +136,18 @@ def _numbers(directory: Path, name: str) -> list[int]:
     return sorted(int(number) for stem, _, number in found if stem == name and number.isdigit())
 
 
+def _has_begun(path: Path) -> bool:
+    """Whether a journal's first line reached the disk."""
+    with path.open("rb") as file:
+        first = file.read(len(MAGIC))
+    return len(first) == len(MAGIC) and any(first)
+
+
 def _whole_bytes(path: Path) -> int:
     """How far a journal is whole: 0 if not even its first line is."""
-    place = len(MAGIC)
-    size = path.stat().st_size
-    if size < place:
+    if not _has_begun(path):
         return 0
-    with path.open("rb") as file:
-        file.seek(place)
-        while len(prefix := file.read(4)) == 4:
-            end = place + 4 + int.from_bytes(prefix, "little")
-            if end > size:
-                break
-            place = end
-            file.seek(place)
+    place = len(MAGIC)
+    for end, _ in bodies(path, _REMEDY):
+        place = end
     return place

@@ -15,8 +15,8 @@ import random
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NoReturn, Protocol
@@ -25,6 +25,7 @@ import grpc
 import grpc.aio
 
 from colonnade.errors import ColonnadeError, ProtocolError, RunError, SettingsError
+from colonnade.runtimes.delivery import ForgottenError
 from colonnade.runtimes.station import Station
 from colonnade.wire.certificates import Credentials, check_peer
 from colonnade.wire.handshake import (
@@ -97,6 +98,10 @@ _SERVER_OPTIONS = [
 ]
 _ENDED = (grpc.aio.UsageError, grpc.aio.AioRpcError, grpc.aio.BaseError)
 """What writing raises when the stream has ended; its reader knows."""
+
+
+class _UnreadableError(Exception):
+    """The own certificate, key or list of the revoked cannot be used at the moment; they may be about to be renewed."""
 
 
 class _Stream:
@@ -230,6 +235,8 @@ class Host(_Carrier):
         self._everybody: Everybody | None = None
         # When connections began that no stream has come over yet. TLS gives no other sign of those that it refuses.
         self._knocks: deque[float] = deque(maxlen=_MOST_KNOCKS)
+        self._has_failed = False  # then nobody is let in any more
+        self._told: set[str] = set()  # who has heard of that
         self.refusals = 0
         self.port = 0
 
@@ -239,7 +246,13 @@ class Host(_Carrier):
 
     async def run(self, watch: Callable[[], None] = lambda: None) -> bool:
         """Serve until the training is over; False if it was stopped."""
-        self._try_to_begin()
+        failure: RunError | None = None
+        try:
+            self._try_to_begin()
+        except RunError as error:  # as the life before this one may have ended, after which others have come
+            failure = error
+            self._has_failed = True
+            log.error("the training cannot go on, which the others are told now: %s", error)
         streams = ("grpc.max_concurrent_streams", 4 * len(self._parties) + 16)
         server = grpc.aio.server(options=[*_OPTIONS, *_SERVER_OPTIONS, streams])
         handler = grpc.stream_stream_rpc_method_handler(self._serve)
@@ -253,15 +266,46 @@ class Host(_Carrier):
         await server.start()
         log.info("listening on port %d", self.port)
         guard = asyncio.create_task(self._guard())
+        asyncio.get_running_loop().set_exception_handler(_pass_over_interrupts)
+        finished = False
         try:
+            if failure is not None:
+                raise failure
             finished = await self._turns(watch)
+            return finished
+        except RunError:
+            await self._end_for_all()
+            raise
+        finally:
+            guard.cancel()
             if not finished:  # at a normal end the parties close their streams themselves
                 for stream in [*self._streams.values()]:
                     stream.close()
-            return finished
-        finally:
-            guard.cancel()
             await server.stop(0.5)
+
+    async def _end_for_all(self) -> None:
+        """The training has failed here: tell everybody who is there, or comes back soon, that it does not go on."""
+        self._has_failed = True
+        for name, stream in self._streams.items():
+            if not stream.ends:
+                stream.part(Refused(self._failed()))
+                self._told.add(name)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PARTING_SECONDS if self.station is not None else 1.5 * _LONGEST_RETRY_SECONDS):
+                while (self._streams or self._may_come()) and not self._stop_requested():
+                    await asyncio.sleep(0.02)
+
+    def _failed(self) -> str:
+        # And not why, which may say something of labels, or of this party's machine.
+        return (
+            f"The training has failed at {self.name} and does not go on by itself. Why, its log says: ask {self.name}."
+        )
+
+    def _may_come(self) -> set[str]:
+        """Who has been here, or before the first word anybody, and was not told that it is over."""
+        if self.station is None:
+            return {*self._parties} - self._told
+        return {name for name in self.station.absent() if name in self._hellos} - self._told
 
     def _credentials(self) -> Any:
         """TLS that asks for a certificate, and takes a renewed one of our own without a restart."""
@@ -359,6 +403,9 @@ class Host(_Carrier):
                 self._leave(name)
                 await context.write(say(Left()))
                 return
+            if self._has_failed:
+                self._told.add(name)
+                raise ProtocolError(self._failed())
             self._check_token(name, hello)
             self._door.admit(name, hello)  # names what differs, which the signature below would only show
             own = self._keys.read()
@@ -403,7 +450,7 @@ class Host(_Carrier):
                 await self._take(name, data)
         except ProtocolError as error:
             log.warning("the stream of %s is closed: %s", name, error)
-            stream.part(Refused(str(error), final=False))
+            stream.part(Refused(str(error), final=isinstance(error, ForgottenError)))
             with suppress(TimeoutError, asyncio.CancelledError):
                 async with asyncio.timeout(_PARTING_SECONDS):
                     await writer
@@ -574,6 +621,7 @@ class Guest(_Carrier):
         self._welcome: Welcome | None = None  # of the stream that is open
         self._outdated = ""  # why it is closed from here
         self._has_met = False  # whether the label party has ever answered as itself
+        self._shown_until = datetime.min  # when the certificate ends that was shown last
         self._open_call: Any = None
         self._parting = False
         self._jitter = random.Random()
@@ -587,6 +635,7 @@ class Guest(_Carrier):
         connecting = asyncio.create_task(self._stay_connected())
         guard = asyncio.create_task(self._drop_expired())
         turns = asyncio.create_task(self._turns(watch))
+        asyncio.get_running_loop().set_exception_handler(_pass_over_interrupts)
         try:
             await asyncio.wait({connecting, turns}, return_when=asyncio.FIRST_COMPLETED)
             if connecting.done() and not turns.done():
@@ -642,8 +691,23 @@ class Guest(_Carrier):
         if isinstance(word, Refused):
             raise RunError(f"{self._label_party} answered: {plain(word.sentence)}")
 
+    @contextmanager
+    def _reading_own_files(self) -> Iterator[None]:
+        """While this holds, files that will not do are an error for good only before the label party was ever met."""
+        try:
+            yield
+        except SettingsError as error:
+            if not self._has_met:
+                raise
+            raise _UnreadableError(str(error)) from None
+
+    def _own(self) -> Credentials:
+        with self._reading_own_files():
+            return self._keys.read()
+
     def _channel(self) -> Any:
-        own = self._keys.read()
+        own = self._own()
+        self._shown_until = own.expires
         credentials = grpc.ssl_channel_credentials(own.authority_pem, own.key_pem, own.certificate_pem)
         # The label party is who its certificate says, whatever host or address it is reached at.
         options = [*_OPTIONS, ("grpc.ssl_target_name_override", self._label_party), ("grpc.enable_retries", 0)]
@@ -660,12 +724,18 @@ class Guest(_Carrier):
             try:
                 await self._session()
                 was_there = self._welcome is not None
+            except _UnreadableError as error:
+                log.error("the own certificate could not be read again: %s", error)
             except grpc.aio.AioRpcError as error:
                 was_there = self._welcome is not None
                 details = self._explained(error)
                 if _is_of_a_stranger(error) and not self._has_met:
                     raise RunError(details) from None  # later on somebody else may have the address for a while
                 log.warning("%s cannot be reached at %s: %s", self._label_party, self._address, details)
+            except ForgottenError as error:
+                # The label party is believed in this: without it there is nothing to do here. Itself it only shuts out
+                # a party that says so, for else every feature party could end it by a claim.
+                raise RunError(str(error)) from None
             except ProtocolError as error:
                 log.warning("the stream to %s is closed: %s", self._label_party, error)
             finally:
@@ -691,11 +761,10 @@ class Guest(_Carrier):
             )
         if "failed to connect" in said and "Socket closed" in said:
             # Our own certificate was found good when it was read: ours and theirs are of two minds about it.
-            own = self._keys.read()
             return (
                 f"What answers there closes the connection before a word. If it is {self._label_party}, its TLS does "
                 f"not accept the certificate of {self.name}, which by our clock is valid until "
-                f"{own.expires:%Y-%m-%d %H:%M} UTC: compare authority.pem, and the clock, with those of "
+                f"{self._shown_until:%Y-%m-%d %H:%M} UTC: compare authority.pem, and the clock, with those of "
                 f"{self._label_party}."
             )
         return plain(said)
@@ -704,7 +773,9 @@ class Guest(_Carrier):
         async with self._channel() as channel:
             call = self._open_call = self._call(channel)
             nonce = os.urandom(NONCE_BYTES)
-            await call.write(say(self._hello(nonce)))
+            with self._reading_own_files():
+                hello = self._hello(nonce)
+            await call.write(say(hello))
             stream = _Stream(self._label_party, call.write, call.cancel)
             writer: asyncio.Task[None] | None = None
             try:
@@ -730,7 +801,7 @@ class Guest(_Carrier):
             self._hear_refusal(word)
         if not isinstance(word, Welcome):
             raise ProtocolError(f"{self._label_party} said {type(word).__name__} before Welcome.")
-        check_welcome(word, self._keys.read(), self._label_party, self._keys.digest, nonce)
+        check_welcome(word, self._own(), self._label_party, self._keys.digest, nonce)
         self._welcome, self._has_met = word, True
 
     def _hear_refusal(self, word: Refused) -> NoReturn:
@@ -794,7 +865,7 @@ class Guest(_Carrier):
 
     def _meets(self, name: str, other: Introduced) -> bool:
         """Believe another's key only if its certificate, of our authority, vouches for it; and only its first one."""
-        own = self._keys.read()
+        own = self._own()
         try:
             vouched = check_introduction(
                 other.certificate,
@@ -866,6 +937,12 @@ class Guest(_Carrier):
         self._generations.pop(peer, None)
         if self.station is not None:
             self.station.disconnected(peer)
+
+
+def _pass_over_interrupts(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A second Ctrl-C ends whatever task it meets; that is no news to whoever gave it."""
+    if not isinstance(context.get("exception"), KeyboardInterrupt):
+        loop.default_exception_handler(context)
 
 
 def _is_of_a_stranger(error: Any) -> bool:

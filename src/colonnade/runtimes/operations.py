@@ -26,8 +26,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from colonnade.errors import ColonnadeError, RunError, SettingsError
+from colonnade.errors import ColonnadeError, RunError
 from colonnade.runtimes.network import Guest, Host
+from colonnade.runtimes.network_settings import parse_address
 from colonnade.runtimes.recorder import Recorder, Traffic
 from colonnade.runtimes.station import Link
 
@@ -130,7 +131,7 @@ class Operations:
     """
 
     def __init__(self, party: str, address: str, clock: Callable[[], float] = time.monotonic) -> None:
-        host, port = parse_address(address)
+        host, port = parse_address(address, "[party] metrics", any_port=True)
         self.party = party
         self._clock = clock
         self._began = clock()
@@ -326,23 +327,6 @@ def _counter(name: str, explanation: str, value: float) -> Metric:
 
 
 # --- the server -------------------------------------------------------------------------------------------------
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of `host:port`; an IPv6 host stands in brackets.
-
-    >>> parse_address("127.0.0.1:9464"), parse_address("[::1]:0")
-    (('127.0.0.1', 9464), ('::1', 0))
-    """
-    host, _, port = text.rpartition(":")
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    right = bare and (bare == host) == (":" not in bare) and port.isascii() and port.isdecimal() and len(port) < 6
-    if not right or int(port) > 65535:
-        raise SettingsError(
-            f"[party] metrics is {text!r}; write it as host:port, such as 127.0.0.1:9464 (0.0.0.0 for every address of "
-            "this machine)."
-        )
-    return bare, int(port)
 
 
 class _Server(ThreadingHTTPServer):

@@ -5,8 +5,9 @@ watcher (the progress display) if there is one.
 """
 
 import json
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -36,6 +37,11 @@ class Traffic:
 
     def evaluation_bytes(self) -> int:
         return sum(size for message, size in self.bytes.items() if message.off_clock)
+
+
+def by_kind(counted: Mapping[type[Message], int]) -> dict[str, int]:
+    """Numbers or bytes of frames, by the names of messages."""
+    return {kind.__name__: number for kind, number in counted.items()}
 
 
 class Recorder:
@@ -93,7 +99,7 @@ class Recorder:
         if self._metrics_path is not None:
             if self._file is None:
                 self._file = self._metrics_path.open("a", encoding="utf-8")
-            self._file.write(json.dumps(line) + "\n")
+            self._file.write(_as_json(line))
             self._file.flush()
         if self._watch is not None:
             self._watch(line)
@@ -148,5 +154,20 @@ class Recorder:
             sent.frames = {KINDS[kind].message: n for kind, n in saved["frames"].items()}
             sent.bytes = {KINDS[kind].message: n for kind, n in saved["bytes"].items()}
         if self._metrics_path is not None:
-            text = "".join(json.dumps(line) + "\n" for line in self.metrics)
+            text = "".join(map(_as_json, self.metrics))
             self._metrics_path.write_text(text, encoding="utf-8")
+
+
+def _as_json(line: dict[str, Any]) -> str:
+    """A line of metrics. JSON has no NaN and no infinity, which a training that diverges has: they become null."""
+    loss, metric = line["loss"], line["metric"]
+    if metric is not None:
+        metric = {name: _finite(value) for name, value in metric.items()}
+    written = {**line, "loss": _finite(loss), "metric": metric}
+    if loss is not None and written["loss"] is None:
+        written.setdefault("note", "The loss was not a finite number: the training has diverged.")
+    return json.dumps(written) + "\n"
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -21,14 +21,14 @@ from colonnade.messages import Message
 from colonnade.party import Event, Party, PeerLost, PeerReturned, Received, Started, State, TimerFired
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint, write_checkpoint
-from colonnade.runtimes.delivery import Delivery
+from colonnade.runtimes.delivery import Delivery, ForgottenError
 from colonnade.runtimes.driver import Driver
 from colonnade.runtimes.journal import Journal, begin_life, events_after, first_number, last_number
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.replay import event_of
 from colonnade.trace import TraceWriter
 from colonnade.wire.codec import DEFAULT_LIMITS, Limits, decode
-from colonnade.wire.packets import ACKNOWLEDGE, DONE, FRAME, RESUME, START, PacketReader, header
+from colonnade.wire.packets import ACKNOWLEDGE, DONE, FRAME, RESUME, START, Packet, PacketReader, header
 
 JOURNAL_BYTES = 256 << 20
 """A longer journal is cut short by a checkpoint, unless the checkpoint itself is larger: everybody waits for one, so a
@@ -205,6 +205,7 @@ class Station:
             elif packet.kind == RESUME:
                 if one.resumed:
                     raise ProtocolError("The connection was resumed twice.")
+                self._check_memories(peer, one, packet)
                 one.resumed = True
                 one.delivery.resumed(packet.acknowledged)
             elif packet.kind == ACKNOWLEDGE:
@@ -216,6 +217,25 @@ class Station:
             else:
                 one.done = True
                 one.delivery.acknowledged(one.delivery.sent)  # it needs nothing more
+
+    def _check_memories(self, peer: str, one: _Peer, resume: Packet) -> None:
+        """Refuse to go on with a link of which one side has forgotten a part."""
+        link, held, sent = one.delivery, resume.acknowledged, resume.number
+        acknowledged = link.sent - len(link.kept)
+        if self.restarts and held > link.sent:  # in its first life a party has nothing to forget: who says so is wrong
+            forgetful, other, now, before = self.name, peer, link.sent, held
+        elif sent < one.arrived and not one.done:
+            forgetful, other, now, before = peer, self.name, sent, one.arrived
+        elif held < acknowledged and not one.done:  # what is acknowledged for being done was not taken
+            forgetful, other, now, before = peer, self.name, held, acknowledged
+        else:
+            return
+        claim = f"By the word of {peer}: " if forgetful == self.name and peer != self._label_party else ""
+        raise ForgottenError(
+            f"{claim}What {forgetful} remembers is older than what {other} has heard from it (only {now} messages of "
+            f"{before}): the directory of {forgetful} lost the end of its journal, perhaps with the power, or is an "
+            "older copy. The two cannot go on. Begin a new run, every party in a new directory (--out)."
+        )
 
     def _take(self, peer: str, one: _Peer, number: int, frame: bytearray) -> None:
         if number <= one.arrived:

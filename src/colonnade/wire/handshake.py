@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from colonnade.errors import ProtocolError
 from colonnade.wire.certificates import Credentials, check_peer, peer_public_key, signing_key
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 
 PACKETS: Final = 0x50  # then packets between the two ends of the stream
 ENVELOPE: Final = 0x45  # then a byte, so many bytes of a name (to or from whom), the generation, and a sealed envelope

@@ -15,7 +15,7 @@ from colonnade.errors import ProtocolError
 from colonnade.wire.codec import DEFAULT_LIMITS
 
 FRAME: Final = 1  # the body is a message's frame
-RESUME: Final = 2  # first on a new connection: what has arrived before, so that the sender goes on after it
+RESUME: Final = 2  # first on a new connection: `number` sent so far, and what has arrived, after which to go on
 ACKNOWLEDGE: Final = 3  # nothing but `acknowledged`
 START: Final = 4  # the label party's word that everybody is there
 DONE: Final = 5  # the sender has finished; that it is silent from now on is no failure

@@ -108,4 +108,5 @@ class LabelBooks:
             "epochs": self.epoch(),
             "train_loss": self.progress.train_loss(),
             "staleness": self.table.staleness.summary(),
+            "replies": dict(self.replies),
         }
