@@ -123,6 +123,16 @@ def test_a_second_ctrl_c_ends_at_once(long: Path, monkeypatch: pytest.MonkeyPatc
     assert colonnade("run", long, "--out", "mine") == (1, "", f"colonnade: {sentence}")
 
 
+def test_how_to_go_on_names_the_runtime_and_its_cluster(long: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["colonnade.cli.run"], "train", interrupted)
+    options = ("--runtime", "ray", "--address", "local", "--threads", "2")
+    said = refused("run", long, "--out", "mine", *options, code=1)
+    assert said.endswith("continue with: colonnade run mine --resume --runtime ray --address local --threads 2")
+
+
 def test_ctrl_c_elsewhere_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt

@@ -60,20 +60,21 @@ def test_a_torn_newest_checkpoint(town: Callable[..., Town], who: str, suffix: s
     assert_same_bits(one.models(), one.simulated().models)
 
 
-def test_a_full_disk_is_said_and_nothing_is_lost(town: Callable[..., Town]) -> None:
+@pytest.mark.parametrize("who", [LABEL, "party1"])
+def test_a_full_disk_is_said_and_nothing_is_lost(town: Callable[..., Town], who: str) -> None:
     """A party that may not write any more ends with a sentence; with room again it goes on where it was."""
     one = town(shared("split", IRIS, 6, 16))
     one.label.options = SLOWLY
-    party = one["party1"]
-    party.options = {"file_bytes": 20_000}
+    party = one[who]
+    party.options = {**party.options, "file_bytes": 20_000}
     one.start()
     assert party.end(1) == 1
-    assert "Traceback" not in party.said()
-    assert f"party1 could not write its state in {party.out}" in party.said()
+    assert "Traceback" not in party.said() and "Exception not handled" not in party.said()
+    assert f"{who} could not write its state in {party.out}" in party.said()
     assert f"Free some space there; nothing that was sent is lost. Continue with: colonnade join {party.folder}" in (
         party.said()
     )
-    party.options = {}
+    del party.options["file_bytes"]
     party.start()
     one.end()
     assert_same_bits(one.models(), one.simulated().models)
