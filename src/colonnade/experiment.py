@@ -3,7 +3,6 @@
 Everything that can be wrong with settings or data is found before the run directory is made.
 """
 
-import hashlib
 import json
 import shutil
 import tempfile
@@ -23,7 +22,7 @@ from colonnade import algorithms
 from colonnade.algorithms.parts.losses import headline
 from colonnade.algorithms.parts.training import Training
 from colonnade.algorithms.vafl import Vafl
-from colonnade.data.federated import Columns, FederatedData
+from colonnade.data.federated import Columns, FederatedData, data_digest
 from colonnade.errors import DataError, ProtocolError, RunError, SettingsError, unknown_name
 from colonnade.federation import digest, write_toml
 from colonnade.household import Afterwards, run_processes
@@ -395,7 +394,7 @@ def _ledger(directory: Path | None, saved: Mapping[str, State] | None) -> Ledger
     if directory is None:
         return Ledger()
     resume_at = saved["simulate"].values["ledger"]["position"] if saved else None
-    return Ledger(directory / "ledger.jsonl", resume_at)
+    return Ledger(directory / "ledger.jsonl", resume_at, repeats=False)  # nothing leaves a simulation
 
 
 @contextmanager
@@ -490,20 +489,8 @@ def _settings_digest(values: Mapping[str, Any]) -> str:
 
 def _digests(data: FederatedData) -> dict[str, str]:
     """What tells whether a resumed run sees the same data, and if not, whose have changed."""
-
-    def digest_of(*parts: Columns) -> str:
-        total = hashlib.sha256()
-        for part in parts:
-            if isinstance(part, torch.Tensor):
-                total.update(part.numpy().data)
-            else:
-                total.update(repr(part.shape).encode())
-                for array in (part.indptr, part.indices, part.data):
-                    total.update(np.ascontiguousarray(array).data)
-        return total.hexdigest()
-
-    columns = {f"columns of {name}": digest_of(own.train, own.test) for name, own in data.columns.items()}
-    labels = digest_of(data.labels.train, data.labels.test)
+    columns = {f"columns of {name}": data_digest(own.train, own.test) for name, own in data.columns.items()}
+    labels = data_digest(data.labels.train, data.labels.test)
     return {"rows or their order": data.row_digest, "labels": labels, **columns}
 
 

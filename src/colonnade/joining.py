@@ -11,8 +11,7 @@ import math
 import os
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +20,7 @@ import msgspec
 import torch
 
 from colonnade.algorithms.parts.losses import headline
-from colonnade.data.federated import OwnData
+from colonnade.data.federated import OwnData, data_digest
 from colonnade.data.loading import load_own
 from colonnade.data.settings import TASKS
 from colonnade.errors import ProtocolError, RunError, SettingsError, unknown_name
@@ -41,6 +40,7 @@ from colonnade.runtimes.network import Guest, Host, Keys, another_directory
 from colonnade.runtimes.recorder import Recorder, by_kind
 from colonnade.runtimes.station import Station
 from colonnade.seating import Facts, Own, Plan, all_dense_columns, build_party, check_plan, width_of
+from colonnade.settings import as_values
 from colonnade.wire.certificates import Credentials, read_credentials
 from colonnade.wire.codec import Limits
 from colonnade.wire.handshake import PROTOCOL, Everybody, Hello, difference, plain
@@ -194,14 +194,13 @@ def _feature_parties(federation: Federation) -> tuple[str, ...]:
 class Home:
     """A party's run directory: its secrets, what it learnt at the door, and a lock against a second process."""
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: Membership, *, draws: bool = True) -> None:
+        """`draws`: secrets that are not there yet. Without, they must be, and nothing is written."""
         self.path = membership.directory
         self._membership = membership
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self.path.chmod(0o700)
-        except OSError as error:
-            raise SettingsError(f"The run directory {self.path} could not be made: {error.strerror}.") from None
+        self._draws = draws
+        if draws:
+            _make(self.path)
         if self.has_begun():
             self._check_unchanged()
         has_journal = first_number(self.path / "journal", membership.name) is not None
@@ -214,7 +213,7 @@ class Home:
     def _secret(self, name: str) -> bytes:
         """32 bytes of this run's own, drawn once and readable by nobody else."""
         path = self.path / name
-        if not path.exists():
+        if not path.exists() and self._draws:
             temporary = path.with_name(f".{name}.tmp")
             temporary.unlink(missing_ok=True)
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -223,7 +222,7 @@ class Home:
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
-        found = path.read_bytes()
+        found = path.read_bytes() if path.exists() else b""
         if len(found) != 32:
             raise _damaged(path)
         return found
@@ -239,27 +238,40 @@ class Home:
             write_atomically(self.path / "rows.json", json.dumps(self._digests()).encode())
 
     def _digests(self) -> dict[str, str]:
-        return {"rows": self._membership.data.row_digest, "settings": self._membership.digest}
+        """Of everything that what this party sends is computed from: after a crash it is computed again."""
+        data, own = self._membership.data, self._membership.own
+        found = {"rows": data.row_digest, "settings": self._membership.digest}
+        if data.columns is not None:
+            found["columns"] = data_digest(data.columns.train, data.columns.test)
+        if data.labels is not None:
+            found["labels"] = data_digest(data.labels.train, data.labels.test)
+        if own.bottom is not None:
+            found["bottom model"] = digest(as_values(own.bottom))
+        return found
 
     def _check_unchanged(self) -> None:
-        """The rows and the settings are those of the beginning, also where federation.toml was edited in here too."""
+        """Settings and data are those of the beginning: frames that are sent again must be the same."""
         kept = self.path / "federation.toml"
-        if _agreed(tomllib.loads(kept.read_text(encoding="utf-8"))) != tomllib.loads(
-            write_toml(self._membership.agreed)
-        ):
+        try:
+            settings = _agreed(tomllib.loads(kept.read_text(encoding="utf-8")))
+        except (OSError, ValueError, KeyError):
+            raise _damaged(kept) from None
+        if settings != tomllib.loads(write_toml(self._membership.agreed)):
             raise SettingsError(
                 f"{self.path} holds a run with other settings. Choose another directory with --out, or use {kept}."
             )
         before, now = self._read("rows.json", dict[str, str]), self._digests()
-        if before["rows"] != now["rows"]:
-            raise SettingsError(
-                f"The rows of {self._membership.name} are others than those the run in {self.path} began with. Put "
-                "its file back as it was, or choose another directory with --out for a new run."
-            )
         if before.get("settings") != now["settings"]:
             raise SettingsError(
                 f"{kept} was changed after its run began, which has kept a digest of its settings. Put those settings "
                 "back, or choose another directory with --out for a new run."
+            )
+        different = [what for what in {**before, **now} if before.get(what) != now.get(what)]
+        if different:
+            raise SettingsError(
+                f"The {' and '.join(different)} of {self._membership.name} are others than those the run in "
+                f"{self.path} began with. Put them back as they were, or choose another directory with --out for a "
+                "new run."
             )
 
     def _read(self, name: str, kind: type[T]) -> T:
@@ -268,12 +280,6 @@ class Home:
             return msgspec.json.decode(path.read_bytes(), type=kind)
         except (msgspec.MsgspecError, ValueError):
             raise _damaged(path) from None
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the directory against a second process of the same party."""
-        with only_process_in(self.path):
-            yield
 
     def everybody(self) -> Everybody | None:
         return self._read("everybody.json", Everybody) if self.has_begun() else None
@@ -295,6 +301,14 @@ class Home:
 
     def keep_left(self, name: str) -> None:
         write_atomically(self.path / "left.json", json.dumps(sorted({*self.left(), name})).encode())
+
+
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        directory.chmod(0o700)
+    except OSError as error:
+        raise SettingsError(f"The run directory {directory} could not be made: {error.strerror}.") from None
 
 
 def _damaged(path: Path) -> RunError:
@@ -372,14 +386,16 @@ def join(
     if party_timeout_seconds is not None:
         membership.plan = _with_timeout(membership.plan, party_timeout_seconds)
     torch.set_num_threads(1)
-    home = Home(membership)
-    recorder = Recorder(membership.label_party, home.path if membership.is_label_party else None, watch, virtual=False)
-    with home.locked():
+    _make(membership.directory)
+    with only_process_in(membership.directory):
+        home = Home(membership)
+        leads = membership.is_label_party
+        recorder = Recorder(membership.label_party, home.path if leads else None, watch, virtual=False)
         home.keep_plan()
         carrier = (
             _host(membership, home, recorder, without, trace, stop_requested)
-            if membership.is_label_party
-            else (_guest(membership, home, recorder, trace, stop_requested))
+            if leads
+            else _guest(membership, home, recorder, trace, stop_requested)
         )
         attend = None if operate is None else operate(membership, carrier, recorder)
 
@@ -421,7 +437,7 @@ def rebuilt(
     membership = Membership(federation, own, directory)
     if party_timeout_seconds is not None:
         membership.plan = _with_timeout(membership.plan, party_timeout_seconds)
-    home = Home(membership)
+    home = Home(membership, draws=False)
     everybody = home.everybody()
     if everybody is None:
         raise SettingsError(f"The run in {directory} had not begun: {membership.name} knows nothing of the others.")
@@ -504,10 +520,11 @@ def _host(
             if not there >= {*membership.feature_parties}:
                 return None
             everybody = _everybody(membership, hellos, labels.task, len(labels.classes))
-            home.keep_tokens({name: hello.token for name, hello in hellos.items()})
-            home.keep(everybody)
         absent = {*without, *left}
         station = _station(membership, home, recorder, membership.facts(everybody), trace, sorted(absent))
+        if not home.has_begun():  # not before it is known that this party can be built
+            home.keep_tokens({name: hello.token for name, hello in hellos.items()})
+            home.keep(everybody)
         for name in left:
             station.leave(name)
         return station, everybody
@@ -574,8 +591,9 @@ def _guest(
             own = membership.shape()
             everybody = msgspec.structs.replace(everybody, shapes={**everybody.shapes, membership.name: own})
         _check_everybody(membership, everybody)
+        station = _station(membership, home, recorder, membership.facts(everybody), trace)
         home.keep(everybody)
-        return _station(membership, home, recorder, membership.facts(everybody), trace)
+        return station
 
     guest = Guest(
         membership.name,

@@ -20,6 +20,7 @@ from colonnade.cli.output import stop_on_interrupt
 from colonnade.errors import ColonnadeError, RunError
 from colonnade.party import Party
 from colonnade.privacy.ledger import Ledger
+from colonnade.run_lock import only_process_in
 from colonnade.runtimes.nursery import tend
 from colonnade.runtimes.processes import STOPPED
 from colonnade.runtimes.recorder import Recorder
@@ -30,15 +31,19 @@ from colonnade.seating import build_alone, build_party
 from colonnade.settings import build
 
 _REPORT_SECONDS = 0.5
+_ORPHANS_SECONDS = 10.0  # for a process of the same party whose parent was killed: it saves its state and ends
 
 
 def main(folder: Path) -> int:
     torch.set_num_threads(1)
     seat = read_seat(folder)
+    directory = Path(seat.life["directory"])
     try:
-        return take_part(folder, seat)
+        (directory / "journal").mkdir(exist_ok=True)
+        with only_process_in(directory / "journal", f"{seat.owns[0].name}.lock", _ORPHANS_SECONDS):
+            return take_part(folder, seat)
     except OSError as error:
-        failure = unwritable(seat.owns[0].name, Path(seat.life["directory"]), error)
+        failure = unwritable(seat.owns[0].name, directory, error)
         say({"note": str(failure)})  # for on a full disk the log has no room for it either
         raise failure from None
 

@@ -33,18 +33,19 @@ class Replayed:
 
 
 def replay_run(
-    directory: Path, own: PartyFile | None = None, party_timeout_seconds: float | None = None
+    directory: Path, own: PartyFile | None = None, party_timeout_seconds: float | None = None, threads: int = 1
 ) -> Iterator[Replayed]:
     """Play every trace of a run again, or with `own` that of one party of a network run. RunError if anything differs.
 
-    `party_timeout_seconds`: what the label party was given for --party-timeout, if it was.
+    `party_timeout_seconds` and `threads`: what was given for --party-timeout and --threads. The order of additions is
+    part of the result.
     """
     kept = directory / "federation.toml"
     if not kept.exists():
         raise SettingsError(f"{directory} is not a run's directory: it has no federation.toml.")
     if not (directory / "trace").is_dir():
         raise SettingsError(f"{directory} has no traces. A run records them when it is started with --trace.")
-    torch.set_num_threads(1)  # as the runs themselves: the order of additions is part of the result
+    torch.set_num_threads(threads)
     build: Callable[[], Mapping[str, Party]] = partial(_of_one_place, kept)
     if own is not None:
         build = partial(rebuilt, read_federation(kept), own, directory, party_timeout_seconds)

@@ -159,7 +159,7 @@ def bodies(path: Path, remedy: str) -> Iterator[tuple[int, bytes]]:
                 return
             place += _HEADER.size + length
             if crc32(body) != checksum:
-                if not file.read(1):
+                if not file.read().strip(b"\0"):
                     return  # the last one: torn, with some of its pages
                 raise _damaged(path, place - length, remedy)
             yield place, body

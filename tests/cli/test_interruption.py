@@ -3,6 +3,7 @@
 The signals go to real processes, and at moments that are told by what the run has written, not by a clock.
 """
 
+import importlib
 import re
 import resource
 import shlex
@@ -127,10 +128,10 @@ def test_how_to_go_on_names_the_runtime_and_its_cluster(long: Path, monkeypatch:
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["colonnade.cli.run"], "train", interrupted)
+    monkeypatch.setattr(importlib.import_module("colonnade.cli.run"), "train", interrupted)
     options = ("--runtime", "ray", "--address", "local", "--threads", "2")
-    said = refused("run", long, "--out", "mine", *options, code=1)
-    assert said.endswith("continue with: colonnade run mine --resume --runtime ray --address local --threads 2")
+    said = colonnade("run", long, "--out", "mine", *options).err
+    assert said.endswith("continue with: colonnade run mine --resume --runtime ray --address local --threads 2\n")
 
 
 def test_ctrl_c_elsewhere_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

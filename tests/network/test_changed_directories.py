@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from parties import IRIS, Town, shared
+from parties import IRIS, Town, shared, with_tables
 from strangers import membership_of
 
 from colonnade.errors import RunError, SettingsError
@@ -38,4 +38,24 @@ def test_a_party_with_a_ledger_and_without_a_journal_does_not_begin_anew(one: To
     Home(membership_of(party, tmp_path / "run"))
     (tmp_path / "run" / "ledger.jsonl").write_text('{"party":"party1"}\n')
     with pytest.raises(RunError, match=r"party1 has a ledger of what it has released .* but no journal"):
+        Home(membership_of(party, tmp_path / "run"))
+
+
+@pytest.mark.parametrize("changed", ["columns", "bottom model"])
+def test_what_is_sent_again_is_computed_from_the_same(town: Callable[..., Town], tmp_path: Path, changed: str) -> None:
+    """Another value under the same noise would show their difference."""
+    party = with_tables(town, shared("vafl", {}, 2, 64), parties=2)["party1"]
+    home = Home(membership_of(party, tmp_path / "run"))
+    home.keep_plan()
+    home.keep(Everybody("classes", 2, {}, {}))
+    Home(membership_of(party, tmp_path / "run"))
+    if changed == "columns":
+        table = party.folder / "table.csv"
+        first, second, *others = table.read_text().splitlines()
+        *cells, last = second.split(",")
+        table.write_text("\n".join([first, ",".join([*cells, f"{float(last) + 0.5}"]), *others]) + "\n")
+    else:
+        party.own["bottom"] = {"embedding": 3}
+        party.write_files()
+    with pytest.raises(SettingsError, match=f"The {changed} of party1 are others than those the run in"):
         Home(membership_of(party, tmp_path / "run"))

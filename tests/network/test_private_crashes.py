@@ -233,7 +233,7 @@ def test_columns_of_a_feature_party_that_dies(town: Callable[..., Town]) -> None
             case EvaluationEmbedding(first_row=first, embedding=embedding) if len(embedding):
                 test.append(np.arange(first, first + len(embedding), dtype=np.uint32))
                 noised.append(frame)
-    assert len(noised) > KILLS * EXCHANGES_A_LIFE / 4
+    assert len(noised) > KILLS * EXCHANGES_A_LIFE / 8
     data = one.data()
     for released, which, rows in ((training, "training", data.rows), (test, "test", data.test_rows)):
         left = times_by_row(released, rows)

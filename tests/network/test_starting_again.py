@@ -1,10 +1,12 @@
 """A party that is started again: after an error the same one, after a mistake put right the run; and one at a time."""
 
+import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from parties import IRIS, LABEL, Town, shared
+from parties import IRIS, LABEL, Town, shared, with_tables
 
 import colonnade
 from colonnade.errors import RunError
@@ -78,3 +80,40 @@ def test_a_run_is_not_resumed_while_it_runs(runtime: str, tmp_path: Path) -> Non
         colonnade.train(data, "vafl", training=training, runtime=runtime, out=tmp_path / "run", resume=True)
     again = colonnade.train(data, "vafl", training=training, runtime=runtime, out=tmp_path / "run", resume=True)
     assert again.finished
+
+
+def test_who_cannot_be_built_is_said_when_the_last_party_has_come(town: Callable[..., Town]) -> None:
+    """Not swallowed by the link, nor told to the others; and afterwards the settings may be put right."""
+    one = with_tables(town, shared("vafl", {}, 2, 64, top={"kind": "sum-mlp"}), parties=2)
+    for name, width in (("party1", 3), ("party2", 5)):
+        one[name].own["bottom"] = {"embedding": width}
+        one[name].write_files()
+    one.start()
+    assert one.label.end(2) == 2
+    assert "Traceback" not in one.label.said()
+    for name in ("party1", "party2"):
+        assert one[name].end(1) == 1
+        assert "The training has failed at label" in one[name].said()
+        one[name].own["bottom"] = {"embedding": 4}
+        one[name].write_files()
+    one.start()
+    assert one.end()["status"] == "finished"
+
+
+def test_a_party_waits_for_the_end_of_its_own_life_before(tmp_path: Path) -> None:
+    """Its parent was killed, and it is about to end: then its state is read, not sooner."""
+    data = colonnade.dataset("iris", parties=2)
+    training = colonnade.Training(epochs=2, batch_size=16)
+    colonnade.train(data, "vafl", training=training, runtime="processes", out=tmp_path / "run")
+    held = ExitStack()
+    held.enter_context(only_process_in(tmp_path / "run" / "journal", "party1.lock"))
+    timer = threading.Timer(1.0, held.close)
+    timer.start()
+    again = colonnade.train(data, "vafl", training=training, runtime="processes", out=tmp_path / "run", resume=True)
+    assert again.finished and not timer.is_alive()
+    with (
+        only_process_in(tmp_path, "own"),
+        pytest.raises(RunError, match="Another process"),
+        only_process_in(tmp_path, "own", patience_seconds=0.1),
+    ):
+        pass

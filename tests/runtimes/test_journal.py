@@ -125,6 +125,7 @@ def test_what_a_loss_of_power_leaves_at_the_end_is_harmless(tmp_path: Path) -> N
     whole = path.read_bytes()
     for content, kept in (
         (whole[:-10] + bytes(10), 4),
+        (whole[:-10] + bytes(5000), 4),
         (whole + bytes(3), 5),
         (whole + bytes(5000), 5),
         (bytes(5000), 0),

@@ -197,3 +197,46 @@ def test_a_ledger_without_a_journal_is_no_ledger_to_go_on_with(tmp_path: Path) -
     check_journal(path, True, "bank")
     with pytest.raises(RunError, match=r"bank has a ledger of what it has released .* but no journal"):
         check_journal(path, False, "bank")
+
+
+def test_a_line_that_the_disk_takes_half_of_is_taken_back(tmp_path: Path) -> None:
+    """The value does not leave, and the next line stands by itself."""
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    assert ledger.spend("bank", release(0))
+    whole = path.read_bytes()
+    real = ledger._file
+    assert real is not None
+
+    class HalfADisk:
+        """Takes half of what it is given."""
+
+        def write(self, line: bytes) -> int:
+            return real.write(line[: len(line) // 2])
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+    ledger._file = HalfADisk()  # type: ignore[assignment]
+    with pytest.raises(OSError, match="No space left"):
+        ledger.spend("bank", release(0))
+    assert path.read_bytes() == whole
+    ledger._file = real
+    assert ledger.spend("bank", release(0))
+    assert path.read_bytes() == whole * 2
+    ledger.close()
+
+
+def test_a_simulation_may_release_in_another_order_when_it_is_resumed(tmp_path: Path) -> None:
+    """With measured times it does; nothing leaves it, so the lines need only be as many."""
+    path = tmp_path / "ledger.jsonl"
+    with closing(Ledger(path)) as ledger:
+        for party in ("bank", "shop", "shop"):
+            ledger.spend(party, release(0))
+    with closing(Ledger(path, 0, repeats=False)) as again:
+        for party in ("shop", "bank", "shop"):
+            again.spend(party, release(0))
+    assert len(path.read_bytes().splitlines()) == 3
+    with closing(Ledger(path, 0)) as strict, pytest.raises(RunError, match="otherwise than"):
+        strict.spend("shop", release(0))
+        strict.spend("bank", release(0))

@@ -827,3 +827,22 @@ def test_a_slower_party_sleeps_for_the_rest(tmp_path: Path, monkeypatch: pytest.
     here.close()
     assert slept == [4.0]
     assert here.stations["bank"].busy_seconds == 6.0
+
+
+def test_nothing_leaves_of_a_turn_that_could_not_be_written_down(town: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full between an event and what follows from it: the peer must not hear of it."""
+    here = started(
+        town, shop=lambda: says({"timer tick": [Send("bank", letter(1))], "Started": [SetTimer("tick", 1.0)]})
+    )
+    shop = here.stations["shop"]
+
+    def full() -> None:
+        raise OSError(28, "No space left on device")
+
+    here.clock.tick(1.0)
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr(shop._journal, "flush", full)
+        shop.turn()
+    assert not shop.has_outgoing("bank") and shop.outgoing("bank") == []
+    shop._journal.flush()
+    assert shop.has_outgoing("bank") and len(shop.outgoing("bank")) == 2

@@ -30,6 +30,7 @@ def replay(
             help="Of a network run: the --party-timeout of its label party, if any.", min=0, show_default=False
         ),
     ] = None,
+    threads: Annotated[int, typer.Option(help="PyTorch threads, as of the run.", min=1)] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one object, {run, parties}.")] = False,
 ) -> None:
     """Give fresh parties every event of a run's traces: each effect must be the recorded one, each model the saved one.
@@ -38,7 +39,7 @@ def replay(
     """
     found = {}
     with interrupted("Nothing was written."):
-        for one in replay_run(run, None if party is None else read_party_file(party), party_timeout):
+        for one in replay_run(run, None if party is None else read_party_file(party), party_timeout, threads):
             found[one.party] = {"events": one.events, "model": "the same" if one.is_compared else "not compared"}
             if not as_json:
                 model = "the same model" if one.is_compared else "no checkpoint of the trace's end to compare with"

@@ -87,8 +87,12 @@ class _Kind:
 class Ledger:
     """Counts privacy events, and writes them down if it was given a file."""
 
-    def __init__(self, path: Path | None = None, resume_at: int | None = None) -> None:
-        """`resume_at`: where a checkpoint left the file. Lines after it belong to events that will be spent again."""
+    def __init__(self, path: Path | None = None, resume_at: int | None = None, *, repeats: bool = True) -> None:
+        """`resume_at`: where a checkpoint left the file. Lines after it belong to events that will be spent again.
+
+        `repeats`: in the same order, so that each must be met by its line. A simulation with measured times does not.
+        """
+        self._repeats = repeats
         self._kinds: dict[tuple[Any, ...], _Kind] = {}
         self._file: BinaryIO | None = None
         self._reserved: _Reserved | None = None
@@ -131,7 +135,11 @@ class Ledger:
         if self._file is not None and self._reserved is not None:
             line = kind.line(event)
             if not self._ahead or not self._meets(line, party):
-                self._file.write(line)
+                written = self._file.write(line)
+                if written < len(line):
+                    self._file.truncate(self._file.tell() - written)
+                    self._file.seek(0, 2)
+                    raise OSError(ENOSPC, os.strerror(ENOSPC), str(self._path))
                 self._lines += 1
                 self._position += len(line)
                 self._is_synced = False
@@ -147,7 +155,7 @@ class Ledger:
         while self._ahead:
             found = self._ahead.pop()
             self._position += len(found)
-            if found == line:
+            if found == line or not self._repeats:
                 return True
         if self._reserved is not None and self._reserved.is_of_another_boot:
             return False

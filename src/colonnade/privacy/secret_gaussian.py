@@ -64,9 +64,9 @@ class SecretGaussian:
         step = grid_step(deviation)
         rounding = step * sqrt(coordinates) / sensitivity if 0 < sensitivity < inf else 0.0
         widened = deviation * (1 + rounding + _CLIP_ERROR)
-        noised = self.normals(values.numel()).mul_(widened / step).round_().view(values.shape)
+        noise = self.normals(values.numel()).mul_(widened / step).round_().view(values.shape)
         whole = values.detach().to(torch.float64, copy=True).div_(step).round_().nan_to_num_(0.0, 0.0, 0.0)
-        return whole.add_(noised).mul_(step).to(values.dtype)
+        return whole.add_(noise).mul_(step).to(values.dtype)
 
     def added_to_number(self, value: float, deviation: float, sensitivity: float) -> float:
         """The same for one number."""

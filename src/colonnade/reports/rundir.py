@@ -39,7 +39,7 @@ class MetricLine:
     metric: Mapping[str, float]
     bytes_up: float | None
     bytes_down: float | None
-    diverged: bool = False  # the loss was written, but as NaN or infinity
+    diverged: bool = False  # the loss was no finite number
 
     @property
     def bytes_both_ways(self) -> float | None:
@@ -340,7 +340,7 @@ def _metric_line(found: Mapping[str, Any], path: Path, line_number: int) -> Metr
         metric={name: value for name, raw in values if (value := number(raw)) is not None},
         bytes_up=number(found.get("bytes_up")),
         bytes_down=number(found.get("bytes_down")),
-        diverged=isinstance(loss, float) and number(loss) is None,
+        diverged=loss is None and "diverged" in str(found.get("note") or ""),
     )
 
 

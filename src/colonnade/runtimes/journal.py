@@ -33,6 +33,7 @@ class Journal:
         self._name = name
         self._sync = sync
         self._waiting: list[bytes | bytearray] = []
+        self.is_safe = True  # whether every event is where `flush` puts it
         self.size_bytes = 0
         self._file = -1
         self.begin(number)
@@ -57,6 +58,7 @@ class Journal:
 
     def append(self, event: Event, frame: bytes | bytearray | None = None) -> None:
         """Take an event; it is safe after the next `flush`."""
+        self.is_safe = False
         if frame is not None and isinstance(event, Received):
             start, frame = packed_parts(event, frame)
             self._waiting += (start, frame)
@@ -81,6 +83,7 @@ class Journal:
             self._waiting = [bytes(view)] if view else []  # on a full disk: what is written is not written twice
         if self._sync:
             os.fdatasync(self._file)
+        self.is_safe = True
 
     def close(self) -> None:
         if self._file >= 0:

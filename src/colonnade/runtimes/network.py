@@ -137,12 +137,15 @@ class _Carrier(ABC):
         self._linger_seconds = linger_seconds
         self._stop_requested = stop_requested
         self._wake = asyncio.Event()
+        self._failure: ColonnadeError | OSError | None = None  # outside the turns: they end by it
         self._served = asyncio.Event()  # set after every turn: whoever waits for room looks again
 
     async def _turns(self, watch: Callable[[], None]) -> bool:
         """Give the station its turns until it has finished (True) or a stop is asked for (False)."""
         finished_at = 0.0
         while not self._stop_requested():
+            if self._failure is not None:
+                raise self._failure
             station = self.station
             handled = station is not None and station.turn()
             if station is not None:
@@ -246,10 +249,10 @@ class Host(_Carrier):
 
     async def run(self, watch: Callable[[], None] = lambda: None) -> bool:
         """Serve until the training is over; False if it was stopped."""
-        failure: RunError | None = None
+        failure: ColonnadeError | None = None
         try:
             self._try_to_begin()
-        except RunError as error:  # as the life before this one may have ended, after which others have come
+        except ColonnadeError as error:  # as the life before this one may have ended, after which others have come
             failure = error
             self._has_failed = True
             log.error("the training cannot go on, which the others are told now: %s", error)
@@ -273,7 +276,7 @@ class Host(_Carrier):
                 raise failure
             finished = await self._turns(watch)
             return finished
-        except RunError:
+        except (ColonnadeError, OSError):
             await self._end_for_all()
             raise
         finally:
@@ -466,7 +469,11 @@ class Host(_Carrier):
         absent = tuple(sorted(self._parties - {*self._streams, self.name}))
         stream.post(say(Welcome(absent, welcome.certificate, welcome.signature)))
         if self.station is None:
-            self._try_to_begin()
+            try:
+                self._try_to_begin()
+            except (ColonnadeError, OSError) as error:  # not into gRPC, which would tell its words to the party
+                self._failure = error
+                self._wake.set()
         else:
             self._introduce(stream, [other for other in self._streams.values() if other is not stream])
 

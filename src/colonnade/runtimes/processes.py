@@ -59,6 +59,7 @@ class _Child:
     said: bytes = b""
     starts: int = 1
     finished: bool = False
+    last_note: str = ""  # what it had to say when its log could not be written any more
 
 
 class Household:
@@ -126,7 +127,9 @@ class Household:
             return
         *lines, child.said = (child.said + said).split(b"\n")
         for line in lines:
-            self._watch(child.name, json.loads(line))
+            told = json.loads(line)
+            child.last_note = told.get("note", child.last_note)
+            self._watch(child.name, told)
 
     def _bury(self, child: _Child) -> None:
         """A process has ended: well, by its own failure, or by somebody's signal."""
@@ -147,6 +150,8 @@ class Household:
             self._selector.register(child.process.stdout, selectors.EVENT_READ, child)
             return
         what = how if code < 0 or code == STOPPED else "failed"
+        if child.last_note:
+            raise RunError(f"The party {child.name} {what}: {child.last_note}")
         raise RunError(f"The party {child.name} {what}. The end of its log, {child.log}:\n{last_lines(child.log)}")
 
     def _stop(self) -> None:

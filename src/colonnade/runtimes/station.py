@@ -278,7 +278,7 @@ class Station:
         if one.words:
             parts.extend(one.words)
             one.words.clear()
-        if one.resumed:
+        if one.resumed and self._journal.is_safe:  # not of a turn whose events could not be written down
             parts.extend(one.delivery.outgoing())
             if one.delivery.taken - one.delivery.told >= _ACKNOWLEDGE_FRAMES:
                 one.delivery.told = one.delivery.taken
@@ -290,6 +290,7 @@ class Station:
         one = self._peers[peer]
         return bool(one.words) or (
             one.resumed
+            and self._journal.is_safe
             and (one.delivery.has_outgoing() or one.delivery.taken - one.delivery.told >= _ACKNOWLEDGE_FRAMES)
         )
 

@@ -42,7 +42,8 @@ class Embedder:
     def check_rows_apart(self, seat: FeatureSeat, training: bool) -> None:
         """Refuse noise on the outputs of a module in which one row moves the others': it covers one row's."""
         if seat.privacy.noise > 0 and not self.network.trains_as_it_embeds:  # those of dense layers never do
-            different = torch.unique(seat.columns.train[:_LOOKED_AT_ROWS], dim=0)[:_TRIED_ROWS]
+            spread = seat.columns.train[:: max(1, len(seat.columns.train) // _LOOKED_AT_ROWS)]
+            different = torch.unique(spread, dim=0)[:_TRIED_ROWS]
             if rows_mix(seat.bottom, different, training):
                 raise SettingsError(
                     f"privacy.noise is for rows that do not depend on one another, but in the bottom model of "

@@ -24,7 +24,7 @@ def generator_for(seed: int, *words: str) -> torch.Generator:
     if seed.bit_length() > _SHARED_SEED_BITS:
         drawn = hashlib.shake_256("\0".join([str(seed), *words]).encode()).digest(4 * _TWISTER_WORDS)
         state = generator.get_state()
-        words_of = state.numpy()[_TWISTER_AT : _TWISTER_AT + 8 * _TWISTER_WORDS].view("<u8")  # each in 64 bits
-        words_of[:] = np.frombuffer(drawn, "<u4")
+        twister = state.numpy()[_TWISTER_AT : _TWISTER_AT + 8 * _TWISTER_WORDS].view("<u8")  # each in 64 bits
+        twister[:] = np.frombuffer(drawn, "<u4")
         generator.set_state(state)
     return generator
