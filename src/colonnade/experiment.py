@@ -275,7 +275,7 @@ def _run_simulation(
                 trace = _continues_trace(trace, bool(saved["simulate"].values["traces"]))
         recorder = Recorder(data.label_party, directory, watch)
         stack.enter_context(_disk_errors(directory))
-        ledger = stack.enter_context(closing(_ledger(directory, saved)))
+        ledger = stack.enter_context(closing(_ledger(directory, saved, world)))
         simulation = Simulation(
             parties,
             data.label_party,
@@ -390,11 +390,13 @@ def _continues_trace(trace: bool, traced: bool) -> bool:
     return traced
 
 
-def _ledger(directory: Path | None, saved: Mapping[str, State] | None) -> Ledger:
+def _ledger(directory: Path | None, saved: Mapping[str, State] | None, world: Simulate) -> Ledger:
     if directory is None:
         return Ledger()
     resume_at = saved["simulate"].values["ledger"]["position"] if saved else None
-    return Ledger(directory / "ledger.jsonl", resume_at, repeats=False)  # nothing leaves a simulation
+    own_times = (own.compute_seconds for own in world.parties.values())
+    repeats = "measured" not in (world.compute_seconds, *own_times)
+    return Ledger(directory / "ledger.jsonl", resume_at, repeats=repeats)
 
 
 @contextmanager

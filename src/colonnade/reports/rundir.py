@@ -340,7 +340,8 @@ def _metric_line(found: Mapping[str, Any], path: Path, line_number: int) -> Metr
         metric={name: value for name, raw in values if (value := number(raw)) is not None},
         bytes_up=number(found.get("bytes_up")),
         bytes_down=number(found.get("bytes_down")),
-        diverged=loss is None and "diverged" in str(found.get("note") or ""),
+        diverged=(isinstance(loss, float) and number(loss) is None)
+        or (loss is None and "diverged" in str(found.get("note") or "")),
     )
 
 
