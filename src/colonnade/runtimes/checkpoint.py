@@ -58,15 +58,16 @@ def _appearing(path: Path) -> Iterator[Path]:
     unfinished = path.with_name(f".{path.name}.tmp")
     try:
         yield unfinished
-        _sync(unfinished)
+        sync_path(unfinished)
         unfinished.replace(path)
     except (OSError, SafetensorError):
         unfinished.unlink(missing_ok=True)
         raise
-    _sync(path.parent)
+    sync_path(path.parent)
 
 
-def _sync(path: Path) -> None:
+def sync_path(path: Path) -> None:
+    """A file's content is on the disk; of a folder, the names in it."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from colonnade.party import Event, Received
+from colonnade.runtimes.checkpoint import sync_path
 from colonnade.trace import MAGIC, Record, bodies, packed, packed_parts, read_trace, record_of
 
 _KEPT = 2
@@ -46,7 +47,7 @@ class Journal:
         path = _path(self._directory, self._name, number)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         if self._sync:
-            _sync_folder(self._directory)  # or the name of a new file is lost with the power
+            sync_path(self._directory)  # or the name of a new file is lost with the power
         whole = _whole_bytes(path)
         os.ftruncate(self._file, whole)  # a record torn by a crash would hide those after it
         if not whole:
@@ -97,14 +98,6 @@ def events_after(directory: Path, name: str, number: int) -> Iterator[Record]:
         path = _path(directory, name, later)
         if later >= number and _has_begun(path):
             yield from read_trace(path, _REMEDY)
-
-
-def _sync_folder(directory: Path) -> None:
-    folder = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def begin_life(directory: Path, name: str) -> int:

@@ -175,7 +175,8 @@ class Bottom:
         """What is needed to repeat a forward pass, as cheap as the settings allow."""
         weights = self.network.state() if self._several else None
         generator = self._generator.get_state() if self._random else None
-        return _Before(generator, self._embedder.gaussian.get_state(), weights)
+        gaussian = self._embedder.gaussian.get_state() if self._seat.privacy.noise > 0 else None
+        return _Before(generator, gaussian, weights)
 
     def state(self) -> State:
         tensors = {f"model.{name}": tensor for name, tensor in self.network.state().items()}
@@ -189,9 +190,9 @@ class Bottom:
         for exchange, waiting in self._pending.items():
             pending.append({"exchange": exchange})
             tensors[f"pending.{exchange}.rows"] = torch.from_numpy(waiting.rows.view(np.int32).copy())
-            tensors[f"pending.{exchange}.gaussian"] = waiting.before.gaussian
-            if waiting.before.generator is not None:
-                tensors[f"pending.{exchange}.generator"] = waiting.before.generator
+            for name in ("gaussian", "generator"):
+                if (drawn_from := getattr(waiting.before, name)) is not None:
+                    tensors[f"pending.{exchange}.{name}"] = drawn_from
             for name, tensor in (waiting.before.weights or {}).items():
                 tensors[f"pending.{exchange}.model.{name}"] = tensor
         state = State(tensors, {"uploads": self.uploads, "steps": self.steps, "pending": pending})
@@ -213,11 +214,12 @@ class Bottom:
             again = network_for(self.network.module(), snapshots=self._several)
             again.generator = self._generator
             again.load(before or weights)
-            self._embedder.gaussian.set_state(saved["gaussian"])
+            if "gaussian" in saved:
+                self._embedder.gaussian.set_state(saved["gaussian"])
             if "generator" in saved:
                 self._generator.set_state(saved["generator"])
             _, kept = self._forward(again, rows)
-            earlier = _Before(saved.get("generator"), saved["gaussian"], before)
+            earlier = _Before(saved.get("generator"), saved.get("gaussian"), before)
             self._pending[exchange] = _Pending(rows, kept, earlier, again)
         self.network.load(weights)
         self._optimiser.load(state.part("optimiser").tensors)
@@ -234,7 +236,10 @@ class _Before:
     __slots__ = ("gaussian", "generator", "weights")
 
     def __init__(
-        self, generator: torch.Tensor | None, gaussian: torch.Tensor, weights: dict[str, torch.Tensor] | None
+        self,
+        generator: torch.Tensor | None,
+        gaussian: torch.Tensor | None,
+        weights: dict[str, torch.Tensor] | None,
     ) -> None:
         self.generator = generator
         self.gaussian = gaussian
