@@ -1,6 +1,0 @@
-"""Lets these tests import the tiny federations and the slow twins of tests/reference."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "reference"))

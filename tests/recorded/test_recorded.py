@@ -1,0 +1,53 @@
+"""What was written by earlier versions: runs of before resume, replay and are reported; seeds give what they gave.
+
+Bits follow from the machine's arithmetic as well as from the seed, so that they are compared only where the recorded
+ones were made: on the same kind of processor, with the same PyTorch.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from command_line import colonnade
+from seeded_runs import RUNS, digest_of
+
+HERE = Path(__file__).parent
+OLD_RUNS = sorted((HERE / "runs").iterdir())
+ELSEWHERE = json.loads((HERE / "machine.json").read_text()) != {
+    "cpu": torch.backends.cpu.get_cpu_capability(),
+    "torch": torch.__version__,
+}
+same_arithmetic = pytest.mark.skipif(ELSEWHERE, reason="recorded with another processor or PyTorch")
+
+
+@same_arithmetic
+@pytest.mark.parametrize("name", RUNS)
+def test_a_seed_gives_what_it_gave(name: str, tmp_path: Path) -> None:
+    assert digest_of(name, tmp_path / "run") == json.loads((HERE / "digests.json").read_text())[name]
+
+
+@pytest.fixture
+def old_run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(request.param, tmp_path / "run"))
+
+
+@pytest.mark.parametrize("old_run", OLD_RUNS, ids=lambda path: path.name, indirect=True)
+def test_an_old_run_is_reported_and_resumed(old_run: Path) -> None:
+    assert colonnade("report", old_run).code == 0
+    runtime = json.loads((old_run / "checkpoints" / "data.json").read_text())["runtime"]
+    before = json.loads((old_run / "summary.json").read_text())
+    assert before["status"] == "stopped"
+    kept = old_run / "federation.toml"
+    ended = colonnade("run", kept, "--resume", "--out", old_run, "--runtime", runtime, "--no-report")
+    assert ended.code == 0, ended.err
+    after = json.loads((old_run / "summary.json").read_text())
+    assert after["status"] == "finished" and after["exchanges"] > before["exchanges"]
+
+
+@same_arithmetic
+@pytest.mark.parametrize("old_run", OLD_RUNS, ids=lambda path: path.name, indirect=True)
+def test_an_old_run_is_played_again(old_run: Path) -> None:
+    played = colonnade("replay", old_run, "--json").object["parties"]
+    assert {one["model"] for one in played.values()} == {"the same"}
