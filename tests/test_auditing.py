@@ -2,8 +2,8 @@
 
 import pytest
 
-from colonnade.auditing import Audit, run_audit
 from colonnade.errors import SettingsError
+from colonnade.trials.audit import Audit, run_audit
 
 
 @pytest.mark.parametrize("update", ["zeroth-order", "frozen"])

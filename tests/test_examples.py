@@ -12,8 +12,8 @@ import pytest
 
 from colonnade import Training
 from colonnade.data import load
-from colonnade.experiment import train
-from colonnade.federation import read_federation
+from colonnade.federation.file import read_federation
+from colonnade.launch.experiment import train
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"

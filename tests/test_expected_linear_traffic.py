@@ -9,12 +9,13 @@ import pytest
 
 import colonnade
 from colonnade import algorithms
-from colonnade.algorithms.parts.linear_settings import AsynchronousLinear
+from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear
+from colonnade.costs.estimate import price
+from colonnade.costs.traffic import Requests, expected_traffic, planned_requests
 from colonnade.data.federated import FederatedData
 from colonnade.errors import SettingsError
-from colonnade.expected_traffic import Requests, expected_traffic, planned_requests
-from colonnade.pricing import price
-from colonnade.seating import Facts, Plan, facts_of
+from colonnade.federation.building import facts_of
+from colonnade.federation.plan import Facts, Plan
 
 LINEAR = [name for name, algorithm in algorithms.ALGORITHMS.items() if algorithm.peer is not None]
 TRAINING = colonnade.Training(epochs=4, batch_size=15, l2=0.01)

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from colonnade import dataset
-from colonnade.federation import parse_federation
+from colonnade.costs.guarantees import headline, planned_guarantees
+from colonnade.costs.noise import calibrated, release_plan
+from colonnade.federation.file import parse_federation
+from colonnade.federation.plan import Facts, Plan
 from colonnade.privacy.gaussian import mu_of
-from colonnade.private_figures import headline, planned_figures
-from colonnade.private_plan import calibrated, release_plan
 from colonnade.reports.figures import png_bytes
 from colonnade.reproductions import privacy, reproductions
 from colonnade.reproductions.privacy import Cell, Found, asked, by_case, cells_of, figure, run, run_cells
-from colonnade.seating import Facts, Plan
 
 PARTIES = tuple(f"party{place}" for place in range(1, 8))
 
@@ -219,6 +219,6 @@ def test_the_documented_recipe_is_the_measured_one_and_keeps_its_target(algorith
     assert (federation.algorithm, federation.privacy) == (wanted.algorithm, wanted.privacy)
     _, facts = _agreed(wanted, 22_500)
     plan = Plan(federation.algorithm, written, federation.privacy, federation.bottom, federation.top, 0)
-    worst = headline(planned_figures(calibrated(plan, facts), facts))
+    worst = headline(planned_guarantees(calibrated(plan, facts), facts))
     assert worst is not None
     assert 0.9 * target < worst.sound <= target * (1 + 1e-9)

@@ -16,7 +16,7 @@ from colonnade.errors import RunError, SettingsError
 from colonnade.models.top import TopSettings
 from colonnade.reproductions import Watch, cascaded, reproduce
 from colonnade.reproductions.cascaded import GRID, Run, Trial
-from colonnade.reproductions.pool import run_each
+from colonnade.trials.pool import run_each
 
 # --- processes --------------------------------------------------------------------------------------------------
 
@@ -40,7 +40,7 @@ def test_a_process_that_dies_is_one_sentence() -> None:
 
 ENDLESS = """
 import sys, time
-from colonnade.reproductions.pool import run_each
+from colonnade.trials.pool import run_each
 
 def work(job):
     print("at work", flush=True)

@@ -23,9 +23,10 @@ from colonnade import (
     from_arrays,
 )
 from colonnade.data.federated import FederatedData, Labels, PartyColumns
-from colonnade.party_process import build_seat
-from colonnade.seat_files import plan_from, plan_values, read_seat, write_seat
-from colonnade.seating import Own, Plan, build_parties, facts_of, own_of
+from colonnade.federation.building import PrivateData, build_parties, facts_of, own_of
+from colonnade.federation.plan import Plan
+from colonnade.launch.party_process import build_seat
+from colonnade.launch.seat_files import plan_from, plan_values, read_seat, write_seat
 
 LIFE = {"directory": "/somewhere", "peers": ["label"], "slowdown": 1.5, "trace": False}
 
@@ -47,7 +48,7 @@ def tiny(task: str = "multiclass", classes: Any = None) -> FederatedData:
     return from_arrays(X, y, parties=2, task=task)
 
 
-def through_files(folder: Path, *owns: Own, data: FederatedData, plan: Plan) -> Any:
+def through_files(folder: Path, *owns: PrivateData, data: FederatedData, plan: Plan) -> Any:
     write_seat(folder / "seat", owns, facts_of(data, plan), plan, LIFE)
     return read_seat(folder / "seat")
 
@@ -93,7 +94,7 @@ def test_classes_keep_their_names(classes: Any, tmp_path: Path) -> None:
 def test_sparse_columns_stay_sparse(tmp_path: Path) -> None:
     rows = csr_array(random_array((9, 50), density=0.1, rng=np.random.default_rng(1), dtype=np.float32))
     data, plan = tiny(), plan_of()
-    own = Own("party1", PartyColumns(rows[:6], rows[6:], tuple(f"c{n}" for n in range(50))), None, 3)
+    own = PrivateData("party1", PartyColumns(rows[:6], rows[6:], tuple(f"c{n}" for n in range(50))), None, 3)
     back = through_files(tmp_path, own, data=data, plan=plan).owns[0].columns
     assert same_columns(back.train, own.columns.train)  # type: ignore[union-attr]
     assert same_columns(back.test, own.columns.test)  # type: ignore[union-attr]
@@ -103,7 +104,7 @@ def test_test_rows_may_be_the_training_rows(tmp_path: Path) -> None:
     """Tensors that share their memory, as when somebody scores on what was trained on."""
     shared = torch.arange(12.0).reshape(6, 2)
     labels = torch.arange(6) % 2
-    own = Own(
+    own = PrivateData(
         "label",
         PartyColumns(shared, shared, ("a", "b")),
         Labels(labels, labels, "binary", (0, 1)),
@@ -118,7 +119,7 @@ def test_test_rows_may_be_the_training_rows(tmp_path: Path) -> None:
 
 def test_columns_that_are_not_contiguous(tmp_path: Path) -> None:
     whole = torch.arange(24.0).reshape(6, 4)
-    own = Own("party1", PartyColumns(whole[:4, ::2], whole[4:, ::2], ("a", "c")), None, 0)
+    own = PrivateData("party1", PartyColumns(whole[:4, ::2], whole[4:, ::2], ("a", "c")), None, 0)
     data, plan = tiny(), plan_of()
     (back,) = through_files(tmp_path, own, data=data, plan=plan).owns
     assert torch.equal(back.columns.train, torch.tensor([[0.0, 2.0], [4.0, 6.0], [8.0, 10.0], [12.0, 14.0]]))
@@ -130,7 +131,7 @@ def test_a_party_built_from_its_files_is_the_party(algorithm: str, tmp_path: Pat
     parties = build_parties(data, plan.algorithm, plan.training, plan.privacy, plan.bottom, plan.top, plan.seed)
     for name, party in parties.items():
         owns = [own_of(data, one, plan) for one in ("label", "party1", "party2")]
-        own = owns if plan.chosen.alone is not None else [one for one in owns if one.name == name]
+        own = owns if plan.is_alone else [one for one in owns if one.name == name]
         (tmp_path / name).mkdir()
         seat = through_files(tmp_path / name, *own, data=data, plan=plan)
         ours, theirs = build_seat(seat).state(), party.state()

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade import sweeping
 from colonnade.errors import SettingsError
-from colonnade.federation import read_federation
+from colonnade.federation.file import read_federation
 from colonnade.reports.sweep_page import best_row, failures, sweep_page, write_sweep
-from colonnade.sweeping import gathered, plan_cells, split_values, sweep
+from colonnade.trials import sweep as sweeping
+from colonnade.trials.sweep import gathered, plan_cells, split_values, sweep
 
 IRIS = """
 [data]

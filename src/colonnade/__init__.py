@@ -7,41 +7,41 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from colonnade.algorithms.afsaga import Afsaga
-    from colonnade.algorithms.afsgd import Afsgd
-    from colonnade.algorithms.afsvrg import Afsvrg
-    from colonnade.algorithms.asysqn_saga import AsysqnSaga
-    from colonnade.algorithms.asysqn_sgd import AsysqnSgd
-    from colonnade.algorithms.asysqn_svrg import AsysqnSvrg
-    from colonnade.algorithms.cascaded import Cascaded
-    from colonnade.algorithms.centralised import Centralised
-    from colonnade.algorithms.czofo import Czofo
-    from colonnade.algorithms.dpzv import Dpzv
-    from colonnade.algorithms.fcg import Fcg
-    from colonnade.algorithms.fdml import Fdml
-    from colonnade.algorithms.fsaga import Fsaga
-    from colonnade.algorithms.fsgd import Fsgd
-    from colonnade.algorithms.fsvrg import Fsvrg
-    from colonnade.algorithms.parts.training import Training
-    from colonnade.algorithms.split import Split
-    from colonnade.algorithms.synsqn_saga import SynsqnSaga
-    from colonnade.algorithms.synsqn_sgd import SynsqnSgd
-    from colonnade.algorithms.synsqn_svrg import SynsqnSvrg
-    from colonnade.algorithms.vafl import Vafl
-    from colonnade.algorithms.zoo import Zoo
-    from colonnade.algorithms.zoo_sync import ZooSync
+    from colonnade.algorithms.linear_models.afsaga import Afsaga
+    from colonnade.algorithms.linear_models.afsgd import Afsgd
+    from colonnade.algorithms.linear_models.afsvrg import Afsvrg
+    from colonnade.algorithms.linear_models.asysqn_saga import AsysqnSaga
+    from colonnade.algorithms.linear_models.asysqn_sgd import AsysqnSgd
+    from colonnade.algorithms.linear_models.asysqn_svrg import AsysqnSvrg
+    from colonnade.algorithms.linear_models.fcg import Fcg
+    from colonnade.algorithms.linear_models.fsaga import Fsaga
+    from colonnade.algorithms.linear_models.fsgd import Fsgd
+    from colonnade.algorithms.linear_models.fsvrg import Fsvrg
+    from colonnade.algorithms.linear_models.synsqn_saga import SynsqnSaga
+    from colonnade.algorithms.linear_models.synsqn_sgd import SynsqnSgd
+    from colonnade.algorithms.linear_models.synsqn_svrg import SynsqnSvrg
+    from colonnade.algorithms.split_models.cascaded import Cascaded
+    from colonnade.algorithms.split_models.centralised import Centralised
+    from colonnade.algorithms.split_models.czofo import Czofo
+    from colonnade.algorithms.split_models.dpzv import Dpzv
+    from colonnade.algorithms.split_models.fdml import Fdml
+    from colonnade.algorithms.split_models.split import Split
+    from colonnade.algorithms.split_models.vafl import Vafl
+    from colonnade.algorithms.split_models.zoo import Zoo
+    from colonnade.algorithms.split_models.zoo_sync import ZooSync
+    from colonnade.algorithms.training import Training
     from colonnade.data import FederatedData, dataset, from_arrays, from_frames
     from colonnade.errors import ColonnadeError, DataError, ProtocolError, RunError, SettingsError
     from colonnade.estimators import VerticalClassifier, VerticalRegressor
-    from colonnade.experiment import Outcome, train
+    from colonnade.launch.experiment import Outcome, train
     from colonnade.models.bottom import BottomSettings
     from colonnade.models.flat import FlatModel
     from colonnade.models.top import TopSettings
     from colonnade.privacy.noise import PerturbationSettings
-    from colonnade.runtimes.processes import Processes
-    from colonnade.runtimes.ray_settings import Ray
+    from colonnade.runtimes.processes.settings import Processes
+    from colonnade.runtimes.ray.settings import Ray
     from colonnade.runtimes.simulate import Simulate, SimulatedLink, SimulatedParty
-    from colonnade.sweeping import sweep
+    from colonnade.trials.sweep import sweep
 
 __version__ = metadata.version("colonnade")
 
@@ -96,52 +96,52 @@ __all__ = [
 
 # Loaded when first asked for: PyTorch and scikit-learn take seconds, and the command line must answer before.
 _HOMES = {
-    "Afsaga": "colonnade.algorithms.afsaga",
-    "Afsgd": "colonnade.algorithms.afsgd",
-    "Afsvrg": "colonnade.algorithms.afsvrg",
-    "AsysqnSaga": "colonnade.algorithms.asysqn_saga",
-    "AsysqnSgd": "colonnade.algorithms.asysqn_sgd",
-    "AsysqnSvrg": "colonnade.algorithms.asysqn_svrg",
+    "Afsaga": "colonnade.algorithms.linear_models.afsaga",
+    "Afsgd": "colonnade.algorithms.linear_models.afsgd",
+    "Afsvrg": "colonnade.algorithms.linear_models.afsvrg",
+    "AsysqnSaga": "colonnade.algorithms.linear_models.asysqn_saga",
+    "AsysqnSgd": "colonnade.algorithms.linear_models.asysqn_sgd",
+    "AsysqnSvrg": "colonnade.algorithms.linear_models.asysqn_svrg",
     "BottomSettings": "colonnade.models.bottom",
-    "Cascaded": "colonnade.algorithms.cascaded",
-    "Centralised": "colonnade.algorithms.centralised",
+    "Cascaded": "colonnade.algorithms.split_models.cascaded",
+    "Centralised": "colonnade.algorithms.split_models.centralised",
     "ColonnadeError": "colonnade.errors",
-    "Czofo": "colonnade.algorithms.czofo",
+    "Czofo": "colonnade.algorithms.split_models.czofo",
     "DataError": "colonnade.errors",
-    "Dpzv": "colonnade.algorithms.dpzv",
-    "Fcg": "colonnade.algorithms.fcg",
-    "Fdml": "colonnade.algorithms.fdml",
+    "Dpzv": "colonnade.algorithms.split_models.dpzv",
+    "Fcg": "colonnade.algorithms.linear_models.fcg",
+    "Fdml": "colonnade.algorithms.split_models.fdml",
     "FederatedData": "colonnade.data",
     "FlatModel": "colonnade.models.flat",
-    "Fsaga": "colonnade.algorithms.fsaga",
-    "Fsgd": "colonnade.algorithms.fsgd",
-    "Fsvrg": "colonnade.algorithms.fsvrg",
-    "Outcome": "colonnade.experiment",
+    "Fsaga": "colonnade.algorithms.linear_models.fsaga",
+    "Fsgd": "colonnade.algorithms.linear_models.fsgd",
+    "Fsvrg": "colonnade.algorithms.linear_models.fsvrg",
+    "Outcome": "colonnade.launch.experiment",
     "PerturbationSettings": "colonnade.privacy.noise",
     "ProtocolError": "colonnade.errors",
-    "Ray": "colonnade.runtimes.ray_settings",
+    "Ray": "colonnade.runtimes.ray.settings",
     "RunError": "colonnade.errors",
     "SettingsError": "colonnade.errors",
-    "Processes": "colonnade.runtimes.processes",
+    "Processes": "colonnade.runtimes.processes.settings",
     "Simulate": "colonnade.runtimes.simulate",
     "SimulatedLink": "colonnade.runtimes.simulate",
     "SimulatedParty": "colonnade.runtimes.simulate",
-    "Split": "colonnade.algorithms.split",
-    "SynsqnSaga": "colonnade.algorithms.synsqn_saga",
-    "SynsqnSgd": "colonnade.algorithms.synsqn_sgd",
-    "SynsqnSvrg": "colonnade.algorithms.synsqn_svrg",
+    "Split": "colonnade.algorithms.split_models.split",
+    "SynsqnSaga": "colonnade.algorithms.linear_models.synsqn_saga",
+    "SynsqnSgd": "colonnade.algorithms.linear_models.synsqn_sgd",
+    "SynsqnSvrg": "colonnade.algorithms.linear_models.synsqn_svrg",
     "TopSettings": "colonnade.models.top",
-    "Training": "colonnade.algorithms.parts.training",
-    "Vafl": "colonnade.algorithms.vafl",
+    "Training": "colonnade.algorithms.training",
+    "Vafl": "colonnade.algorithms.split_models.vafl",
     "VerticalClassifier": "colonnade.estimators",
     "VerticalRegressor": "colonnade.estimators",
-    "Zoo": "colonnade.algorithms.zoo",
-    "ZooSync": "colonnade.algorithms.zoo_sync",
+    "Zoo": "colonnade.algorithms.split_models.zoo",
+    "ZooSync": "colonnade.algorithms.split_models.zoo_sync",
     "dataset": "colonnade.data",
     "from_arrays": "colonnade.data",
     "from_frames": "colonnade.data",
-    "sweep": "colonnade.sweeping",
-    "train": "colonnade.experiment",
+    "sweep": "colonnade.trials.sweep",
+    "train": "colonnade.launch.experiment",
 }
 
 

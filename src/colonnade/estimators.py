@@ -19,20 +19,20 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
-from colonnade.algorithms.parts.training import Training
+from colonnade.algorithms.training import Training
 from colonnade.data.alignment import row_digest
 from colonnade.data.federated import FederatedData, Labels, PartyColumns
 from colonnade.data.partition import equal_columns
 from colonnade.data.sources import nearest
 from colonnade.errors import DataError, SettingsError
-from colonnade.experiment import train
+from colonnade.federation.plan import Bottoms
+from colonnade.launch.experiment import train
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.dense import is_dense
 from colonnade.models.network import network_for
 from colonnade.models.top import TopSettings
 from colonnade.privacy.noise import LayerNoise, PerturbationSettings
 from colonnade.runtimes.simulate import Simulate
-from colonnade.seating import Bottoms
 
 LABEL_PARTY = "label"
 """Who holds y, and columns too if `parties` gives it some."""

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 import colonnade
 from colonnade import algorithms, messages
 from colonnade.data.federated import FederatedData
+from colonnade.federation.building import build_parties
 from colonnade.runtimes.replay import replay
-from colonnade.seating import build_parties
 
 PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 TRAINING = colonnade.Training(epochs=3, batch_size=32, evaluate_every_epochs=0.5)

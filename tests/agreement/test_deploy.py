@@ -19,7 +19,7 @@ from tree import ROOT
 from colonnade.cli.application import app
 from colonnade.cli.join import STOPPED
 from colonnade.errors import SettingsError
-from colonnade.runtimes.network_settings import parse_address
+from colonnade.runtimes.network.settings import parse_address
 
 DEPLOY = ROOT / "deploy"
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))

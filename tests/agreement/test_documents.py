@@ -10,17 +10,17 @@ import typer
 from tree import MODULES, PACKAGE, PAGES, ROOT
 
 from colonnade import algorithms
-from colonnade.algorithms.parts.training import Training
+from colonnade.algorithms.training import Training
 from colonnade.cli.application import app
 from colonnade.data.settings import DataSettings, PartyData
-from colonnade.federation import PartySection
+from colonnade.federation.file import PartySection
+from colonnade.federation.party_file import KeySettings, PartySettings
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
-from colonnade.party_file import KeySettings, PartySettings
 from colonnade.privacy.noise import PerturbationSettings
-from colonnade.runtimes.network_settings import Network
-from colonnade.runtimes.processes import Processes
-from colonnade.runtimes.ray_settings import Ray
+from colonnade.runtimes.network.settings import Network
+from colonnade.runtimes.processes.settings import Processes
+from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.simulate import Simulate, SimulatedLink, SimulatedParty
 from colonnade.runtimes.station import Endurance
 

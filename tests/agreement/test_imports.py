@@ -24,11 +24,13 @@ def ours(module: str) -> set[str]:
 
 
 def test_there_is_something_to_look_at() -> None:
-    assert {"colonnade.algorithms.vafl", "colonnade.algorithms.parts.bottom"} <= set(ALGORITHMS)
+    assert {"colonnade.algorithms.split_models.vafl", "colonnade.algorithms.split_models.parts.bottom"} <= set(
+        ALGORITHMS
+    )
     assert "colonnade.runtimes.simulate" in RUNTIMES
     assert "colonnade.wire.codec" in ours("colonnade.runtimes.driver")
     assert "heapq" in imports_of("colonnade.runtimes.simulate")
-    assert "colonnade.privacy.events" in reached_from("colonnade.algorithms.vafl")
+    assert "colonnade.privacy.events" in reached_from("colonnade.algorithms.split_models.vafl")
 
 
 # --- algorithms: no carrier, no clock, no thread, no I/O, no global randomness ----------------------------------
@@ -42,7 +44,13 @@ IMPURE = (
 
 @pytest.mark.parametrize("module", ALGORITHMS)
 def test_an_algorithm_cannot_know_what_carries_it(module: str) -> None:
-    forbidden = ("colonnade.wire", "colonnade.runtimes", "colonnade.cli", "colonnade.reports", "colonnade.experiment")
+    forbidden = (
+        "colonnade.wire",
+        "colonnade.runtimes",
+        "colonnade.cli",
+        "colonnade.reports",
+        "colonnade.launch",
+    )
     assert not [name for name in {*ours(module), *reached_from(module)} if is_in(name, forbidden)]
 
 
@@ -67,7 +75,7 @@ def test_a_runtime_cannot_know_what_it_carries(module: str) -> None:
         "colonnade.models",
         "colonnade.data",
         "colonnade.reports",
-        "colonnade.experiment",
+        "colonnade.launch",
         "colonnade.federation",
         "colonnade.cli",
     )
@@ -76,27 +84,27 @@ def test_a_runtime_cannot_know_what_it_carries(module: str) -> None:
 
 @pytest.mark.parametrize("module", REPORTS)
 def test_reports_see_only_files(module: str) -> None:
-    allowed = ("colonnade.errors", "colonnade.messages", "colonnade.trace", "colonnade.reports")
+    allowed = ("colonnade.errors", "colonnade.files", "colonnade.messages", "colonnade.trace", "colonnade.reports")
     assert not [name for name in ours(module) if not is_in(name, allowed)]
     assert outside(module) <= {"numpy", "matplotlib", "mpl_toolkits"}
 
 
 @pytest.mark.parametrize("module", ATTACKS)
 def test_attacks_see_only_traces_and_messages(module: str) -> None:
-    allowed = ("errors", "messages", "party", "trace", "wire.codec", "attacks")
+    allowed = ("errors", "messages", "party", "state", "trace", "wire.codec", "attacks")
     assert not [name for name in ours(module) if not is_in(name, tuple(f"colonnade.{one}" for one in allowed))]
     assert outside(module) <= {"numpy", "torch", "sklearn"}
 
 
 def test_only_the_trials_bring_attacks_and_federations_together() -> None:
     users = [name for name in MODULES if any(is_in(one, ("colonnade.attacks",)) for one in imports_of(name))]
-    meeting = ("colonnade.attacks", "colonnade.attack_trials", "colonnade.cli")
+    meeting = ("colonnade.attacks", "colonnade.trials", "colonnade.cli")
     assert ATTACKS and not [name for name in users if not is_in(name, meeting)]
 
 
 @pytest.mark.parametrize("module", WIRE)
 def test_the_wire_knows_messages_and_nothing_else(module: str) -> None:
-    beneath = ("colonnade.errors", "colonnade.messages", "colonnade.wire")
+    beneath = ("colonnade.errors", "colonnade.files", "colonnade.names", "colonnade.messages", "colonnade.wire")
     assert all(is_in(name, beneath) for name in ours(module))
     assert outside(module) <= {"numpy", "msgspec", "cryptography"}
 
@@ -104,7 +112,12 @@ def test_the_wire_knows_messages_and_nothing_else(module: str) -> None:
 def test_the_bottom_of_everything_imports_nothing_above_it() -> None:
     assert ours("colonnade.errors") == set()
     assert ours("colonnade.messages") <= {"colonnade.errors"}
-    assert ours("colonnade.party") <= {"colonnade.errors", "colonnade.messages", "colonnade.privacy.events"}
+    assert ours("colonnade.party") <= {
+        "colonnade.errors",
+        "colonnade.messages",
+        "colonnade.privacy.events",
+        "colonnade.state",
+    }
 
 
 # --- bytes are hostile ------------------------------------------------------------------------------------------

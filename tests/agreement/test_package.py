@@ -63,7 +63,7 @@ def test_the_examples_in_docstrings_run(module: str) -> None:
 
 
 def test_there_are_examples_in_docstrings() -> None:
-    modules = [importlib.import_module(name) for name in ("colonnade.experiment", "colonnade.errors")]
+    modules = [importlib.import_module(name) for name in ("colonnade.launch.experiment", "colonnade.errors")]
     assert all(any(test.examples for test in doctest.DocTestFinder().find(module)) for module in modules)
 
 
@@ -74,12 +74,13 @@ def test_there_are_examples_in_docstrings() -> None:
 def test_an_algorithm_is_written_where_its_name_says(name: str) -> None:
     row = algorithms.ALGORITHMS[name]
     assert (row.name, algorithms.name_of(row.settings())) == (name, name)
-    assert row.settings.__module__ == f"colonnade.algorithms.{name.replace('-', '_')}"
+    room = "linear_models" if row.linear_party is not None else "split_models"
+    assert row.settings.__module__ == f"colonnade.algorithms.{room}.{name.replace('-', '_')}"
     assert row.summary and not row.summary.endswith(".")
 
 
 def test_every_algorithm_file_is_in_the_table() -> None:
-    files = {path.stem for path in (PACKAGE / "algorithms").glob("*.py")} - {"__init__"}
+    files = {path.stem for path in (PACKAGE / "algorithms").glob("*_models/*.py")} - {"__init__"}
     assert files == {name.replace("-", "_") for name in algorithms.ALGORITHMS}
 
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 import colonnade
 from colonnade.algorithms import ALGORITHMS
-from colonnade.algorithms.parts.budget import RowBudget, budget_mu
-from colonnade.algorithms.split import Split
+from colonnade.algorithms.split_models.parts.budget import RowBudget, budget_mu
+from colonnade.algorithms.split_models.split import Split
 from colonnade.errors import ProtocolError
+from colonnade.federation.building import build_parties
 from colonnade.messages import BatchRequest, Message, PairUpload, RefreshRequest
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
@@ -23,7 +24,6 @@ from colonnade.privacy.gaussian import mu_of
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.simulate import Simulate, SimulatedParty
-from colonnade.seating import build_parties
 
 TRAINING = colonnade.Training(epochs=6, batch_size=16, learning_rate=0.05, evaluate_every_epochs=0)
 

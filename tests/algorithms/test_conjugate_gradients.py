@@ -6,7 +6,7 @@ import torch
 from scipy import sparse
 
 from colonnade import Training, dataset, train
-from colonnade.algorithms.fcg import Fcg, Search
+from colonnade.algorithms.linear_models.fcg import Fcg, Search
 from colonnade.data import synthetic_sparse
 from colonnade.data.federated import FederatedData
 from colonnade.errors import SettingsError
@@ -53,7 +53,7 @@ def test_one_party_alone_is_newton_s_method() -> None:
 
 
 def test_a_block_too_wide_for_its_curvature_goes_by_the_diagonal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("colonnade.algorithms.fcg._MOST_COLUMNS", 0)
+    monkeypatch.setattr("colonnade.algorithms.linear_models.fcg._MOST_COLUMNS", 0)
     data = synthetic_sparse(800, 60, 6, parties=3)
     assert abs(gap_after(data, 80)) < 1e-6
 
@@ -70,14 +70,14 @@ def test_the_search_finds_the_lowest_point_of_the_plane() -> None:
     class Seat:
         rows, outputs, training = 6, 1, Training(l2=0.5)
 
-    class Member:
+    class BlockParty:
         seat = Seat()
         targets = np.array([1.0, -2.0, 0.5, 3.0, -1.0, 2.0])
 
     from colonnade.models.linear_loss import LinearLoss
 
-    Member.loss = LinearLoss("regression")
-    search = Search(Member())
+    BlockParty.loss = LinearLoss("regression")
+    search = Search(BlockParty())
     generator = np.random.default_rng(0)
     search._along_p = generator.standard_normal((6, 1))
     along_d = generator.standard_normal((6, 1))
@@ -86,7 +86,7 @@ def test_the_search_finds_the_lowest_point_of_the_plane() -> None:
     plane = np.hstack([along_d, search._along_p])
     # d/d(t, u) of mean (θ − y)² + λ (t w·d + u w·p + …) = 0
     left = 2 * plane.T @ plane / 6 + 0.5 * np.array([[dd, dp], [dp, pp]])
-    right = 2 * plane.T @ Member.targets / 6 - 0.5 * np.array([wd, wp])
+    right = 2 * plane.T @ BlockParty.targets / 6 - 0.5 * np.array([wd, wp])
     assert search.step(told) == pytest.approx(tuple(np.linalg.solve(left, right)))
 
 

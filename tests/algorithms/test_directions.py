@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from colonnade import Cascaded, SettingsError, ZooSync
-from colonnade.algorithms.parts.directions import Directions
+from colonnade.algorithms.split_models.parts.directions import Directions
 
 DISTRIBUTIONS = ("gaussian", "unit-sphere", "sphere", "signs")
 SAMPLES = 20_000

@@ -14,9 +14,9 @@ from recorded_runs import Plan, read_run, sends, tiny_data
 from torch import nn
 
 from colonnade import BottomSettings, Dpzv, RunError, SettingsError, Training
-from colonnade.algorithms.dpzv import SERVER_UPDATES, NoisedTop
-from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
-from colonnade.algorithms.parts.seed_replay import GRID, SeedReplayBottom
+from colonnade.algorithms.seats import FeatureSeat, LabelSeat
+from colonnade.algorithms.split_models.dpzv import SERVER_UPDATES, NoisedTop
+from colonnade.algorithms.split_models.parts.seed_replay import GRID, SeedReplayBottom
 from colonnade.messages import PairUpload, SlopeReply
 from colonnade.privacy.noise import PerturbationSettings
 
@@ -38,7 +38,7 @@ def bottom_of(settings: Dpzv, module: nn.Module, training: Training | None = Non
         seed=0,
         secret=0,
     )
-    return SeedReplayBottom(seat, settings.looks())
+    return SeedReplayBottom(seat, settings.directions_used())
 
 
 def layer(largest: float = 1.0) -> nn.Module:

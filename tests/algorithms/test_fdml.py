@@ -7,7 +7,7 @@ import torch
 from recorded_runs import Plan, read_run, sends, tiny_data
 
 from colonnade import Training, from_arrays, train
-from colonnade.algorithms.fdml import CombinedPrediction, Fdml, WeightedPrediction
+from colonnade.algorithms.split_models.fdml import CombinedPrediction, Fdml, WeightedPrediction
 from colonnade.messages import EmbeddingUpload
 
 

@@ -9,8 +9,8 @@ from recorded_runs import tiny_data
 from torch import nn
 
 from colonnade import Cascaded, Training
-from colonnade.algorithms.parts.seats import LabelSeat
-from colonnade.algorithms.parts.top import Top, means
+from colonnade.algorithms.seats import LabelSeat
+from colonnade.algorithms.split_models.parts.top import Top, means
 from colonnade.models.row_gradients import clipped_sum
 from colonnade.privacy.noise import PerturbationSettings
 

@@ -9,10 +9,10 @@ from recorded_runs import tiny_data
 
 from colonnade import BottomSettings, SettingsError, TopSettings, Training, from_arrays, train
 from colonnade.algorithms import ALGORITHMS
-from colonnade.federation import parse_federation
+from colonnade.federation.file import parse_federation
 from colonnade.privacy.noise import PerturbationSettings
 
-NAMES = [name for name, row in ALGORITHMS.items() if row.peer is not None]
+NAMES = [name for name, row in ALGORITHMS.items() if row.linear_party is not None]
 TRAINING = Training(epochs=1, batch_size=8)
 
 

@@ -23,7 +23,7 @@ from colonnade.messages import (
 )
 from colonnade.runtimes.replay import replay
 
-NAMES = [name for name, row in ALGORITHMS.items() if row.peer is not None]
+NAMES = [name for name, row in ALGORITHMS.items() if row.linear_party is not None]
 TRAINING = Training(epochs=3, batch_size=8, learning_rate=0.05, l2=0.02)
 SHORT = replace(TRAINING, learning_rate=0.005)
 UNEVEN = Simulate(latency_seconds={"distribution": "exponential", "mean": 0.004})

@@ -15,7 +15,7 @@ from colonnade.messages import Introduction
 from colonnade.reproductions.objective import gaps, joined, optimum, reference_model
 
 L2 = 1e-3
-LINEAR = [name for name, row in ALGORITHMS.items() if row.peer is not None]
+LINEAR = [name for name, row in ALGORITHMS.items() if row.linear_party is not None]
 REDUCED = [name for name in LINEAR if name.endswith(("svrg", "saga"))]
 
 

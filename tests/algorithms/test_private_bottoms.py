@@ -10,8 +10,8 @@ from recorded_runs import Plan, read_run, tiny_data
 from torch import nn
 
 from colonnade import Czofo, PerturbationSettings, SettingsError, Simulate, SimulatedParty, Split, Training, Vafl
-from colonnade.algorithms.parts.bottom import Bottom
-from colonnade.algorithms.parts.seats import FeatureSeat
+from colonnade.algorithms.seats import FeatureSeat
+from colonnade.algorithms.split_models.parts.bottom import Bottom
 from colonnade.privacy.noise import clip_factors
 from colonnade.privacy.secret_gaussian import SecretGaussian
 

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade.algorithms.parts.trees import Tree, balanced, different_pair, hides, significantly_different
+from colonnade.algorithms.linear_models.parts.trees import (
+    Tree,
+    balanced,
+    different_pair,
+    hides,
+    significantly_different,
+)
 from colonnade.errors import SettingsError
 
 NAMES = [f"p{place:02}" for place in range(40)]

@@ -15,7 +15,7 @@ from recorded_runs import Item, Plan, read_run, sends, tiny_data
 
 from colonnade import Outcome, SettingsError, Simulate, SimulatedParty, Training
 from colonnade.algorithms import ALGORITHMS
-from colonnade.algorithms.parts.trees import different_pair
+from colonnade.algorithms.linear_models.parts.trees import different_pair
 from colonnade.messages import Abandoned, MaskedSum, Message, ProductRequest, ProductSum, ResidualReply, ResidualRequest
 from colonnade.party import Effect, Party, Received, Send, SetTimer, Started, TimerFired
 

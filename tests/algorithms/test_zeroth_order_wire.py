@@ -27,8 +27,8 @@ from colonnade import (
     ZooSync,
 )
 from colonnade.algorithms import ALGORITHMS
-from colonnade.algorithms.parts.directions import Directions
 from colonnade.algorithms.parts.randomness import generator_for, seed_for
+from colonnade.algorithms.split_models.parts.directions import Directions
 from colonnade.messages import (
     BatchRequest,
     EvaluationEmbedding,
@@ -96,7 +96,7 @@ def shapes(message: Message) -> dict[str, Any]:
 
 def unexpected(algorithm: Any, from_label_party: bool, message: Message) -> str | None:
     """Why this message may not cross in a run of this algorithm; None if it may."""
-    looks: Directions = algorithm.looks()
+    looks: Directions = algorithm.directions_used()
     values = 1 + looks.points
     batch = len(getattr(message, "rows", ()))
     here = (batch, WIDTH)
@@ -208,7 +208,7 @@ def secrets_of(given: Plan, uploads: dict[str, list[int]]) -> Secrets:
     """Of all parties; `uploads` has the number of rows of each upload of each party, in order."""
     secrets = Secrets()
     settings = given.algorithm
-    looks: Directions = settings.looks()
+    looks: Directions = settings.directions_used()
     radius = looks.radius
     models = {name: own.model() for name, own in given.parties().items()}
     sizes = {name: sum(p.numel() for m in own.values() for p in m.parameters()) for name, own in models.items()}
@@ -265,14 +265,14 @@ def test_the_secrets_are_those_of_the_run(tmp_path: Path) -> None:
     items = read_run(tmp_path / "run")["party2"]
     sent: Any = next(item.message for item in items if isinstance(item.message, PerturbedUpload))
     columns = DATA.columns["party2"].train[sent.rows.astype(np.int64)]
-    u = given.algorithm.looks().draw(2 * WIDTH + WIDTH, generator_for(0, "party2", "directions"))
+    u = given.algorithm.directions_used().draw(2 * WIDTH + WIDTH, generator_for(0, "party2", "directions"))
     moved = columns @ u[: 2 * WIDTH].view(2, WIDTH) + u[2 * WIDTH :]
     np.testing.assert_allclose(sent.perturbed[0] - sent.embedding, 0.5 * moved, atol=1e-5)
 
 
 def leaks(given: Plan) -> Iterable[Message]:
     rows = np.arange(8, dtype=np.uint32)
-    u = given.algorithm.looks().draw(33, generator_for(0, "party1", "directions"))
+    u = given.algorithm.directions_used().draw(33, generator_for(0, "party1", "directions"))
     near = np.zeros((1, 8, WIDTH), np.float32)
     yield PerturbedUpload(0, rows, u[:24].numpy().reshape(8, WIDTH), near)
     part = np.zeros((8, WIDTH), np.float32)

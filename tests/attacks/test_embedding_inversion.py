@@ -6,14 +6,14 @@ from small_views import party_view
 
 import colonnade
 from colonnade import algorithms
-from colonnade.algorithms.parts.training import Training
-from colonnade.attack_trials import Federated, Trials, embedding_inversion, explained
+from colonnade.algorithms.training import Training
 from colonnade.attacks.embedding_inversion import LINEAR, Inversion, invert_embeddings, received_embeddings
 from colonnade.attacks.view import PartyView
 from colonnade.errors import SettingsError
 from colonnade.messages import EmbeddingUpload, Message, PairUpload, PerturbedUpload
 from colonnade.models.bottom import BottomSettings
 from colonnade.privacy.noise import PerturbationSettings
+from colonnade.trials.attack import Federated, Trials, embedding_inversion, explained
 
 DRAWN = np.random.default_rng(0)
 COLUMNS = DRAWN.normal(size=(200, 3))

@@ -10,23 +10,13 @@ from small_views import party_view
 
 import colonnade
 from colonnade import algorithms
-from colonnade.algorithms.parts.training import Training
-from colonnade.attack_trials import (
-    CURIOUS,
-    DIFFERENCES,
-    EAVESDROPPER,
-    UPLOADS,
-    Federated,
-    Trials,
-    label_inference,
-    share_found,
-    trained,
-)
+from colonnade.algorithms.training import Training
 from colonnade.attacks.curious_party import CuriousParty, CuriousSeat
 from colonnade.attacks.label_inference import InferredLabels, infer_labels
 from colonnade.attacks.view import PartyView, WireView, read_party_view
 from colonnade.data import FederatedData
 from colonnade.errors import DataError, ProtocolError, SettingsError
+from colonnade.federation.building import build_parties
 from colonnade.messages import (
     BatchRequest,
     EmbeddingUpload,
@@ -45,7 +35,17 @@ from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.party import Finish, Received, Send, Started
 from colonnade.privacy.noise import PerturbationSettings
-from colonnade.seating import build_parties
+from colonnade.trials.attack import (
+    CURIOUS,
+    DIFFERENCES,
+    EAVESDROPPER,
+    UPLOADS,
+    Federated,
+    Trials,
+    label_inference,
+    share_found,
+    trained,
+)
 
 ROWS = np.array([7, 2], np.uint32)
 ZEROS = np.zeros((2, 3), np.float32)

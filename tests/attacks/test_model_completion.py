@@ -8,11 +8,11 @@ from torch import nn
 
 import colonnade
 from colonnade import algorithms
-from colonnade.algorithms.parts.training import Training
-from colonnade.attack_trials import Federated, Trials, labelled_rows, model_completion
+from colonnade.algorithms.training import Training
 from colonnade.attacks.model_completion import Completion, complete_model
 from colonnade.attacks.view import PartyView
 from colonnade.errors import SettingsError
+from colonnade.trials.attack import Federated, Trials, labelled_rows, model_completion
 
 
 def view_of(columns: torch.Tensor, model: nn.Module | None) -> PartyView:

@@ -15,17 +15,7 @@ from typer.testing import CliRunner
 
 import colonnade
 from colonnade import algorithms
-from colonnade.algorithms.parts.training import Training
-from colonnade.attack_trials import (
-    ExposedParty,
-    Federated,
-    Measurement,
-    Trials,
-    best_constant,
-    product_inference,
-    share_near,
-    with_columns,
-)
+from colonnade.algorithms.training import Training
 from colonnade.attacks.product_inference import (
     InferredColumn,
     column_up_to_a_factor,
@@ -38,6 +28,16 @@ from colonnade.cli.application import app
 from colonnade.data import FederatedData
 from colonnade.errors import ColonnadeError, SettingsError
 from colonnade.messages import Introduction, MaskedSum, Message, ProductRequest, ProductSum, SharedStep
+from colonnade.trials.attack import (
+    ExposedParty,
+    Federated,
+    Measurement,
+    Trials,
+    best_constant,
+    product_inference,
+    share_near,
+    with_columns,
+)
 
 Transcript = list[tuple[str, str, Message]]
 COLUMN = np.array([1.0, -2.0, 4.0, 3.0, -1.0, 0.5])

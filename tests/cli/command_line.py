@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from colonnade import cli
-from colonnade.party import State
 from colonnade.runtimes.checkpoint import read_latest
+from colonnade.state import State
 
 
 class Answer(NamedTuple):

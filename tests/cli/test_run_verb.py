@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from command_line import IRIS, assert_same_run, colonnade, metrics, refused, tables, toml, write_tables
 
-from colonnade.federation import read_federation
+from colonnade.federation.file import read_federation
 from colonnade.trace import read_trace
 
 

@@ -20,8 +20,9 @@ from recorded_runs import Plan, StopAfter, assert_same_bits, read_run, tiny_data
 from colonnade import BottomSettings, Simulate, SimulatedParty, TopSettings, Training, dataset, train
 from colonnade.algorithms import ALGORITHMS, Algorithm, find, name_of
 from colonnade.messages import KINDS
-from colonnade.party import Event, Party, Send, State
+from colonnade.party import Event, Party, Send
 from colonnade.runtimes.replay import event_of, replay
+from colonnade.state import State
 from colonnade.trace import read_trace, record_of
 from colonnade.wire.codec import decode, encode
 
@@ -49,7 +50,7 @@ def test_the_row_is_complete(row: Algorithm) -> None:
     assert row.summary
     roles = (row.label_party, row.feature_party)
     assert all(roles) or not any(roles)
-    assert sum((all(roles), row.alone is not None, row.peer is not None)) == 1
+    assert sum((all(roles), row.alone is not None, row.linear_party is not None)) == 1
     assert (row.bottom is None) == (row.top is None)
 
 

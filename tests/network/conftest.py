@@ -5,25 +5,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from parties import Town, start_nursery
+from parties import Town, start_fork_server
 
-from colonnade.runtimes.nursery import Nursery
+from colonnade.runtimes.processes.fork_server import ForkServer
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    one = start_nursery()
+def fork_server() -> Iterator[ForkServer]:
+    one = start_fork_server()
     yield one
     one.close()
 
 
 @pytest.fixture
-def town(nursery: Nursery, tmp_path: Path) -> Iterator[Callable[..., Town]]:
+def town(fork_server: ForkServer, tmp_path: Path) -> Iterator[Callable[..., Town]]:
     """Builds federations that do not outlive the test."""
     built: list[Town] = []
 
     def build(*arguments: Any, **options: Any) -> Town:
-        one = Town(nursery, tmp_path / f"town{len(built)}", *arguments, **options)
+        one = Town(fork_server, tmp_path / f"town{len(built)}", *arguments, **options)
         built.append(one)
         return one
 

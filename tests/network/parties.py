@@ -22,13 +22,14 @@ import torch
 from colonnade.data.federated import FederatedData
 from colonnade.data.loading import load
 from colonnade.data.settings import PartyData
-from colonnade.experiment import Outcome, train
-from colonnade.federation import Federation, parse_federation, write_toml
-from colonnade.party import Party, State
+from colonnade.federation.building import build_parties
+from colonnade.federation.file import Federation, parse_federation, write_toml
+from colonnade.launch.experiment import Outcome, train
+from colonnade.party import Party
 from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint
-from colonnade.runtimes.nursery import Child, Nursery
-from colonnade.runtimes.processes import Processes
-from colonnade.seating import build_parties
+from colonnade.runtimes.processes.fork_server import Child, ForkServer
+from colonnade.runtimes.processes.settings import Processes
+from colonnade.state import State
 from colonnade.wire.certificates import Credentials, issue, make_authority, read_credentials
 
 LABEL = "label"
@@ -40,12 +41,12 @@ class FailedError(AssertionError):
     """A party did not do what the test waited for; its last words are in the message."""
 
 
-def start_nursery() -> Nursery:
+def start_fork_server() -> ForkServer:
     """Its module is in this folder, which it is told of by PYTHONPATH."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), before]))
     try:
-        return Nursery("started_party")
+        return ForkServer("started_party")
     finally:
         if before is None:
             del os.environ["PYTHONPATH"]
@@ -53,16 +54,16 @@ def start_nursery() -> Nursery:
             os.environ["PYTHONPATH"] = before
 
 
-class HouseholdNursery:
+class SupervisedForkServer:
     """The same nursery for the processes of one machine, in the place of their own: one less to load."""
 
-    def __init__(self, nursery: Nursery, **options: Any) -> None:
-        self._nursery = nursery
+    def __init__(self, fork_server: ForkServer, **options: Any) -> None:
+        self._fork_server = fork_server
         self._options = json.dumps(options)
         self.started: dict[str, Child] = {}
 
     def start(self, title: str, arguments: list[str], log: Path) -> Child:
-        child = self.started[title] = self._nursery.start(title, [self._options, "party", *arguments], log)
+        child = self.started[title] = self._fork_server.start(title, [self._options, "party", *arguments], log)
         return child
 
 
@@ -124,7 +125,7 @@ class Organisation:
 
     def start(self, *more: str, verb: str = "join", out: Path | None = None) -> Child:
         command = self.command(*more, verb=verb, out=out)
-        self.process = self._town.nursery.start(self.name, [json.dumps(self.options), *command], self.log)
+        self.process = self._town.fork_server.start(self.name, [json.dumps(self.options), *command], self.log)
         self._town.started.append(self.process)
         self.started += 1
         return self.process
@@ -199,7 +200,7 @@ class Town:
 
     def __init__(
         self,
-        nursery: Nursery,
+        fork_server: ForkServer,
         folder: Path,
         shared: Mapping[str, Any],
         *,
@@ -207,7 +208,7 @@ class Town:
         own: Mapping[str, Mapping[str, Any]] | None = None,
         **endurance: Any,
     ) -> None:
-        self.nursery = nursery
+        self.fork_server = fork_server
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
@@ -272,8 +273,8 @@ class Town:
 
     def processed(self, options: Mapping[str, Any] | None = None, **more: Any) -> Outcome:
         """The same federation as processes over Unix sockets."""
-        self.household = HouseholdNursery(self.nursery, **(options or {}))
-        with mock.patch("colonnade.household.nursery_of", lambda module: self.household):
+        self.supervisor = SupervisedForkServer(self.fork_server, **(options or {}))
+        with mock.patch("colonnade.launch.processes.nursery_of", lambda module: self.supervisor):
             return self._trained(self.federation().processes, None, **more)
 
     def _trained(self, runtime: str | Processes, seed: int | None, **more: Any) -> Outcome:

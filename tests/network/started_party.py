@@ -19,18 +19,21 @@ from typing import Any, BinaryIO
 import numpy as np
 
 import colonnade
-from colonnade import cli, party_process
-from colonnade.algorithms.afsaga import Afsaga
+from colonnade import cli
+from colonnade.algorithms.linear_models.afsaga import Afsaga
 from colonnade.cli import join
 from colonnade.cli.application import app
-from colonnade.runtimes import network, sockets, station
-from colonnade.runtimes.nursery import tend
+from colonnade.launch import party_process
+from colonnade.runtimes import station
+from colonnade.runtimes.network import carrier as network
+from colonnade.runtimes.processes import sockets
+from colonnade.runtimes.processes.fork_server import serve
 
 
 def main(arguments: list[str]) -> int:
     options, *command = arguments
     _prepare(json.loads(options))
-    if command[0] == "party":  # of a household, as `colonnade.party_process` starts it
+    if command[0] == "party":  # of a household, as `colonnade.launch.party_process` starts it
         return party_process.run(command[1:])
     sys.argv = ["colonnade", *command]
     try:
@@ -105,4 +108,4 @@ def _load_everything() -> None:
 
 if __name__ == "__main__":
     _load_everything()
-    tend(int(sys.argv[1]), main)
+    serve(int(sys.argv[1]), main)

@@ -15,29 +15,29 @@ import grpc
 import msgspec
 from parties import LABEL, Organisation
 
-from colonnade import joining
-from colonnade.federation import read_federation
+from colonnade.federation.file import read_federation
+from colonnade.federation.party_file import read_party_file
+from colonnade.launch import join as joining
 from colonnade.messages import Message
-from colonnade.party_file import read_party_file
-from colonnade.runtimes.network import METHOD, SERVICE, Guest
+from colonnade.runtimes.network.carrier import METHOD, SERVICE, Guest
 from colonnade.runtimes.recorder import Recorder
 from colonnade.wire.codec import encode
-from colonnade.wire.handshake import PACKETS, WORD, Everybody, Hello, Refused, Welcome, heard, say, sign_welcome
+from colonnade.wire.handshake import PACKETS, WORD, Hello, Refused, Roster, Welcome, heard, say, sign_welcome
 from colonnade.wire.packets import FRAME, RESUME, header
 
 NONCE = bytes(16)
 PATIENCE_SECONDS = 30.0
 
 
-def membership_of(one: Organisation, out: Path | None = None) -> joining.Membership:
+def membership_of(one: Organisation, out: Path | None = None) -> joining.Participant:
     own = read_party_file(one.folder / "party.toml")
-    return joining.Membership(read_federation(one.folder / "federation.toml"), own, out or one.folder / "elsewhere")
+    return joining.Participant(read_federation(one.folder / "federation.toml"), own, out or one.folder / "elsewhere")
 
 
 def guest_of(one: Organisation, out: Path | None = None) -> Guest:
     """What that party's own program would say, for somebody who has its files."""
-    membership = membership_of(one, out)
-    return joining._guest(membership, joining.Home(membership), Recorder(LABEL), False, lambda: False)
+    participant = membership_of(one, out)
+    return joining._guest(participant, joining.PartyDirectory(participant), Recorder(LABEL), False, lambda: False)
 
 
 def hello_of(one: Organisation, out: Path | None = None, **changes: Any) -> Hello:
@@ -176,8 +176,8 @@ def welcome(label: Organisation, guest: Organisation, hello: Any, signer: Organi
     return say(Welcome((), own.certificate_pem, signature))
 
 
-def everybody(parties: Sequence[str], columns: int = 2, width: int = 16, **changes: Any) -> Everybody:
-    word = Everybody("multiclass", 3, dict.fromkeys(parties, (columns,)), dict.fromkeys(parties, width))
+def roster(parties: Sequence[str], columns: int = 2, width: int = 16, **changes: Any) -> Roster:
+    word = Roster("multiclass", 3, dict.fromkeys(parties, (columns,)), dict.fromkeys(parties, width))
     return msgspec.structs.replace(word, **changes)
 
 

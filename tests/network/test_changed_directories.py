@@ -8,8 +8,8 @@ from parties import IRIS, Town, shared, with_tables
 from strangers import membership_of
 
 from colonnade.errors import RunError, SettingsError
-from colonnade.joining import Home
-from colonnade.wire.handshake import Everybody
+from colonnade.launch.join import PartyDirectory
+from colonnade.wire.handshake import Roster
 
 
 @pytest.fixture
@@ -20,35 +20,35 @@ def one(town: Callable[..., Town]) -> Town:
 
 def test_settings_that_were_edited_in_both_places_are_noticed(one: Town, tmp_path: Path) -> None:
     party = one["party1"]
-    home = Home(membership_of(party, tmp_path / "run"))
+    home = PartyDirectory(membership_of(party, tmp_path / "run"))
     home.keep_plan()
-    home.keep(Everybody("classes", 3, {}, {}))
-    Home(membership_of(party, tmp_path / "run"))
+    home.keep(Roster("classes", 3, {}, {}))
+    PartyDirectory(membership_of(party, tmp_path / "run"))
     given, kept = party.folder / "federation.toml", tmp_path / "run" / "federation.toml"
     given.write_text(given.read_text().replace("noise = 12.0", "noise = 0.5"))
     with pytest.raises(SettingsError, match="holds a run with other settings"):
-        Home(membership_of(party, tmp_path / "run"))
+        PartyDirectory(membership_of(party, tmp_path / "run"))
     kept.write_text(kept.read_text().replace("noise = 12.0", "noise = 0.5"))
     with pytest.raises(SettingsError, match=r"federation\.toml was changed after its run began"):
-        Home(membership_of(party, tmp_path / "run"))
+        PartyDirectory(membership_of(party, tmp_path / "run"))
 
 
 def test_a_party_with_a_ledger_and_without_a_journal_does_not_begin_anew(one: Town, tmp_path: Path) -> None:
     party = one["party1"]
-    Home(membership_of(party, tmp_path / "run"))
+    PartyDirectory(membership_of(party, tmp_path / "run"))
     (tmp_path / "run" / "ledger.jsonl").write_text('{"party":"party1"}\n')
     with pytest.raises(RunError, match=r"party1 has a ledger of what it has released .* but no journal"):
-        Home(membership_of(party, tmp_path / "run"))
+        PartyDirectory(membership_of(party, tmp_path / "run"))
 
 
 @pytest.mark.parametrize("changed", ["columns", "bottom model"])
 def test_what_is_sent_again_is_computed_from_the_same(town: Callable[..., Town], tmp_path: Path, changed: str) -> None:
     """Another value under the same noise would show their difference."""
     party = with_tables(town, shared("vafl", {}, 2, 64), parties=2)["party1"]
-    home = Home(membership_of(party, tmp_path / "run"))
+    home = PartyDirectory(membership_of(party, tmp_path / "run"))
     home.keep_plan()
-    home.keep(Everybody("classes", 2, {}, {}))
-    Home(membership_of(party, tmp_path / "run"))
+    home.keep(Roster("classes", 2, {}, {}))
+    PartyDirectory(membership_of(party, tmp_path / "run"))
     if changed == "columns":
         table = party.folder / "table.csv"
         first, second, *others = table.read_text().splitlines()
@@ -58,4 +58,4 @@ def test_what_is_sent_again_is_computed_from_the_same(town: Callable[..., Town],
         party.own["bottom"] = {"embedding": 3}
         party.write_files()
     with pytest.raises(SettingsError, match=f"The {changed} of party1 are others than those the run in"):
-        Home(membership_of(party, tmp_path / "run"))
+        PartyDirectory(membership_of(party, tmp_path / "run"))

@@ -145,7 +145,7 @@ def test_processes_that_are_killed_go_on_as_well(town: Callable[..., Town], tmp_
     def report(party: str, said: dict[str, Any]) -> None:
         if party in living and said.get("exchanges", 0) > 20:
             living.discard(party)
-            one.household.started[party].send(signal.SIGKILL)
+            one.supervisor.started[party].send(signal.SIGKILL)
 
     outcome = one.processed(out=tmp_path / "run", report=report)
     restarts = {name: own["restarts"] for name, own in outcome.summary["parties"].items()}

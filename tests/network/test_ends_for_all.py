@@ -12,8 +12,8 @@ from colonnade.wire.certificates import issue
 
 SLOWLY = {"milliseconds_an_event": 5.0}
 SOON = {
-    "colonnade.runtimes.network._LONGEST_RETRY_SECONDS": 0.3,
-    "colonnade.runtimes.network._EXPIRY_CHECK_SECONDS": 0.1,
+    "colonnade.runtimes.network.carrier._LONGEST_RETRY_SECONDS": 0.3,
+    "colonnade.runtimes.network.carrier._EXPIRY_CHECK_SECONDS": 0.1,
 }
 OVER = "label refused party{}: The training has failed at label and does not go on by itself."
 

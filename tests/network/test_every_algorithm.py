@@ -13,8 +13,8 @@ import pytest
 from parties import IRIS, FailedError, Town, assert_same_bits, shared
 
 from colonnade.algorithms import ALGORITHMS
-from colonnade.experiment import Outcome
-from colonnade.runtimes.nursery import Nursery
+from colonnade.launch.experiment import Outcome
+from colonnade.runtimes.processes.fork_server import ForkServer
 
 EPOCHS = 12
 LEARNING_RATE = {"cascaded": 0.02, "zoo": 0.02, "zoo-sync": 0.02, "dpzv": 0.02, "czofo": 0.05}
@@ -37,9 +37,9 @@ def plan(algorithm: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def simulated(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Outcome]:
+def simulated(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Outcome]:
     """Of every algorithm, the run in virtual time: once."""
-    return cache(lambda name: Town(nursery, tmp_path_factory.mktemp(name), plan(name)).simulated())
+    return cache(lambda name: Town(fork_server, tmp_path_factory.mktemp(name), plan(name)).simulated())
 
 
 def assert_like(algorithm: str, summary: dict[str, Any], models: Any, virtual: Outcome) -> None:

@@ -21,12 +21,12 @@ from strangers import (
     Conversation,
     FakeLabelParty,
     calling,
-    everybody,
     frame,
     guest_of,
     hello_of,
     plain_socket,
     resume,
+    roster,
     welcome,
 )
 
@@ -39,9 +39,9 @@ from colonnade.messages import (
     ProductRequest,
     Stop,
 )
-from colonnade.runtimes import network
 from colonnade.runtimes.journal import events_after
-from colonnade.runtimes.nursery import Nursery
+from colonnade.runtimes.network import carrier as network
+from colonnade.runtimes.processes.fork_server import ForkServer
 from colonnade.runtimes.simulate import Simulate
 from colonnade.settings import build
 from colonnade.wire import certificates
@@ -53,15 +53,15 @@ from colonnade.wire.sealing import Envelope
 PLAN = shared({"name": "split", "party_timeout_seconds": 0.2}, {**IRIS, "parties": 3}, 20, 16)
 MOST_MEGABYTES_MORE = 150.0
 SHORT_HELLO = {
-    "colonnade.runtimes.network._HELLO_SECONDS": 1.0,
+    "colonnade.runtimes.network.carrier._HELLO_SECONDS": 1.0,
     # Other tests may come between those of this file: the party that is held still must not pass for lost meanwhile.
-    "colonnade.runtimes.network._OPTIONS": [["grpc.keepalive_time_ms", 900_000]],
+    "colonnade.runtimes.network.carrier._OPTIONS": [["grpc.keepalive_time_ms", 900_000]],
 }
 
 
-def besieged(nursery: Nursery, folder: Path) -> Iterator[Town]:
+def besieged(fork_server: ForkServer, folder: Path) -> Iterator[Town]:
     """Two honest parties and a label party that began without the third; the second is held still meanwhile."""
-    town = Town(nursery, folder, PLAN, parties=3, linger_seconds=1.0)  # the third will never have been there
+    town = Town(fork_server, folder, PLAN, parties=3, linger_seconds=1.0)  # the third will never have been there
     try:
         town.label.options["patches"] = SHORT_HELLO
         town.label.start("--without", "party3")
@@ -86,8 +86,8 @@ def besieged(nursery: Nursery, folder: Path) -> Iterator[Town]:
 
 
 @pytest.fixture(scope="module")
-def under_attack(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
-    yield from besieged(nursery, tmp_path_factory.mktemp("besieged"))
+def under_attack(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    yield from besieged(fork_server, tmp_path_factory.mktemp("besieged"))
 
 
 # --- who is not let in -------------------------------------------------------------------------------------------
@@ -327,9 +327,9 @@ def test_neither_packets_nor_an_envelope(inside: Caller, word: bytes) -> None:
 
 
 @pytest.fixture(scope="module")
-def with_a_traitor(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+def with_a_traitor(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     """As `besieged`, for messages that are numbered: the third party has had its say when it breaks the protocol."""
-    yield from besieged(nursery, tmp_path_factory.mktemp("traitor"))
+    yield from besieged(fork_server, tmp_path_factory.mktemp("traitor"))
 
 
 def test_messages_that_fit_no_federation_change_nothing(with_a_traitor: Town) -> None:
@@ -368,7 +368,7 @@ def test_messages_that_fit_no_federation_change_nothing(with_a_traitor: Town) ->
 def alone(town: Callable[..., Town]) -> Town:
     """A federation of which only a feature party runs so far; what it connects to is a test's."""
     one = town(shared("split", IRIS, 2, 16))
-    one["party1"].options["patches"] = {"colonnade.runtimes.network._LONGEST_RETRY_SECONDS": 0.3}
+    one["party1"].options["patches"] = {"colonnade.runtimes.network.carrier._LONGEST_RETRY_SECONDS": 0.3}
     return one
 
 
@@ -400,7 +400,7 @@ def met_by(town: Town, script: Callable[[Conversation], None], said: str, owner:
 BAD_GREETINGS: dict[str, tuple[Callable[[Town, Conversation], None], str]] = {
     "noise": (lambda town, one: one.say(b"noise"), "Something else came where a word of the handshake was expected"),
     "packets": (lambda town, one: one.say(bytes([PACKETS]) + bytes(24)), "Something else came"),
-    "everybody first": (lambda town, one: one.say(say(everybody(["party1"]))), "said Everybody before Welcome"),
+    "everybody first": (lambda town, one: one.say(say(roster(["party1"]))), "said Everybody before Welcome"),
     "signed by another": (
         lambda town, one: one.say(welcome(town.label, town["party1"], one.hello, signer=town["party2"])),
         "What answers is not label: it could not sign as label does",
@@ -410,22 +410,22 @@ BAD_GREETINGS: dict[str, tuple[Callable[[Town, Conversation], None], str]] = {
         "The certificate of 'party2' was shown for 'label'",
     ),
     "an impossible federation": (
-        lambda town, one: (honest(town, one), one.say(say(everybody(["party1", "party2"], classes=1 << 40))))[0],
+        lambda town, one: (honest(town, one), one.say(say(roster(["party1", "party2"], classes=1 << 40))))[0],
         "label described a federation that cannot be",
     ),
     "no place in it": (
-        lambda town, one: (honest(town, one), one.say(say(everybody(["party2"]))))[0],
+        lambda town, one: (honest(town, one), one.say(say(roster(["party2"]))))[0],
         "label described a federation that cannot be",
     ),
     "huge columns": (
         lambda town, one: (
             honest(town, one),
-            one.say(say(everybody(["party1", "party2"], shapes={"party1": (2,), "party2": (1 << 60,)}))),
+            one.say(say(roster(["party1", "party2"], shapes={"party1": (2,), "party2": (1 << 60,)}))),
         )[0],
         "label described a federation that cannot be",
     ),
     "another width": (
-        lambda town, one: (honest(town, one), one.say(say(everybody(["party1", "party2"], width=17))))[0],
+        lambda town, one: (honest(town, one), one.say(say(roster(["party1", "party2"], width=17))))[0],
         "label expects embeddings of 17 numbers from party1, whose model gives 16",
     ),
     "come again later": (
@@ -447,7 +447,7 @@ def begun(town: Town, *packets: bytes) -> Callable[[Conversation], None]:
 
     def script(one: Conversation) -> None:
         honest(town, one)
-        one.say(say(everybody(["party1", "party2"])))
+        one.say(say(roster(["party1", "party2"])))
         one.say(bytes([PACKETS]) + b"".join(packets))
         one.stays = True
 

@@ -6,8 +6,8 @@ import pytest
 from parties import LABEL, Town, assert_same_bits, shared, wait_until, with_tables
 
 from colonnade.errors import RunError
-from colonnade.party_file import read_party_file
-from colonnade.replaying import replay_run
+from colonnade.federation.party_file import read_party_file
+from colonnade.launch.replay import replay_run
 from colonnade.runtimes.replay import replay
 from colonnade.trace import read_trace
 

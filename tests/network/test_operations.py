@@ -19,10 +19,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from colonnade.cli.join import STOPPED
 from colonnade.errors import RunError, SettingsError
-from colonnade.federation import parse_federation
-from colonnade.party_file import read_party_file
+from colonnade.federation.file import parse_federation
+from colonnade.federation.party_file import read_party_file
 from colonnade.runtimes import operations
-from colonnade.runtimes.network_settings import parse_address
+from colonnade.runtimes.network.settings import parse_address
 from colonnade.runtimes.operations import (
     PICTURE_SECONDS,
     STALLED_SECONDS,

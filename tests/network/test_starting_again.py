@@ -10,14 +10,14 @@ from parties import IRIS, LABEL, Town, shared, with_tables
 
 import colonnade
 from colonnade.errors import RunError
-from colonnade.run_lock import only_process_in
+from colonnade.runtimes.run_lock import only_process_in
 
 
 def test_an_error_of_the_training_is_the_same_at_every_start(town: Callable[..., Town]) -> None:
     """The event that could not be handled stays unhandled: no checkpoint pretends that it was."""
     one = town(shared("vafl", IRIS, 50, 16, training={"learning_rate": 1e6}))
     # Nobody comes whom it could tell: it need not stay long.
-    one.label.options = {"patches": {"colonnade.runtimes.network._LONGEST_RETRY_SECONDS": 0.3}}
+    one.label.options = {"patches": {"colonnade.runtimes.network.carrier._LONGEST_RETRY_SECONDS": 0.3}}
     one.start()
     for start in range(3):
         if start:

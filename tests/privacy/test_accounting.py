@@ -175,7 +175,7 @@ def test_what_is_updated_without_noise_is_named() -> None:
 
 
 def test_every_server_update_of_dpzv_is_known_here() -> None:
-    from colonnade.algorithms.dpzv import SERVER_UPDATES
+    from colonnade.algorithms.split_models.dpzv import SERVER_UPDATES
 
     private = [how for how in SERVER_UPDATES if labels_hidden_state("bank", how) is None]
     assert private == ["private-zo", "dp-sgd", "frozen"]

@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 import colonnade
-from colonnade.algorithms.dpzv import Dpzv
+from colonnade.algorithms.split_models.dpzv import Dpzv
 from colonnade.data.federated import FederatedData, Labels, PartyColumns
 from colonnade.errors import SettingsError
+from colonnade.federation.building import build_parties
 from colonnade.messages import GradientReply, PairUpload
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.network import rows_mix
@@ -18,7 +19,6 @@ from colonnade.models.row_gradients import OuterProducts, RowGradients, StackedG
 from colonnade.models.top import TopSettings
 from colonnade.party import Party, Received, Send, Started
 from colonnade.privacy.noise import PerturbationSettings
-from colonnade.seating import build_parties
 
 ROWS = 16
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 import colonnade
-from colonnade.algorithms.dpzv import Dpzv
-from colonnade.algorithms.parts.training import Training
+from colonnade.algorithms.split_models.dpzv import Dpzv
+from colonnade.algorithms.training import Training
 from colonnade.data.batches import Batches
 from colonnade.errors import SettingsError
 from colonnade.privacy import claims

@@ -11,16 +11,24 @@ import pytest
 
 import colonnade
 from colonnade import Cascaded, Centralised, Czofo, Dpzv, PerturbationSettings, Split, Training, Vafl, Zoo, ZooSync
+from colonnade.costs.guarantees import (
+    EVERY_OTHER,
+    epsilon_curves,
+    figures,
+    headline,
+    planned_guarantees,
+    privacy_summary,
+)
+from colonnade.costs.noise import calibrated, release_plan
 from colonnade.data.federated import FederatedData
 from colonnade.errors import SettingsError
+from colonnade.federation.building import facts_of
+from colonnade.federation.plan import Facts, Plan
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.privacy.accounting import OUTSIDER, TOGETHER
 from colonnade.privacy.gaussian import epsilon_of, mu_of
-from colonnade.private_figures import EVERY_OTHER, epsilon_curves, figures, headline, planned_figures, privacy_summary
-from colonnade.private_plan import calibrated, release_plan
 from colonnade.reports.epsilons import headline as told_in_a_line
-from colonnade.seating import Facts, Plan, facts_of
 
 TRAINING = Training(epochs=3, batch_size=8, learning_rate=0.01)
 
@@ -180,7 +188,7 @@ def test_a_target_is_kept_by_the_plan_and_by_its_run(name: str) -> None:
     given = plan_of(algorithm, **privacy)
     plan, facts = noised(given)
     targets = {"labels": privacy.get("labels_epsilon"), "columns": privacy.get("columns_epsilon")}
-    planned = [figure for figure in planned_figures(plan, facts) if figure.adversary != EVERY_OTHER]
+    planned = [figure for figure in planned_guarantees(plan, facts) if figure.adversary != EVERY_OTHER]
     for what, target in targets.items():
         own = [figure.sound for figure in planned if figure.direction.startswith(what)]
         if target is not None:
@@ -216,7 +224,7 @@ def test_figures_of_a_papers_formula() -> None:
     """Claimed as asked for; sound √(D/B) times the μ, as docs/privacy.md says; a plain update makes it conditional."""
     given = plan_of(Dpzv(clip=1.0), labels_epsilon=1.0, formula="paper")
     plan, facts = noised(given)
-    found = {figure.adversary: figure for figure in planned_figures(plan, facts)}
+    found = {figure.adversary: figure for figure in planned_guarantees(plan, facts)}
     together = found[TOGETHER]
     assert together.claimed == pytest.approx(1.0)
     assert together.sound == math.inf
@@ -225,7 +233,7 @@ def test_figures_of_a_papers_formula() -> None:
     assert any("top model of label" in words for words in together.conditions)
     assert OUTSIDER in found
     frozen, _ = noised(plan_of(Dpzv(clip=1.0, server_update="frozen"), labels_epsilon=1.0, formula="paper"))
-    worst = headline(planned_figures(frozen, facts))
+    worst = headline(planned_guarantees(frozen, facts))
     assert worst is not None and worst.sound == pytest.approx(together.conditional)
     told = run(given)["privacy"]
     assert (told["formula"], told["sound"], told["conditional"]) == ("paper", None, pytest.approx(together.conditional))
@@ -321,7 +329,7 @@ def test_linear_federations_send_exact_sums() -> None:
 def test_one_who_trains_alone_sends_nothing() -> None:
     plan = plan_of(Centralised())
     facts = facts_of(DATA, plan)
-    assert planned_figures(plan, facts) == figures(plan, facts, []) == []
+    assert planned_guarantees(plan, facts) == figures(plan, facts, []) == []
     assert "Nothing was sent" in privacy_summary(plan, [], [])["conditions"][0]
 
 

@@ -19,8 +19,8 @@ from recorded_runs import Item, Plan, StopAfter, assert_same_bits, read_run, rec
 
 from colonnade import RunError, Simulate, SimulatedParty, Training
 from colonnade.algorithms import ALGORITHMS
-from colonnade.algorithms.fcg import Fcg
-from colonnade.algorithms.parts.linear_settings import AsynchronousLinear, Linear, QuasiNewton, SynchronousLinear
+from colonnade.algorithms.linear_models.fcg import Fcg
+from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear, Linear, QuasiNewton, SynchronousLinear
 from colonnade.messages import (
     EvaluationMaskedSum,
     EvaluationProductSum,
@@ -32,7 +32,7 @@ from colonnade.messages import (
 )
 from colonnade.runtimes.replay import replay
 
-ROWS = {name: row for name, row in ALGORITHMS.items() if row.peer is not None}
+ROWS = {name: row for name, row in ALGORITHMS.items() if row.linear_party is not None}
 DATA = {task: tiny_data(task) for task in ("binary", "multiclass", "regression")}
 WITH_OWN_COLUMNS = tiny_data(parties=3, label_party_columns=True)
 PARTIES = ("party1", "party2", "party3")

@@ -45,8 +45,8 @@ from colonnade import (
     ZooSync,
 )
 from colonnade.algorithms import ALGORITHMS
-from colonnade.algorithms.fdml import Fdml
-from colonnade.algorithms.parts.asynchrony import Asynchronous
+from colonnade.algorithms.split_models.fdml import Fdml
+from colonnade.algorithms.split_models.parts.asynchronous import Asynchronous
 from colonnade.messages import (
     EmbeddingUpload,
     GradientAndBatch,
@@ -322,7 +322,7 @@ def test_same_seed_same_bytes_and_replay_gives_the_same_bits(plan: Plan) -> None
 
 def test_every_algorithm_with_messages_is_drawn() -> None:
     """Linear federations have a test of their own."""
-    split = {row.settings for row in ALGORITHMS.values() if row.alone is None and row.peer is None}
+    split = {row.settings for row in ALGORITHMS.values() if row.alone is None and row.linear_party is None}
     assert split == {*ASYNCHRONOUS, *SYNCHRONOUS}
 
 

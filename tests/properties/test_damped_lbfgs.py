@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from colonnade.algorithms.parts.damped_lbfgs import DampedLbfgs
-from colonnade.party import State
+from colonnade.algorithms.linear_models.parts.damped_lbfgs import DampedLbfgs
+from colonnade.state import State
 
 Floats = NDArray[np.float64]
 DELTA = 1e-4

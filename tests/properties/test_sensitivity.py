@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from colonnade import Dpzv, PerturbationSettings, Training, Vafl
-from colonnade.algorithms.dpzv import NoisedTop, _slopes
-from colonnade.algorithms.parts.bottom import Bottom
-from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat
+from colonnade.algorithms.seats import FeatureSeat, LabelSeat
+from colonnade.algorithms.split_models.dpzv import NoisedTop, _slopes
+from colonnade.algorithms.split_models.parts.bottom import Bottom
 from colonnade.data.federated import Labels, PartyColumns
 from colonnade.party import Spend
 

@@ -22,10 +22,10 @@ from colonnade import (
     from_arrays,
     train,
 )
+from colonnade.federation.building import build_parties
 from colonnade.messages import Message
 from colonnade.party import Party
 from colonnade.privacy.noise import PerturbationSettings
-from colonnade.seating import build_parties
 from colonnade.trace import read_trace
 from colonnade.wire.codec import decode
 
@@ -92,7 +92,7 @@ class Plan:
     def models(self) -> tuple[Any, Any]:
         """Bottom and top; those of an algorithm that defines its models itself are not asked for."""
         row = algorithms.find(algorithms.name_of(self.algorithm))
-        own = row.peer is not None or row.bottom is not None
+        own = row.linear_party is not None or row.bottom is not None
         return (BottomSettings(), TopSettings()) if own else (self.bottom, self.top)
 
     def run(self, out: Path, **how: Any) -> Outcome:

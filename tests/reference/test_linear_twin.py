@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from colonnade import Simulate, SimulatedParty, Training, from_arrays
 from colonnade.algorithms import ALGORITHMS
-from colonnade.algorithms.parts.linear_settings import AsynchronousLinear, QuasiNewton
+from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear, QuasiNewton
 from colonnade.runtimes.replay import replay
 
 NAMES = [f"{family}{rule}" for family in ("af", "f", "asysqn-", "synsqn-") for rule in ("sgd", "svrg", "saga")]

@@ -36,8 +36,8 @@ from zeroth_order_split import (
 )
 
 from colonnade import BottomSettings, Cascaded, Czofo, Dpzv, Simulate, TopSettings, Zoo, ZooSync
-from colonnade.algorithms.parts.asynchrony import Asynchronous
 from colonnade.algorithms.parts.randomness import generator_for
+from colonnade.algorithms.split_models.parts.asynchronous import Asynchronous
 from colonnade.messages import (
     EvaluationEmbedding,
     LossAndBatch,

@@ -9,12 +9,12 @@ from fake_runs import NOISED_PRIVACY, full_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade.auditing import Audit, run_audit
 from colonnade.errors import RunError, SettingsError
 from colonnade.reports.epsilons import HEADS, OBSERVED, figure_rows, heads
 from colonnade.reports.observed import audit_of, observe
 from colonnade.reports.page import write_report
 from colonnade.reports.rundir import Run, read_run
+from colonnade.trials.audit import Audit, run_audit
 
 LABELS, COLUMNS, TESTS = "labels of bank, training rows", "columns of shop, training rows", "columns of shop, test rows"
 WIRE = "somebody on the wire who sees the releases and not their rows"

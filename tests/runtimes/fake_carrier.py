@@ -16,11 +16,12 @@ from typing import Any
 import torch
 
 from colonnade.errors import ProtocolError
-from colonnade.party import Effect, Event, Party, State
+from colonnade.party import Effect, Event, Party
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.checkpoint import numbers_of
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.station import Endurance, Station
+from colonnade.state import State
 from colonnade.wire.packets import FRAME, PacketReader
 
 PATIENT = Endurance(notice_seconds=1.0, arrival_seconds=5.0, checkpoint_seconds=1e9)

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 
 from colonnade.messages import BatchRequest, EvaluationRequest, Message, RefreshRequest
-from colonnade.party import Effect, Event, Finish, Received, Send, State, TimerFired
+from colonnade.party import Effect, Event, Finish, Received, Send, TimerFired
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.simulate import Simulate, Simulation
+from colonnade.state import State
 
 LETTER_BYTES = 32
 """8 of prefix and 24 of MessagePack: ["BatchRequest", [number], [["<u4", [0]]]]."""

@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from colonnade.errors import RunError
-from colonnade.party import State
+from colonnade.files import write_atomically
 from colonnade.runtimes import checkpoint
-from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint, read_latest, write_atomically, write_checkpoint
+from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint, read_latest, write_checkpoint
+from colonnade.state import State
 
 
 def state(number: int) -> State:

@@ -16,12 +16,13 @@ from fake_carrier import Town
 
 from colonnade import BottomSettings, PerturbationSettings, TopSettings, Training, Vafl, from_arrays
 from colonnade.errors import RunError
+from colonnade.federation.building import build_party, facts_of, own_of
+from colonnade.federation.plan import Plan
 from colonnade.messages import EmbeddingUpload, EvaluationEmbedding
 from colonnade.privacy import ledger as ledgers
 from colonnade.privacy.events import PrivacyEvent
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.station import Endurance
-from colonnade.seating import Plan, build_party, facts_of, own_of
 from colonnade.wire.codec import decode
 
 BLOCK = 4

@@ -20,12 +20,13 @@ import torch
 
 import colonnade
 from colonnade import Outcome, RunError, SettingsError, Split, Training, Vafl
-from colonnade.algorithms.afsaga import Afsaga
-from colonnade.runtimes import nursery as nursery_module
-from colonnade.runtimes.nursery import nursery_of
-from colonnade.runtimes.processes import Processes, last_lines
+from colonnade.algorithms.linear_models.afsaga import Afsaga
+from colonnade.runtimes.processes import fork_server as fork_server_module
+from colonnade.runtimes.processes.fork_server import fork_server_for
+from colonnade.runtimes.processes.settings import Processes
+from colonnade.runtimes.processes.supervisor import last_lines
 
-PROGRAM = "colonnade.party_process"
+PROGRAM = "colonnade.launch.party_process"
 TRAINING = Training(epochs=4, batch_size=16, observe_every_epochs=0.25)
 SLOW = Processes(compute_seconds=0.005)
 
@@ -35,9 +36,9 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="fi
 @pytest.fixture(scope="module", autouse=True)
 def one_nursery() -> Iterator[None]:
     yield
-    nursery = nursery_module._nurseries.get(PROGRAM)
-    if nursery is not None:
-        nursery.close()
+    fork_server = fork_server_module._fork_servers.get(PROGRAM)
+    if fork_server is not None:
+        fork_server.close()
 
 
 @cache
@@ -102,7 +103,7 @@ def children(parent: int) -> dict[int, str]:
 
 def parties() -> dict[str, int]:
     """The processes of this test's parties, by party."""
-    return {name: pid for pid, name in children(nursery_of(PROGRAM)._process.pid).items()}
+    return {name: pid for pid, name in children(fork_server_for(PROGRAM)._process.pid).items()}
 
 
 def wait_until(what: Callable[[], bool]) -> None:
@@ -215,8 +216,8 @@ def test_a_party_whose_seat_is_gone_is_named_with_its_last_words(
         if folder.name == "seat-party1":
             (folder / "seat.json").unlink()
 
-    write_seat = colonnade.household.write_seat
-    monkeypatch.setattr(colonnade.household, "write_seat", write_and_lose)
+    write_seat = colonnade.launch.processes.write_seat
+    monkeypatch.setattr(colonnade.launch.processes, "write_seat", write_and_lose)
     with pytest.raises(RunError, match=r"(?s)The party party1 failed\. .*party1\.log:.*No such file.*seat\.json"):
         run(Split(), tmp_path / "run")
     assert parties() == {}
@@ -252,7 +253,7 @@ def test_who_is_gone_leaves_no_orphans(tmp_path: Path) -> None:
     program = f"""
 import colonnade
 from colonnade import Split, Training
-from colonnade.runtimes.processes import Processes
+from colonnade.runtimes.processes.settings import Processes
 colonnade.train(
     colonnade.dataset("iris", parties=2),
     Split(),
@@ -265,11 +266,11 @@ colonnade.train(
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"line\n"
-        (nursery,) = children(owner.pid)
-        household = children(nursery)
-        assert sorted(household.values()) == ["label", "party1", "party2"]
+        (fork_server,) = children(owner.pid)
+        supervisor = children(fork_server)
+        assert sorted(supervisor.values()) == ["label", "party1", "party2"]
         owner.kill()
-    wait_until(lambda: not any(alive(pid) for pid in (nursery, *household)))
+    wait_until(lambda: not any(alive(pid) for pid in (fork_server, *supervisor)))
     resumed = run(Split(), tmp_path / "run", resume=True)
     assert different(resumed) == []
 
@@ -307,14 +308,14 @@ def test_the_end_of_a_log(tmp_path: Path) -> None:
 
 def test_without_the_nursery_the_run_ends_and_so_do_the_parties(tmp_path: Path) -> None:
     before: list[int] = []
-    nursery = nursery_of(PROGRAM)
+    fork_server = fork_server_for(PROGRAM)
 
     def kill_the_nursery() -> None:
         before.extend(parties().values())
-        os.kill(nursery._process.pid, signal.SIGKILL)
+        os.kill(fork_server._process.pid, signal.SIGKILL)
 
     with pytest.raises(RunError, match="process that starts the parties has ended"):
         run(Split(), tmp_path / "run", watch=AtLine({2: kill_the_nursery}))
-    nursery.close()
+    fork_server.close()
     assert len(before) == 3
     wait_until(lambda: not any(alive(pid) for pid in before))

@@ -25,18 +25,19 @@ from small_parties import Scripted, letter
 import colonnade
 from colonnade.data.federated import FederatedData
 from colonnade.errors import RunError, SettingsError
-from colonnade.experiment import Outcome
+from colonnade.federation.building import facts_of, own_of
+from colonnade.federation.plan import Plan
+from colonnade.launch.experiment import Outcome
+from colonnade.launch.ray import PartyActor
+from colonnade.launch.seat_files import write_seat
 from colonnade.party import Effect, Finish, Send
-from colonnade.party_actor import PartyActor
 from colonnade.privacy.ledger import Ledger
-from colonnade.runtimes.ray import NAMESPACE, CallCarrier, cluster
-from colonnade.runtimes.ray_settings import Ray
+from colonnade.runtimes.ray.carrier import NAMESPACE, CallCarrier, cluster
+from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.station import Endurance, Station
-from colonnade.seat_files import write_seat
-from colonnade.seating import Plan, facts_of, own_of
 from colonnade.settings import build
-from colonnade.sweeping import sweep
+from colonnade.trials.sweep import sweep
 
 TRAINING = colonnade.Training(epochs=20, batch_size=16, evaluate_every_epochs=10)
 BOTTOM, TOP = colonnade.BottomSettings(hidden=(4,)), colonnade.TopSettings(hidden=(4,))
@@ -300,7 +301,7 @@ def test_every_letter_comes_once_and_in_order(
 
     parties = {"a": counting("b", 30), "b": counting("a", 30)}
     impatient = {"_LONGEST_RETRY_SECONDS": 0.02, "_SIGN_OF_LIFE_SECONDS": 0.02, "_LOOK_UP_SECONDS": 0.02}
-    with mock.patch.multiple("colonnade.runtimes.ray", **impatient):
+    with mock.patch.multiple("colonnade.runtimes.ray.carrier", **impatient):
         ended, fickle = asyncio.run(both())
     assert ended == [True, True]
     for party in parties.values():

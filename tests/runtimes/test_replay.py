@@ -9,12 +9,12 @@ import torch
 from small_parties import Scripted, letter, says, still, world
 
 import colonnade
-from colonnade.algorithms.vafl import Vafl
+from colonnade.algorithms.split_models.vafl import Vafl
 from colonnade.errors import RunError
-from colonnade.experiment import train
+from colonnade.federation.building import build_parties
+from colonnade.launch.experiment import train
 from colonnade.party import Checkpoint, Effect, Finish, Observe, Received, Send, SetTimer, Started
 from colonnade.runtimes.replay import event_of, replay
-from colonnade.seating import build_parties
 from colonnade.trace import MAGIC, Record, TraceWriter, bodies, read_trace
 
 BANK: dict[str, list[Effect]] = {

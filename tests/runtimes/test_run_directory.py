@@ -14,7 +14,7 @@ import torch
 import colonnade
 from colonnade.data.federated import FederatedData
 from colonnade.errors import ColonnadeError, DataError, RunError, SettingsError
-from colonnade.experiment import Outcome, train
+from colonnade.launch.experiment import Outcome, train
 from colonnade.runtimes import checkpoint, recorder
 
 TRAINING = colonnade.Training(epochs=2, batch_size=16, evaluate_every_epochs=1.0)

@@ -17,10 +17,10 @@ from colonnade.errors import ColonnadeError, ProtocolError, RunError, SettingsEr
 from colonnade.messages import BatchRequest
 from colonnade.party import Effect, Finish, Received, Send, Started
 from colonnade.privacy.ledger import Ledger
-from colonnade.runtimes import sockets
 from colonnade.runtimes.journal import Journal
+from colonnade.runtimes.processes import sockets
+from colonnade.runtimes.processes.sockets import SocketCarrier, socket_folder
 from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.sockets import SocketCarrier, socket_folder
 from colonnade.runtimes.station import Endurance, Station
 from colonnade.wire.codec import encode
 from colonnade.wire.packets import FRAME, RESUME, header

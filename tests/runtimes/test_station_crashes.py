@@ -32,13 +32,14 @@ from colonnade import (
     from_arrays,
     train,
 )
-from colonnade.algorithms.afsaga import Afsaga
+from colonnade.algorithms.linear_models.afsaga import Afsaga
+from colonnade.federation.building import build_party, facts_of, own_of
+from colonnade.federation.plan import Facts, Plan
 from colonnade.messages import EmbeddingUpload, GradientReply
 from colonnade.party import Party
 from colonnade.runtimes import checkpoint
 from colonnade.runtimes.replay import event_of, replay
 from colonnade.runtimes.station import Endurance
-from colonnade.seating import Facts, Plan, build_party, facts_of, own_of
 from colonnade.trace import Record, read_trace
 from colonnade.wire.codec import decode
 

@@ -24,7 +24,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.errors import ProtocolError, RunError, SettingsError
-from colonnade.federation import check_party_name
 from colonnade.wire import certificates
 from colonnade.wire.certificates import (
     Credentials,
@@ -192,16 +191,6 @@ def test_a_file_of_two_authorities_is_the_way_from_one_to_the_next(authority: Pa
 
 
 # --- names and hosts --------------------------------------------------------------------------------------------
-
-
-@given(st.text("aZ0_.-/ ä", max_size=66) | st.text(max_size=5))
-def test_names_are_those_of_federations(name: str) -> None:
-    try:
-        check_party_name(name)
-        fits = True
-    except SettingsError:
-        fits = False
-    assert bool(certificates._PLAIN.fullmatch(name)) == fits
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../a", "a b", "ä", "a" * 65, "authority", "Authority", "10.0.0.5", "a."])

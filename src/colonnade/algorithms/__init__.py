@@ -8,31 +8,23 @@ from typing import Any
 
 from torch import nn
 
-from colonnade.algorithms import (
+from colonnade.algorithms.linear_models import (
     afsaga,
     afsgd,
     afsvrg,
     asysqn_saga,
     asysqn_sgd,
     asysqn_svrg,
-    cascaded,
-    centralised,
-    czofo,
-    dpzv,
     fcg,
-    fdml,
     fsaga,
     fsgd,
     fsvrg,
-    split,
     synsqn_saga,
     synsqn_sgd,
     synsqn_svrg,
-    vafl,
-    zoo,
-    zoo_sync,
 )
-from colonnade.algorithms.parts.seats import FeatureSeat, LabelSeat, LinearSeat
+from colonnade.algorithms.seats import FeatureSeat, LabelSeat, LinearSeat
+from colonnade.algorithms.split_models import cascaded, centralised, czofo, dpzv, fdml, split, vafl, zoo, zoo_sync
 from colonnade.errors import unknown_name
 from colonnade.party import Party
 
@@ -41,8 +33,8 @@ from colonnade.party import Party
 class Algorithm:
     """How an algorithm's parties are built.
 
-    Instead of the two roles, `alone`: one party holds everything; or `peer`: a linear federation, in which every party
-    has a block of the model. `bottom` and `top`: an algorithm that defines its models itself.
+    Instead of the two roles, `alone`: one party holds everything; or `linear_party`: a linear federation, in which
+    every party has a block of the model. `bottom` and `top`: an algorithm that defines its models itself.
     """
 
     name: str
@@ -51,7 +43,7 @@ class Algorithm:
     label_party: Callable[[LabelSeat], Party] | None = None
     feature_party: Callable[[FeatureSeat], Party] | None = None
     alone: Callable[[LabelSeat, Sequence[FeatureSeat]], Party] | None = None
-    peer: Callable[[LinearSeat], Party] | None = None
+    linear_party: Callable[[LinearSeat], Party] | None = None
     bottom: Callable[[tuple[int, ...], float, str, int], nn.Module] | None = None  # (shape, d_m/d, task, outputs)
     top: Callable[[int, str, int], nn.Module] | None = None  # (parties, task, outputs)
 
@@ -145,20 +137,37 @@ register(
     )
 )
 register(
-    Algorithm("afsgd", "linear; asynchronous stochastic gradient, one block a party", afsgd.Afsgd, peer=afsgd.peer)
+    Algorithm(
+        "afsgd",
+        "linear; asynchronous stochastic gradient, one block a party",
+        afsgd.Afsgd,
+        linear_party=afsgd.linear_party,
+    )
 )
-register(Algorithm("afsvrg", "linear; as afsgd, variance reduced by snapshots", afsvrg.Afsvrg, peer=afsvrg.peer))
-register(Algorithm("afsaga", "linear; as afsgd, variance reduced by a table", afsaga.Afsaga, peer=afsaga.peer))
-register(Algorithm("fsgd", "linear; as afsgd, synchronous", fsgd.Fsgd, peer=fsgd.peer))
-register(Algorithm("fsvrg", "linear; as afsvrg, synchronous", fsvrg.Fsvrg, peer=fsvrg.peer))
-register(Algorithm("fsaga", "linear; as afsaga, synchronous", fsaga.Fsaga, peer=fsaga.peer))
-register(Algorithm("asysqn-sgd", "linear; as afsgd, quasi-Newton", asysqn_sgd.AsysqnSgd, peer=asysqn_sgd.peer))
+register(
+    Algorithm(
+        "afsvrg", "linear; as afsgd, variance reduced by snapshots", afsvrg.Afsvrg, linear_party=afsvrg.linear_party
+    )
+)
+register(
+    Algorithm(
+        "afsaga", "linear; as afsgd, variance reduced by a table", afsaga.Afsaga, linear_party=afsaga.linear_party
+    )
+)
+register(Algorithm("fsgd", "linear; as afsgd, synchronous", fsgd.Fsgd, linear_party=fsgd.linear_party))
+register(Algorithm("fsvrg", "linear; as afsvrg, synchronous", fsvrg.Fsvrg, linear_party=fsvrg.linear_party))
+register(Algorithm("fsaga", "linear; as afsaga, synchronous", fsaga.Fsaga, linear_party=fsaga.linear_party))
+register(
+    Algorithm(
+        "asysqn-sgd", "linear; as afsgd, quasi-Newton", asysqn_sgd.AsysqnSgd, linear_party=asysqn_sgd.linear_party
+    )
+)
 register(
     Algorithm(
         "asysqn-svrg",
         "linear; as afsvrg, quasi-Newton",
         asysqn_svrg.AsysqnSvrg,
-        peer=asysqn_svrg.peer,
+        linear_party=asysqn_svrg.linear_party,
     )
 )
 register(
@@ -166,18 +175,36 @@ register(
         "asysqn-saga",
         "linear; as afsaga, quasi-Newton",
         asysqn_saga.AsysqnSaga,
-        peer=asysqn_saga.peer,
+        linear_party=asysqn_saga.linear_party,
     )
 )
-register(Algorithm("synsqn-sgd", "linear; as asysqn-sgd, synchronous", synsqn_sgd.SynsqnSgd, peer=synsqn_sgd.peer))
-register(Algorithm("synsqn-svrg", "linear; as asysqn-svrg, synchronous", synsqn_svrg.SynsqnSvrg, peer=synsqn_svrg.peer))
-register(Algorithm("synsqn-saga", "linear; as asysqn-saga, synchronous", synsqn_saga.SynsqnSaga, peer=synsqn_saga.peer))
+register(
+    Algorithm(
+        "synsqn-sgd", "linear; as asysqn-sgd, synchronous", synsqn_sgd.SynsqnSgd, linear_party=synsqn_sgd.linear_party
+    )
+)
+register(
+    Algorithm(
+        "synsqn-svrg",
+        "linear; as asysqn-svrg, synchronous",
+        synsqn_svrg.SynsqnSvrg,
+        linear_party=synsqn_svrg.linear_party,
+    )
+)
+register(
+    Algorithm(
+        "synsqn-saga",
+        "linear; as asysqn-saga, synchronous",
+        synsqn_saga.SynsqnSaga,
+        linear_party=synsqn_saga.linear_party,
+    )
+)
 register(
     Algorithm(
         "fcg",
         "linear; synchronous, conjugate gradients over all blocks, all rows at every step",
         fcg.Fcg,
-        peer=fcg.peer,
+        linear_party=fcg.linear_party,
     )
 )
 register(

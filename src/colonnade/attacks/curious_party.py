@@ -32,7 +32,8 @@ from colonnade.messages import (
     SlopeReply,
     Stop,
 )
-from colonnade.party import Effect, Event, Finish, PeerLost, PeerReturned, Received, Send, Started, State, TimerFired
+from colonnade.party import Effect, Event, Finish, PeerLost, PeerReturned, Received, Send, Started, TimerFired
+from colonnade.state import State
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from colonnade.algorithms.afsaga import Afsaga
-from colonnade.algorithms.afsgd import Afsgd
-from colonnade.algorithms.fcg import Fcg
-from colonnade.algorithms.parts.training import Training
+from colonnade.algorithms.linear_models.afsaga import Afsaga
+from colonnade.algorithms.linear_models.afsgd import Afsgd
+from colonnade.algorithms.linear_models.fcg import Fcg
+from colonnade.algorithms.training import Training
 from colonnade.benchmarks import Benchmark, Watch, one_thread
 from colonnade.data import dataset, synthetic_sparse
 from colonnade.data.federated import FederatedData
 from colonnade.errors import DataError
-from colonnade.experiment import train
+from colonnade.launch.experiment import train
 from colonnade.reproductions.objective import joined, optimum, scored_on_training_rows
 
 PARTIES, BATCH, BATCHES_PER_REQUEST = 8, 64, 32

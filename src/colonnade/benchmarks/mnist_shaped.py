@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from colonnade.algorithms.parts.training import Training
+from colonnade.algorithms.training import Training
 from colonnade.data.federated import FederatedData, Labels, PartyColumns
+from colonnade.federation.building import build_parties
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.simulate import Simulate, Simulation
-from colonnade.seating import build_parties
 
 ROWS, COLUMNS, PARTIES, CLASSES, BATCH, WIDTH = 60_000, 784, 4, 10, 64, 128
 TURNS = 25

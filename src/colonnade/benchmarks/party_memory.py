@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from colonnade.algorithms.dpzv import Dpzv
-from colonnade.algorithms.parts.bottom import Bottom
-from colonnade.algorithms.parts.seats import FeatureSeat
-from colonnade.algorithms.parts.seed_replay import SeedReplayBottom
-from colonnade.algorithms.parts.training import Training
-from colonnade.algorithms.vafl import Vafl
+from colonnade.algorithms.seats import FeatureSeat
+from colonnade.algorithms.split_models.dpzv import Dpzv
+from colonnade.algorithms.split_models.parts.bottom import Bottom
+from colonnade.algorithms.split_models.parts.seed_replay import SeedReplayBottom
+from colonnade.algorithms.split_models.vafl import Vafl
+from colonnade.algorithms.training import Training
 from colonnade.data.federated import PartyColumns
 from colonnade.models.papers import SmallTransformer, resnet18
 from colonnade.privacy.noise import PerturbationSettings
@@ -55,7 +55,7 @@ def main(kind: str, model: str) -> None:
         secret=0,
     )
     size = sum(4 * parameter.numel() for parameter in seat.bottom.parameters())
-    bottom = SeedReplayBottom(seat, Dpzv().looks()) if kind == "dpzv" else Bottom(seat)
+    bottom = SeedReplayBottom(seat, Dpzv().directions_used()) if kind == "dpzv" else Bottom(seat)
     del seat
     gc.collect()
     resting = _resident("VmRSS")

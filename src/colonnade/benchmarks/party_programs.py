@@ -18,8 +18,8 @@ from colonnade.cli.application import app
 from colonnade.data import from_arrays
 from colonnade.data.federated import FederatedData
 from colonnade.errors import ColonnadeError, RunError
-from colonnade.federation import write_toml
-from colonnade.runtimes.nursery import Child, nursery_of, tend
+from colonnade.federation.file import write_toml
+from colonnade.runtimes.processes.fork_server import Child, fork_server_for, serve
 from colonnade.wire.certificates import issue, make_authority
 
 
@@ -73,12 +73,12 @@ def write_federation(folder: Path, data: FederatedData, settings: Mapping[str, o
 @contextmanager
 def joined(folder: Path, files: Mapping[str, Path]) -> Iterator[dict[str, Child]]:
     """Every party's program, running; they are killed at the end if they have not ended."""
-    nursery = nursery_of("colonnade.benchmarks.party_programs")
+    fork_server = fork_server_for("colonnade.benchmarks.party_programs")
     children: dict[str, Child] = {}
     try:
         for name, file in files.items():
             arguments = ["join", str(folder / "federation.toml"), "--party", str(file)]
-            children[name] = nursery.start(name, arguments, folder / f"{name}.log")
+            children[name] = fork_server.start(name, arguments, folder / f"{name}.log")
         yield children
     finally:
         for child in children.values():
@@ -113,4 +113,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    tend(int(sys.argv[1]), main)
+    serve(int(sys.argv[1]), main)

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from colonnade.algorithms.dpzv import Dpzv
-from colonnade.algorithms.parts.budget import RowBudget
-from colonnade.algorithms.parts.training import Training
-from colonnade.algorithms.vafl import Vafl
+from colonnade.algorithms.split_models.dpzv import Dpzv
+from colonnade.algorithms.split_models.parts.budget import RowBudget
+from colonnade.algorithms.split_models.vafl import Vafl
+from colonnade.algorithms.training import Training
 from colonnade.benchmarks import Benchmark, Watch, one_thread
 from colonnade.benchmarks.mnist_shaped import (
     BATCH,
@@ -32,6 +32,7 @@ from colonnade.benchmarks.mnist_shaped import (
     ratio,
 )
 from colonnade.data.federated import FederatedData
+from colonnade.federation.building import build_parties
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.privacy.events import PrivacyEvent
@@ -39,7 +40,6 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.simulate import Simulate, Simulation
-from colonnade.seating import build_parties
 
 EPSILON = 1000.0  # kept, and never reached: no row is refused while it is timed
 COLUMNS = (Vafl(), PerturbationSettings(noise=1.0, clip=1.0, bottom_update="frozen", columns_epsilon=EPSILON))

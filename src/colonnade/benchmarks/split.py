@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from colonnade.algorithms.vafl import Vafl
+from colonnade.algorithms.split_models.vafl import Vafl
 from colonnade.benchmarks import Benchmark, Watch, one_thread
 from colonnade.benchmarks.mnist_shaped import (
     CLASSES,

@@ -13,9 +13,9 @@ import sys
 import torch
 from torch import nn
 
-from colonnade.algorithms.cascaded import Cascaded
-from colonnade.algorithms.dpzv import Dpzv
-from colonnade.algorithms.parts.seed_replay import GRID
+from colonnade.algorithms.split_models.cascaded import Cascaded
+from colonnade.algorithms.split_models.dpzv import Dpzv
+from colonnade.algorithms.split_models.parts.seed_replay import GRID
 from colonnade.benchmarks import Benchmark, Watch, one_thread
 from colonnade.benchmarks.mnist_shaped import BATCH, CLASSES, RATE, TURNS, WIDTH, Loop, Simulated, mnist_shaped, ratio
 from colonnade.data.federated import FederatedData

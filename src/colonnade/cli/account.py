@@ -8,15 +8,16 @@ import typer
 from rich.table import Table
 
 from colonnade.cli.output import console, megabytes
+from colonnade.costs.estimate import Price, epochs_to_draw, price, with_delta
+from colonnade.costs.guarantees import epsilon_curves
 from colonnade.data import load
 from colonnade.errors import RunError, SettingsError
-from colonnade.federation import read_federation
-from colonnade.pricing import Price, epochs_to_draw, price, with_delta
-from colonnade.private_figures import epsilon_curves
+from colonnade.federation.building import facts_of
+from colonnade.federation.file import read_federation
+from colonnade.federation.plan import Facts, Plan, check_plan
 from colonnade.reports.epsilons import HEADS, figure_rows
 from colonnade.reports.figures import epsilon_against_epochs, png_bytes
 from colonnade.reports.page import PAPER_FORMULA
-from colonnade.seating import Facts, Plan, check_plan, facts_of
 
 
 def account(
@@ -66,7 +67,7 @@ def account(
 
 
 def _draw(plan: Plan, facts: Facts, path: Path) -> None:
-    alone_or_linear = plan.chosen.alone is not None or plan.chosen.peer is not None
+    alone_or_linear = plan.is_alone or plan.is_linear
     epochs = epochs_to_draw(plan.training.epochs)
     curves = [] if alone_or_linear else epsilon_curves(plan, facts, epochs)
     named = [

@@ -12,8 +12,16 @@ import typer
 from rich.table import Table
 
 from colonnade import algorithms
-from colonnade.algorithms.parts.training import Training
-from colonnade.attack_trials import (
+from colonnade.algorithms.training import Training
+from colonnade.attacks.embedding_inversion import Inversion
+from colonnade.cli.output import console, errors, interrupted
+from colonnade.data import FederatedData, dataset
+from colonnade.errors import RunError, SettingsError, unknown_name
+from colonnade.files import write_atomically
+from colonnade.models.bottom import BottomSettings
+from colonnade.privacy.noise import PerturbationSettings
+from colonnade.reports.attack_page import attack_page
+from colonnade.trials.attack import (
     ExposedParty,
     Federated,
     Measurement,
@@ -24,14 +32,6 @@ from colonnade.attack_trials import (
     model_completion,
     product_inference,
 )
-from colonnade.attacks.embedding_inversion import Inversion
-from colonnade.cli.output import console, errors, interrupted
-from colonnade.data import FederatedData, dataset
-from colonnade.errors import RunError, SettingsError, unknown_name
-from colonnade.models.bottom import BottomSettings
-from colonnade.privacy.noise import PerturbationSettings
-from colonnade.reports.attack_page import attack_page
-from colonnade.runtimes.checkpoint import write_atomically
 
 ATTACKS = ("label-inference", "model-completion", "embedding-inversion", "product-inference")
 SPLIT = ATTACKS[:3]

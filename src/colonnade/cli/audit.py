@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from colonnade.auditing import AUDITED, Audit, Audited, run_audit
 from colonnade.cli.output import console, interrupted, shown
 from colonnade.errors import RunError
 from colonnade.reports.audit_page import audit_page
 from colonnade.reports.observed import AUDIT_FILE
+from colonnade.trials.audit import AUDITED, Audit, Audited, run_audit
 
 
 def audit(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from colonnade.federation import check_party_name
+from colonnade.names import check_party_name
 from colonnade.wire import certificates
 
 app = typer.Typer(help="A certificate authority, and the certificates of parties.", no_args_is_help=True)

@@ -9,15 +9,15 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from colonnade.algorithms.centralised import Centralised
-from colonnade.algorithms.parts.training import Training
-from colonnade.algorithms.split import Split
-from colonnade.algorithms.vafl import Vafl
+from colonnade.algorithms.split_models.centralised import Centralised
+from colonnade.algorithms.split_models.split import Split
+from colonnade.algorithms.split_models.vafl import Vafl
+from colonnade.algorithms.training import Training
 from colonnade.cli.output import TrainingProgress, console, errors, megabytes, shown, stop_on_interrupt
 from colonnade.data import load
 from colonnade.data.settings import DataSettings
-from colonnade.experiment import train
-from colonnade.federation import Federation, federation_values
+from colonnade.federation.file import Federation, federation_values
+from colonnade.launch.experiment import train
 from colonnade.reports import ComparisonRow, comparison_rows, read_run
 from colonnade.reports.page import write_comparison, write_report
 from colonnade.runtimes.simulate import Simulate, SimulatedParty

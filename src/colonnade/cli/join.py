@@ -18,13 +18,13 @@ import typer
 from colonnade.algorithms import name_of
 from colonnade.cli.output import console, errors, interrupted, stop_on_interrupt
 from colonnade.errors import ColonnadeError, RunError, SettingsError
-from colonnade.federation import Federation, read_federation
-from colonnade.joining import Joined, Membership, PeriodicReport
-from colonnade.joining import join as take_part
-from colonnade.joining import leave as take_leave
-from colonnade.party_file import PartySettings, read_party_file
+from colonnade.federation.file import Federation, read_federation
+from colonnade.federation.party_file import PartySettings, read_party_file
+from colonnade.launch.join import Joined, Participant, PeriodicReport
+from colonnade.launch.join import join as take_part
+from colonnade.launch.join import leave as take_leave
 from colonnade.reports.page import write_report
-from colonnade.runtimes.network import Guest, Host
+from colonnade.runtimes.network.carrier import Guest, Host
 from colonnade.runtimes.operations import Operations, picture_of
 from colonnade.runtimes.recorder import Recorder
 
@@ -147,14 +147,14 @@ class _Running:
     def __enter__(self) -> "_Running":
         return self
 
-    def begin(self, membership: Membership, carrier: Host | Guest, recorder: Recorder) -> Callable[[], None]:
+    def begin(self, participant: Participant, carrier: Host | Guest, recorder: Recorder) -> Callable[[], None]:
         """The run directory is this process's alone; so the address for metrics is free, if it is this party's."""
-        self._directory = membership.directory
+        self._directory = participant.directory
         if not self._own.metrics:
             return lambda: None
         self._served = self._stack.enter_context(Operations(self._own.name, self._own.metrics))
         take = partial(picture_of, carrier, recorder)
-        return self._served.attend(take, lambda: membership.credentials().expires, membership.plan.chosen.name)
+        return self._served.attend(take, lambda: participant.credentials().expires, participant.plan.chosen.name)
 
     def conclude(self) -> None:
         if self._served is not None:

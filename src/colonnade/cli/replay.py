@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from colonnade.cli.output import console, interrupted
-from colonnade.party_file import read_party_file
-from colonnade.replaying import replay_run
+from colonnade.federation.party_file import read_party_file
+from colonnade.launch.replay import replay_run
 
 
 def replay(

@@ -13,12 +13,12 @@ from colonnade import algorithms
 from colonnade.cli.output import TrainingProgress, console, errors, interrupted, megabytes, stop_on_interrupt
 from colonnade.data import load
 from colonnade.errors import SettingsError, unknown_name
-from colonnade.experiment import RUNTIMES, Outcome, train
-from colonnade.federation import Federation, federation_values, read_federation
-from colonnade.reports.epsilons import headline
+from colonnade.federation.file import Federation, federation_values, read_federation
+from colonnade.launch.experiment import RUNTIMES, Outcome, train
+from colonnade.reports.epsilons import in_one_line
 from colonnade.reports.page import write_report
-from colonnade.runtimes.processes import Processes
-from colonnade.runtimes.ray_settings import Ray
+from colonnade.runtimes.processes.settings import Processes
+from colonnade.runtimes.ray.settings import Ray
 
 
 def run(
@@ -159,7 +159,7 @@ def show(outcome: Outcome, directory: Path, page: Path | None) -> None:
     table.add_row(
         "time", ("" if virtual is None else f"{virtual:.3f} virtual s, ") + f"{summary['wall_seconds']:.1f} wall s"
     )
-    table.add_row("privacy", headline(summary["privacy"]))
+    table.add_row("privacy", in_one_line(summary["privacy"]))
     console.print(table)
     console.print(f"Run directory: {directory}", markup=False, soft_wrap=True)
     if page is not None:

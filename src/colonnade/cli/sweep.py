@@ -12,8 +12,8 @@ from rich.table import Table
 from colonnade.cli.output import console, errors, interrupted, megabytes, shown
 from colonnade.errors import SettingsError
 from colonnade.reports.sweep_page import column_name, failures, write_sweep
-from colonnade.sweeping import split_values
-from colonnade.sweeping import sweep as run_sweep
+from colonnade.trials.sweep import split_values
+from colonnade.trials.sweep import sweep as run_sweep
 
 
 def sweep(

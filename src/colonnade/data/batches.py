@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 
 from colonnade.errors import SettingsError
-from colonnade.party import State
+from colonnade.state import State
 
 
 class Batches:

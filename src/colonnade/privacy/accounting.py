@@ -180,7 +180,7 @@ class Direction:
 
 
 @dataclass(frozen=True)
-class Figure:
+class Guarantee:
     """The price of one row's data against one adversary."""
 
     direction: str  # what is protected
@@ -214,7 +214,7 @@ def account(
     claimed_mu: float | None = None,
     secret: SecretBatches | None = None,
     conditions: Sequence[str] = (),
-) -> list[Figure]:
+) -> list[Guarantee]:
     """One figure for each adversary: every other party, parties together, and somebody on the wire.
 
     `releases` may protect anything; those of this direction are picked out. `secret` says how batches are drawn, if
@@ -228,9 +228,9 @@ def account(
     total = epsilon_of(worst_row_mu(own), delta)
     said = [*_SAID, *conditions, *_ways_out(direction, own)]
     open_end = not own or direction.unnoised is not None
-    blank = Figure(direction.protects, "", claimed, total, None, delta, ())
+    blank = Guarantee(direction.protects, "", claimed, total, None, delta, ())
 
-    def figure(adversary: str, alone: float | None, words: Sequence[str], sound: float = total) -> Figure:
+    def figure(adversary: str, alone: float | None, words: Sequence[str], sound: float = total) -> Guarantee:
         """`alone`: ε of what the adversary itself was sent, if there is more that its view depends on."""
         if open_end:
             return replace(blank, adversary=adversary, sound=math.inf, conditions=(*said, *words))

@@ -14,18 +14,18 @@ from colonnade.privacy import claims
 from colonnade.privacy.accounting import worst_row_mu
 from colonnade.privacy.gaussian import epsilon_of, mu_of
 from colonnade.privacy.noise import FORMULAS as FORMULAS
-from colonnade.privacy.plan import Plan, embedding_releases, slope_releases
+from colonnade.privacy.plan import ReleasePlan, embedding_releases, slope_releases
 
 
 def slope_noise(
-    epsilon: float, delta: float, plan: Plan, clip: float, *, update_share: float = 0.0, formula: str = "sound"
+    epsilon: float, delta: float, plan: ReleasePlan, clip: float, *, update_share: float = 0.0, formula: str = "sound"
 ) -> float:
     """σ for DPZV's mean slopes, so that a label costs ε against all feature parties together.
 
     `update_share`: which part of the budget's μ² is left for the label party's own private update (`top_noise`). The
     paper's formula does not know such an update.
 
-    >>> plan = Plan(rows=1000, batch_size=100, epochs=4)
+    >>> plan = ReleasePlan(rows=1000, batch_size=100, epochs=4)
     >>> round(slope_noise(epsilon=1.0, delta=1e-5, plan=plan, clip=1.0), 4)
     0.1492
     """
@@ -36,13 +36,13 @@ def slope_noise(
     return _slope_mu(plan, clip, 1.0, update_share) / mu
 
 
-def top_noise(epsilon: float, delta: float, plan: Plan, server_clip: float, update_share: float) -> float:
+def top_noise(epsilon: float, delta: float, plan: ReleasePlan, server_clip: float, update_share: float) -> float:
     """σ for the label party's private updates, one for every answer, with that share of the budget's μ²."""
     return _slope_mu(plan, server_clip, 1.0, 1 - update_share) / _budget(epsilon, delta)
 
 
 def slope_epsilon(
-    noise: float, delta: float, plan: Plan, clip: float, *, update_share: float = 0.0, formula: str = "sound"
+    noise: float, delta: float, plan: ReleasePlan, clip: float, *, update_share: float = 0.0, formula: str = "sound"
 ) -> float:
     """What that noise on mean slopes costs, with a private update that has its share of μ²."""
     _check(clip, formula)
@@ -51,18 +51,18 @@ def slope_epsilon(
     return epsilon_of(_slope_mu(plan, clip, noise, update_share), delta)
 
 
-def slope_clip(epsilon: float, delta: float, plan: Plan, noise: float, *, update_share: float = 0.0) -> float:
+def slope_clip(epsilon: float, delta: float, plan: ReleasePlan, noise: float, *, update_share: float = 0.0) -> float:
     """The largest clip with which that noise keeps the budget."""
     return _budget(epsilon, delta) / _slope_mu(plan, 1.0, noise, update_share)
 
 
-def embedding_noise(epsilon: float, delta: float, plan: Plan, clip: float, *, formula: str = "sound") -> float:
+def embedding_noise(epsilon: float, delta: float, plan: ReleasePlan, clip: float, *, formula: str = "sound") -> float:
     """c for embeddings, so that a row's columns at one party cost ε against everybody else.
 
     Training and test rows alike: whichever are released more often decide. The paper's formula counts answered uploads
     only.
 
-    >>> plan = Plan(rows=1000, batch_size=100, epochs=2, warm_up=True)
+    >>> plan = ReleasePlan(rows=1000, batch_size=100, epochs=2, warm_up=True)
     >>> round(embedding_noise(epsilon=8.0, delta=1e-5, plan=plan, clip=1.0), 4)
     2.4009
     """
@@ -73,7 +73,7 @@ def embedding_noise(epsilon: float, delta: float, plan: Plan, clip: float, *, fo
     return _embedding_mu(plan, clip, 1.0) / mu
 
 
-def embedding_epsilon(noise: float, delta: float, plan: Plan, clip: float, *, formula: str = "sound") -> float:
+def embedding_epsilon(noise: float, delta: float, plan: ReleasePlan, clip: float, *, formula: str = "sound") -> float:
     """What that noise on embeddings costs."""
     _check(clip, formula)
     if formula == "paper":
@@ -81,7 +81,7 @@ def embedding_epsilon(noise: float, delta: float, plan: Plan, clip: float, *, fo
     return epsilon_of(_embedding_mu(plan, clip, noise), delta)
 
 
-def embedding_clip(epsilon: float, delta: float, plan: Plan, noise: float) -> float:
+def embedding_clip(epsilon: float, delta: float, plan: ReleasePlan, noise: float) -> float:
     """The largest clip with which that noise keeps the budget."""
     return _budget(epsilon, delta) / _embedding_mu(plan, 1.0, noise)
 
@@ -96,7 +96,7 @@ class Suggestion:
 
 
 def suggest_for_slopes(
-    epsilon: float, delta: float, plan: Plan, noise_to_signal: float, *, update_share: float = 0.0
+    epsilon: float, delta: float, plan: ReleasePlan, noise_to_signal: float, *, update_share: float = 0.0
 ) -> Suggestion:
     """Epochs or a batch size for mean slopes with noise of at most `noise_to_signal` times their clip.
 
@@ -104,7 +104,7 @@ def suggest_for_slopes(
     twice the batch size halves it.
     """
 
-    def ratio(changed: Plan) -> float:
+    def ratio(changed: ReleasePlan) -> float:
         return slope_noise(epsilon, delta, changed, 1.0, update_share=update_share)
 
     _check_ratio(noise_to_signal)
@@ -119,20 +119,20 @@ def suggest_for_slopes(
     return Suggestion(ratio(plan), epochs, next(sizes, plan.rows))
 
 
-def suggest_for_embeddings(epsilon: float, delta: float, plan: Plan, noise_to_signal: float) -> Suggestion:
+def suggest_for_embeddings(epsilon: float, delta: float, plan: ReleasePlan, noise_to_signal: float) -> Suggestion:
     """Epochs for embeddings with noise of at most `noise_to_signal` times their clip, on each coordinate.
 
     The sound c/C = 2√n/μ, n being a row's releases: only fewer of them help.
     """
 
-    def ratio(changed: Plan) -> float:
+    def ratio(changed: ReleasePlan) -> float:
         return embedding_noise(epsilon, delta, changed, 1.0)
 
     _check_ratio(noise_to_signal)
     return Suggestion(ratio(plan), _most_epochs(plan, ratio, noise_to_signal), None)
 
 
-def _most_epochs(plan: Plan, ratio: Callable[[Plan], float], wanted: float) -> int | None:
+def _most_epochs(plan: ReleasePlan, ratio: Callable[[ReleasePlan], float], wanted: float) -> int | None:
     """The most whole epochs; the ratio grows with them without bound."""
     if ratio(replace(plan, epochs=1)) > wanted:
         return None
@@ -145,12 +145,12 @@ def _most_epochs(plan: Plan, ratio: Callable[[Plan], float], wanted: float) -> i
     return few
 
 
-def _slope_mu(plan: Plan, clip: float, noise: float, others_share: float) -> float:
+def _slope_mu(plan: ReleasePlan, clip: float, noise: float, others_share: float) -> float:
     """Of one label, over all feature parties, if what is released besides has that share of μ²."""
     return worst_row_mu(slope_releases(plan, clip, noise)) / math.sqrt(1 - others_share)
 
 
-def _embedding_mu(plan: Plan, clip: float, noise: float) -> float:
+def _embedding_mu(plan: ReleasePlan, clip: float, noise: float) -> float:
     """Of one row's columns at one party; training and test rows are different rows, so the worse of the two."""
     releases = embedding_releases(plan, plan.feature_parties[0], clip, noise)
     return max(worst_row_mu([release]) for release in releases)

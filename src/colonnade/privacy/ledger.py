@@ -21,8 +21,9 @@ import torch
 from numpy.typing import NDArray
 
 from colonnade.errors import RunError
-from colonnade.party import State
+from colonnade.files import sync_path
 from colonnade.privacy.events import PrivacyEvent
+from colonnade.state import State
 
 _encode = msgspec.json.Encoder().encode
 BLOCK_RELEASES = 2048
@@ -320,11 +321,7 @@ class _Reserved:
         finally:
             os.close(handle)
         if not self._whole_bytes:  # that there are such files must be on the disk too
-            folder = os.open(self._path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync_path(self._path.parent)
         self._whole_bytes += len(line)
         self.releases, self._written_at = releases, self._boot
         self.remembered = releases if remembered is None else remembered

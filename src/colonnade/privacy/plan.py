@@ -18,10 +18,10 @@ UNLIKELY = 1e-6
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReleasePlan:
     """How a training uses its rows.
 
-    >>> plan = Plan(rows=1000, batch_size=100, epochs=5, feature_parties=("shop", "store"))
+    >>> plan = ReleasePlan(rows=1000, batch_size=100, epochs=5, feature_parties=("shop", "store"))
     >>> plan.exchanges, plan.uses
     (100, (5, 0))
     """
@@ -134,7 +134,7 @@ class Plan:
 
 
 def slope_releases(
-    plan: Plan, clip: float, noise: float, server_clip: float = 0.0, server_noise: float = 0.0
+    plan: ReleasePlan, clip: float, noise: float, server_clip: float = 0.0, server_noise: float = 0.0
 ) -> list[Release]:
     """DPZV: to each feature party the mean of its batch's clipped slopes, and the label party's own private updates.
 
@@ -153,7 +153,7 @@ def slope_releases(
     return releases
 
 
-def embedding_releases(plan: Plan, party: str, clip: float, noise: float) -> list[Release]:
+def embedding_releases(plan: ReleasePlan, party: str, clip: float, noise: float) -> list[Release]:
     """One feature party's noised embeddings: of training rows in uploads, warm-up and refreshes; of test rows.
 
     Two clipped embeddings of a row are at most 2C apart; without a clip nothing bounds that.
@@ -167,7 +167,7 @@ def embedding_releases(plan: Plan, party: str, clip: float, noise: float) -> lis
     ]
 
 
-def update_releases(plan: Plan, party: str, clip: float, noise: float) -> list[Release]:
+def update_releases(plan: ReleasePlan, party: str, clip: float, noise: float) -> list[Release]:
     """One feature party's steps by DP-SGD: the sum of a batch's clipped gradients, divided by B even if it is short.
 
     The label party sees them through every later embedding. A step for each upload is counted, answered or not.
@@ -178,7 +178,7 @@ def update_releases(plan: Plan, party: str, clip: float, noise: float) -> list[R
 
 
 def secret_slopes(
-    plan: Plan, clip: float, noise: float, server_clip: float = 0.0, server_noise: float = 0.0
+    plan: ReleasePlan, clip: float, noise: float, server_clip: float = 0.0, server_noise: float = 0.0
 ) -> SecretBatches | None:
     """How slopes look to somebody who does not know the batches; None if nothing is amplified."""
     if plan.sampling == "shuffled":
@@ -189,7 +189,7 @@ def secret_slopes(
     return SecretBatches(plan.sampling, plan.batch_size / plan.rows, plan.exchanges, compose(mus))
 
 
-def secret_embeddings(plan: Plan, clip: float, noise: float) -> SecretBatches | None:
+def secret_embeddings(plan: ReleasePlan, clip: float, noise: float) -> SecretBatches | None:
     """How one party's embeddings of training rows look to somebody who does not know the batches."""
     if plan.sampling != "fixed-size" or clip == 0:
         return None

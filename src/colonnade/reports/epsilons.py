@@ -62,10 +62,10 @@ def _words(figure: Mapping[str, Any]) -> list[str]:
     return [str(one) for one in words] if isinstance(words, list) else []
 
 
-def headline(privacy: Mapping[str, Any]) -> str:
+def in_one_line(privacy: Mapping[str, Any]) -> str:
     """The `privacy` of summary.json in one line: the worst direction in which anything was noised, and those without.
 
-    >>> headline({"events": [], "figures": []})
+    >>> in_one_line({"events": [], "figures": []})
     'no value noised: ε = ∞'
     """
     if not privacy.get("events"):

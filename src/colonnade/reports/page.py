@@ -5,8 +5,6 @@ anyone's data. A page is written whole or not at all. What a run did not record 
 always spoken of.
 """
 
-import contextlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from colonnade.errors import RunError, SettingsError
+from colonnade.files import write_atomically
 from colonnade.reports import figures
 from colonnade.reports.amounts import (
     DASH,
@@ -28,7 +27,7 @@ from colonnade.reports.amounts import (
     significant,
 )
 from colonnade.reports.comparison import ComparisonRow, comparison_rows, shared_clock
-from colonnade.reports.epsilons import figure_rows, headline, heads
+from colonnade.reports.epsilons import figure_rows, heads, in_one_line
 from colonnade.reports.markup import Markup, card, cards, document, element, join, plot, section, table
 from colonnade.reports.observed import audit_of, observe
 from colonnade.reports.rundir import SMALLER_IS_BETTER, Clock, Run, distinct_names, read_run
@@ -86,14 +85,10 @@ def write_comparison(run_dirs: Sequence[Path], out: Path, target: float | None =
 
 def _write_whole(path: Path, content: bytes) -> Path:
     """A reader sees the old file or the new one, never half of either."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(content)
-        partial.replace(path)
+        write_atomically(path, content)
     except OSError as reason:
-        with contextlib.suppress(OSError):
-            partial.unlink()
         raise RunError(
             f"{path} could not be written ({reason.strerror}). Make the directory writable, free some space, "
             "or choose another place."
@@ -578,7 +573,7 @@ def _privacy_of_each(runs: Sequence[Run], names: Sequence[str]) -> Markup:
         events = run.section("privacy").get("events")
         noised = isinstance(events, list) and len(events) > 0
         if noised:
-            told = f"{headline(run.section('privacy'))}. More is told in the run's own report."
+            told = f"{in_one_line(run.section('privacy'))}. More is told in the run's own report."
         elif run.has_summary:
             told = NOT_PRIVATE
         else:

@@ -15,15 +15,15 @@ from time import perf_counter
 from typing import Any
 
 from colonnade import algorithms
-from colonnade.algorithms.parts.training import Training
+from colonnade.algorithms.training import Training
 from colonnade.data import dataset
 from colonnade.data.federated import FederatedData
 from colonnade.errors import RunError
-from colonnade.experiment import train
+from colonnade.launch.experiment import train
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.reproductions import Reproduction, Row, Watch
-from colonnade.reproductions.pool import run_each
+from colonnade.trials.pool import run_each
 
 GRID = (0.020, 0.015, 0.010, 0.005, 0.001)
 PARTIES = 4

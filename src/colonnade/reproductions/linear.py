@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from colonnade import algorithms
-from colonnade.algorithms.parts.training import Training
+from colonnade.algorithms.training import Training
 from colonnade.data import dataset
 from colonnade.data.federated import FederatedData
-from colonnade.experiment import train
+from colonnade.launch.experiment import train
 from colonnade.reproductions import Reproduction, Row, Watch
 from colonnade.reproductions.objective import (
     Point,
@@ -28,15 +28,15 @@ from colonnade.reproductions.objective import (
     objective,
     reference_model,
 )
-from colonnade.reproductions.pool import run_each
 from colonnade.runtimes.simulate import Simulate, SimulatedParty
+from colonnade.trials.pool import run_each
 
 PARTIES = 8
 L2 = 1e-4
 
 
 @dataclass(frozen=True)
-class Plan:
+class Experiment:
     """How a data set is trained: mini-batches, first-order step sizes, how long at most; all found by looking."""
 
     batch_size: int  # of snapshots and tables
@@ -53,11 +53,11 @@ ROUGH, NEAR, OPTIMAL = 1e-3, 1e-4, 5e-7
 """The sub-optimality that SGD is to reach, that the others are, and that they are where nothing shall be lost."""
 
 PLANS = {
-    "credit_default_uci": Plan(512, 60),
-    "givemesomecredit": Plan(1024, 80, sgd_batch_size=1024, sgd_step=0.4, large_batch_size=4096, plain_step=3.0),
-    "a9a": Plan(512, 100, large_batch_size=1536),
-    "mnist_odd_even": Plan(1024, 60, step=0.4, sgd_batch_size=2048, sgd_step=0.3),
-    "mnist": Plan(1024, 160, step=0.2, precondition="curvature"),  # ten classes
+    "credit_default_uci": Experiment(512, 60),
+    "givemesomecredit": Experiment(1024, 80, sgd_batch_size=1024, sgd_step=0.4, large_batch_size=4096, plain_step=3.0),
+    "a9a": Experiment(512, 100, large_batch_size=1536),
+    "mnist_odd_even": Experiment(1024, 60, step=0.4, sgd_batch_size=2048, sgd_step=0.3),
+    "mnist": Experiment(1024, 160, step=0.2, precondition="curvature"),  # ten classes
 }
 TWO_CLASSES = tuple(name for name in PLANS if name != "mnist")
 LARGE_BATCH_EPOCHS = 500

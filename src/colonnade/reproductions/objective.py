@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from colonnade.algorithms.parts.training import Training
+from colonnade.algorithms.training import Training
 from colonnade.data.federated import Columns, FederatedData
-from colonnade.experiment import Outcome, train
+from colonnade.launch.experiment import Outcome, train
 from colonnade.runtimes.simulate import Simulate
 
 

@@ -19,21 +19,21 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from colonnade.algorithms.dpzv import Dpzv
-from colonnade.algorithms.parts.training import Training
-from colonnade.algorithms.vafl import Vafl
+from colonnade.algorithms.split_models.dpzv import Dpzv
+from colonnade.algorithms.split_models.vafl import Vafl
+from colonnade.algorithms.training import Training
 from colonnade.data import dataset
 from colonnade.data.batches import batches_per_epoch
 from colonnade.data.federated import FederatedData
 from colonnade.errors import RunError
-from colonnade.experiment import train
+from colonnade.files import write_atomically
+from colonnade.launch.experiment import train
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.reports.figures import COLOURS, DASHES, GRID, INK, MUTED, png_bytes
 from colonnade.reproductions import Reproduction, Row, Watch
-from colonnade.reproductions.pool import run_each
-from colonnade.runtimes.checkpoint import write_atomically
+from colonnade.trials.pool import run_each
 
 EPSILONS = (0.5, 1.0, 3.0, 10.0, 30.0, 100.0)
 QUICK_EPSILONS = (1.0, 10.0, 100.0)

@@ -7,9 +7,6 @@ The last two of a name are kept.
 
 import hashlib
 import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save_file
 
 from colonnade.errors import RunError
-from colonnade.party import State
+from colonnade.files import appearing, write_atomically
+from colonnade.state import State
 
 _KEPT = 2
 
@@ -30,7 +28,7 @@ def write_checkpoint(directory: Path, name: str, number: int, state: State) -> N
     tensors = {key: tensor.contiguous() for key, tensor in state.tensors.items()}
     try:
         # From the tensors to the disk without a copy: a table of embeddings is large, and everybody waits for this.
-        with _appearing(directory / f"{stem}.safetensors") as unfinished:
+        with appearing(directory / f"{stem}.safetensors") as unfinished:
             save_file(tensors, unfinished)
             with unfinished.open("rb") as written:
                 checksum = hashlib.file_digest(written, "sha256").hexdigest()
@@ -44,35 +42,6 @@ def write_checkpoint(directory: Path, name: str, number: int, state: State) -> N
     for old in numbers_of(directory, name)[:-_KEPT]:
         for suffix in ("json", "safetensors"):
             (directory / f"{name}-{old:010d}.{suffix}").unlink(missing_ok=True)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """The file appears with its whole content, or not at all."""
-    with _appearing(path) as unfinished:
-        unfinished.write_bytes(content)
-
-
-@contextmanager
-def _appearing(path: Path) -> Iterator[Path]:
-    """Where to write what is to stand under `path`: it does at the end, synced, or nothing changes."""
-    unfinished = path.with_name(f".{path.name}.tmp")
-    try:
-        yield unfinished
-        sync_path(unfinished)
-        unfinished.replace(path)
-    except (OSError, SafetensorError):
-        unfinished.unlink(missing_ok=True)
-        raise
-    sync_path(path.parent)
-
-
-def sync_path(path: Path) -> None:
-    """A file's content is on the disk; of a folder, the names in it."""
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 def numbers_of(directory: Path, name: str) -> list[int]:

@@ -14,8 +14,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from colonnade.files import sync_path
 from colonnade.party import Event, Received
-from colonnade.runtimes.checkpoint import sync_path
 from colonnade.trace import MAGIC, Record, bodies, packed, packed_parts, read_trace, record_of
 
 _KEPT = 2

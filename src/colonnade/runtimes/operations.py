@@ -27,8 +27,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from colonnade.errors import ColonnadeError, RunError
-from colonnade.runtimes.network import Guest, Host
-from colonnade.runtimes.network_settings import parse_address
+from colonnade.runtimes.network.carrier import Guest, Host
+from colonnade.runtimes.network.settings import parse_address
 from colonnade.runtimes.recorder import Recorder, Traffic
 from colonnade.runtimes.station import Link
 

@@ -23,12 +23,13 @@ import torch
 
 from colonnade.errors import RunError, SettingsError, unknown_name
 from colonnade.messages import KINDS, Message
-from colonnade.party import Party, PeerLost, PeerReturned, Started, State, TimerFired
+from colonnade.party import Party, PeerLost, PeerReturned, Started, TimerFired
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.checkpoint import write_checkpoint
 from colonnade.runtimes.delays import MEASURED, Draw, parse_delay
 from colonnade.runtimes.driver import Driver
 from colonnade.runtimes.recorder import Recorder
+from colonnade.state import State
 from colonnade.trace import TraceWriter
 
 # --- settings ---------------------------------------------------------------------------------------------------
@@ -182,7 +183,7 @@ class _Link:
             self.handled_below += 1
 
 
-class _Seat:
+class _Place:
     """One party in the simulation: what it does now, what waits for it, and its port."""
 
     def __init__(self, simulation: "Simulation", index: int, name: str) -> None:
@@ -283,10 +284,10 @@ class Simulation:
         self._links: dict[tuple[str, str], _Link] = {}
         settings.check_parties(parties)
         self._numbered = settings.loss > 0 or any(party.crashes for party in settings.parties.values())
-        self._seats: list[_Seat] = []
-        self._seat_of: dict[str, _Seat] = {}
+        self._seats: list[_Place] = []
+        self._seat_of: dict[str, _Place] = {}
         for index, name in enumerate(parties):
-            seat = _Seat(self, index, name)
+            seat = _Place(self, index, name)
             self._seats.append(seat)
             self._seat_of[name] = seat
             self._equip(seat, is_label=name == label_party)
@@ -304,7 +305,7 @@ class Simulation:
         else:
             self._begin()
 
-    def _equip(self, seat: _Seat, is_label: bool) -> None:
+    def _equip(self, seat: _Place, is_label: bool) -> None:
         settings = self._settings
         own = settings.parties.get(seat.name, SimulatedParty())
         shared = settings.label_compute_seconds if is_label else settings.compute_seconds
@@ -386,7 +387,7 @@ class Simulation:
         self._counter += 1
         heappush(self._heap, (when, self._counter, kind, seat, payload))
 
-    def _offer(self, seat: _Seat, item: _Item) -> None:
+    def _offer(self, seat: _Place, item: _Item) -> None:
         """Start on an item, or queue it while the party is busy."""
         if seat.finished:
             return
@@ -395,13 +396,13 @@ class Simulation:
         else:
             seat.inbox.append(item)
 
-    def _start(self, seat: _Seat, item: _Item) -> None:
+    def _start(self, seat: _Place, item: _Item) -> None:
         seat.current = item
         seat.work_number += 1
         seat.work_started = self.now
         self._push(self.now + seat.cost(item), _DONE, seat.index, (seat.work_number,))
 
-    def _done(self, seat: _Seat) -> None:
+    def _done(self, seat: _Place) -> None:
         item = seat.current
         assert item is not None
         if self.now > seat.work_started:
@@ -412,7 +413,7 @@ class Simulation:
         if seat.inbox and not seat.finished:
             self._start(seat, seat.inbox.popleft())
 
-    def _handle(self, seat: _Seat, item: _Item) -> None:
+    def _handle(self, seat: _Place, item: _Item) -> None:
         """The party handles the item now; only this makes a message count as delivered."""
         what = item[0]
         began = time.perf_counter() if seat.measured is not None else 0.0
@@ -435,7 +436,7 @@ class Simulation:
 
     # --- messages ---
 
-    def transmit(self, seat: _Seat, to: str, frame: bytearray, message: type[Message]) -> None:
+    def transmit(self, seat: _Place, to: str, frame: bytearray, message: type[Message]) -> None:
         receiver = self._seat_of.get(to)
         if receiver is None:
             raise RunError(f"{seat.name} sent {message.__name__} to {to!r}, who is not in the federation.")
@@ -471,7 +472,7 @@ class Simulation:
             )
         return link
 
-    def _attempt(self, sender: str, receiver: _Seat, link: _Link, number: int) -> None:
+    def _attempt(self, sender: str, receiver: _Place, link: _Link, number: int) -> None:
         """Send a numbered frame, which may be lost, and look again later whether it was acknowledged."""
         if receiver.away:
             return  # its sender is told when it returns, and sends then
@@ -497,7 +498,7 @@ class Simulation:
                 self.retransmitted_bytes += len(link.unacknowledged[number][0])
             self._attempt(sender, self._seat_of[to], link, number)
 
-    def _arrive(self, seat: _Seat, item: _Item) -> None:
+    def _arrive(self, seat: _Place, item: _Item) -> None:
         if seat.away or seat.finished:
             return
         _, sender, _, message, number = item
@@ -512,7 +513,7 @@ class Simulation:
         else:
             self._offer(seat, item)
 
-    def _held(self, seat: _Seat) -> Iterable[_Item]:
+    def _held(self, seat: _Place) -> Iterable[_Item]:
         return [*seat.inbox, seat.current] if seat.current is not None else seat.inbox
 
     def _acknowledge(self, sender: str, receiver: str, number: int) -> None:
@@ -539,12 +540,12 @@ class Simulation:
 
     # --- timers ---
 
-    def set_timer(self, seat: _Seat, name: str, seconds: float) -> None:
+    def set_timer(self, seat: _Place, name: str, seconds: float) -> None:
         self._counter += 1
         seat.timers[name] = self._counter
         heappush(self._heap, (self.now + seconds, self._counter, _TIMER, seat.index, (name, self._counter)))
 
-    def _timer(self, seat: _Seat, payload: tuple[Any, ...]) -> None:
+    def _timer(self, seat: _Place, payload: tuple[Any, ...]) -> None:
         name, token = payload
         if seat.timers.get(name) != token:
             return  # set again since, or undone
@@ -556,7 +557,7 @@ class Simulation:
 
     # --- crash and return ---
 
-    def _crash(self, seat: _Seat) -> None:
+    def _crash(self, seat: _Place) -> None:
         if seat.finished:
             return
         seat.away = True
@@ -573,7 +574,7 @@ class Simulation:
             if other is not seat:
                 self._push(self.now + self._settings.notice_seconds, _NOTICE, other.index, ("lost", seat.name))
 
-    def _return(self, seat: _Seat) -> None:
+    def _return(self, seat: _Place) -> None:
         if not seat.away:
             return
         seat.away = False

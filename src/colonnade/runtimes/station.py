@@ -18,7 +18,7 @@ import torch
 
 from colonnade.errors import ProtocolError, RunError
 from colonnade.messages import Message
-from colonnade.party import Event, Party, PeerLost, PeerReturned, Received, Started, State, TimerFired
+from colonnade.party import Event, Party, PeerLost, PeerReturned, Received, Started, TimerFired
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint, write_checkpoint
 from colonnade.runtimes.delivery import Delivery, ForgottenError
@@ -26,6 +26,7 @@ from colonnade.runtimes.driver import Driver
 from colonnade.runtimes.journal import Journal, begin_life, events_after, first_number, last_number
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.replay import event_of
+from colonnade.state import State
 from colonnade.trace import TraceWriter
 from colonnade.wire.codec import DEFAULT_LIMITS, Limits, decode
 from colonnade.wire.packets import ACKNOWLEDGE, DONE, FRAME, RESUME, START, Packet, PacketReader, header

@@ -9,7 +9,6 @@ import fcntl
 import os
 import re
 import stat
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +31,8 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from colonnade.errors import ProtocolError, RunError, SettingsError, unknown_name
+from colonnade.files import write_atomically
+from colonnade.names import check_party_name, is_party_name
 
 AUTHORITY_KEY, AUTHORITY, ISSUED, REVOKED = "authority.key", "authority.pem", "issued.txt", "revoked.txt"
 """The files of an authority's directory. The first is its secret, the second and the last go to every party."""
@@ -43,9 +44,6 @@ _BACKDATED = timedelta(hours=1)  # clocks of two organisations differ; a certifi
 # Between a renewal's two renames a reader may meet the new key with the old certificate; it looks again.
 _LOOKS, _SECONDS_BETWEEN_LOOKS = 10, 0.02
 
-# What `federation.check_party_name` lets through (a test compares them). It cannot be imported here: it comes with the
-# algorithms, which nothing on the wire may know.
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _HOST_LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST = re.compile(rf"{_HOST_LABEL}(\.{_HOST_LABEL})*")
 _HEX = re.compile(r"[0-9A-Fa-f:]+")
@@ -125,10 +123,13 @@ def make_authority(directory: Path, name: str, days: int) -> None:
         # Created here or not at all, so that of two who do this at once one is told.
         handle = os.open(directory / AUTHORITY_KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _SECRET)
         try:
-            _fill(handle, _private_pem(key))
-            _replace(directory / ISSUED, b"# serial, expires, name, hosts: all that was issued\n", _READABLE)
-            _replace(directory / REVOKED, b"# serials of revoked certificates, for every party\n", _READABLE)
-            _replace(directory / AUTHORITY, certificate.public_bytes(Encoding.PEM), _READABLE)
+            with os.fdopen(handle, "wb") as secret:
+                secret.write(_private_pem(key))
+                secret.flush()
+                os.fsync(secret.fileno())
+            write_atomically(directory / ISSUED, b"# serial, expires, name, hosts: all that was issued\n", _READABLE)
+            write_atomically(directory / REVOKED, b"# serials of revoked certificates, for every party\n", _READABLE)
+            write_atomically(directory / AUTHORITY, certificate.public_bytes(Encoding.PEM), _READABLE)
         except BaseException:
             for file in files:
                 (directory / file).unlink(missing_ok=True)  # half an authority is in the way of a whole one
@@ -177,9 +178,9 @@ def issue(authority: Path, name: str, out: Path, hosts: Sequence[str], days: int
             # On record before it exists anywhere: what was issued can be revoked.
             line = " ".join([_hex(serial), expires.strftime("%Y-%m-%dT%H:%M:%SZ"), name, *hosts])
             record = authority / ISSUED
-            _replace(record, _bytes_of(record, b"") + f"{line}\n".encode(), _READABLE)
-            _replace(out / f"{name}.key", _private_pem(key), _SECRET)
-            _replace(out / f"{name}.pem", certificate.public_bytes(Encoding.PEM), _READABLE)
+            write_atomically(record, _bytes_of(record, b"") + f"{line}\n".encode(), _READABLE)
+            write_atomically(out / f"{name}.key", _private_pem(key), _SECRET)
+            write_atomically(out / f"{name}.pem", certificate.public_bytes(Encoding.PEM), _READABLE)
     return Issued(
         name, serial, certificate.not_valid_after_utc, out / f"{name}.key", out / f"{name}.pem", out / AUTHORITY
     )
@@ -210,7 +211,7 @@ def revoke(authority: Path, name_or_serial: str) -> tuple[int, ...]:
         if fresh:
             lines = "".join(f"{_hex(one.serial)}  # {one.name}, revoked {now:%Y-%m-%d}\n" for one in fresh)
             with _written(authority):
-                _replace(listed, _bytes_of(listed, b"") + lines.encode(), _READABLE)
+                write_atomically(listed, _bytes_of(listed, b"") + lines.encode(), _READABLE)
     return tuple(one.serial for one in fresh)
 
 
@@ -302,7 +303,7 @@ def _fault(
                 "certificates from the same one."
             )
         name = _common_name(certificate)
-        if not _PLAIN.fullmatch(name) or name not in _alternative_names(certificate):
+        if not is_party_name(name) or name not in _alternative_names(certificate):
             return "does not name one party, as common name and as alternative name. Issue it with `colonnade certs`."
         fault = _date_fault(certificate, f"of {name!r}", f"issue it anew with `colonnade certs issue {name}`", now)
         if fault:
@@ -409,11 +410,7 @@ def _check_days(days: int) -> None:
 
 def _check_name(name: str) -> None:
     """Refuse what cannot name a party, and what TLS would not compare as a name."""
-    if not _PLAIN.fullmatch(name):
-        raise SettingsError(
-            f"The party name {name!r} will not do: use letters, digits, '_', '-' and '.', at most 64, beginning with a "
-            "letter or digit."
-        )
+    check_party_name(name)
     if name.lower() == "authority":
         raise SettingsError("A party cannot be named 'authority': its files would be the authority's. Choose another.")
     if _is_address(name) or name.endswith("."):
@@ -579,8 +576,8 @@ def _hand_out_authority(authority: Path, out: Path, issuer: x509.Certificate) ->
         if issuer not in _read_certificates(held, "an authority's certificate"):
             raise SettingsError(f"{held} is another authority's, and is not overwritten. Choose another --out.")
     else:
-        _replace(held, issuer.public_bytes(Encoding.PEM), _READABLE)
-    _replace(out / REVOKED, _bytes_of(authority / REVOKED, b""), _READABLE)
+        write_atomically(held, issuer.public_bytes(Encoding.PEM), _READABLE)
+    write_atomically(out / REVOKED, _bytes_of(authority / REVOKED, b""), _READABLE)
 
 
 def _read_certificates(path: Path, what: str) -> list[x509.Certificate]:
@@ -656,32 +653,6 @@ def _secret_bytes(path: Path) -> bytes:
         raise SettingsError(f"There is no key {path}. `colonnade certs issue` writes it.") from None
     except OSError as error:
         raise SettingsError(f"The key {path} cannot be read: {error.strerror}.") from None
-
-
-def _replace(path: Path, content: bytes, mode: int) -> None:
-    """The file appears with its whole content, or stays as it was; nobody else reads it before its mode allows."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)  # of mode 0600
-    temporary = Path(name)
-    try:
-        os.fchmod(handle, mode)
-        _fill(handle, content)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def _fill(handle: int, content: bytes) -> None:
-    """Write an open file to the disk and close it."""
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 @contextmanager

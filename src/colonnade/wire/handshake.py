@@ -70,7 +70,7 @@ class Introduced(msgspec.Struct, frozen=True):
     signature: bytes
 
 
-class Everybody(msgspec.Struct, frozen=True, tag="everybody"):
+class Roster(msgspec.Struct, frozen=True, tag="everybody"):
     """What all parties know of one another, from the label party, when all have been there."""
 
     task: str
@@ -94,7 +94,7 @@ class Left(msgspec.Struct, frozen=True, tag="left"):
     """The answer to a Hello that leaves."""
 
 
-Word = Hello | Welcome | Refused | Everybody | Presence | Left
+Word = Hello | Welcome | Refused | Roster | Presence | Left
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Word)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from colonnade.messages import KINDS, Message
-from colonnade.party import State
+from colonnade.state import State
 
 # safetensors and torch know these unsigned types only in part; their bits travel as signed ones.
 _AS_SIGNED = {"uint32": np.int32, "uint64": np.int64}

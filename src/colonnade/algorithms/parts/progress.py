@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from math import isfinite
 
-from colonnade.algorithms.parts.training import Training
+from colonnade.algorithms.training import Training
 from colonnade.errors import RunError
-from colonnade.party import Checkpoint, Effect, Observe, State
+from colonnade.party import Checkpoint, Effect, Observe
+from colonnade.state import State
 
 
 class Progress:

@@ -1,0 +1,64 @@
+"""AFSAGA-VP: AFSGD-VP with the variance of the gradient reduced by a table of the last residuals.
+
+B. Gu, A. Xu, Z. Huo, C. Deng, H. Huang. "Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for
+Multiparty Collaborative Learning", 2021, Algorithm 5. The paper's table holds gradients; ours holds the numbers ϑ_i
+that they are multiples of, one a row and output.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
+from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear
+from colonnade.algorithms.linear_models.parts.solving import Descent, Floats, requests_per_epoch, steps_per_epoch
+from colonnade.algorithms.seats import LinearSeat
+from colonnade.models.linear import Window
+from colonnade.party import Party
+from colonnade.state import State
+
+
+@dataclass(frozen=True)
+class Afsaga(AsynchronousLinear):
+    """`[algorithm]` with name = "afsaga"."""
+
+
+def linear_party(seat: LinearSeat) -> Party:
+    """Algorithm 5 on worker ℓ."""
+    block_party = BlockParty(seat, abandons=True, requests_per_epoch=requests_per_epoch(seat))
+    return AsynchronousLinearParty(block_party, Descent(block_party, Saga(block_party), shared_rows=False))
+
+
+class Saga:
+    """v̂ = ∇_ℓ f_I(ŵ) − α̂_I + (1/n) Σ_i α̂_i, then α̂_I ← ∇_ℓ f_I(ŵ), with α̂_i = ϑ_i x_i."""
+
+    independent_rows = True
+
+    def __init__(self, block_party: BlockParty) -> None:
+        self._block_party = block_party
+        # The table's mean gradient is not the objective's until the weights rest: a stopping rule needs a full pass.
+        self._every = 2 * steps_per_epoch(block_party) if block_party.seat.settings.tolerance else 0
+        self._taken_at = 0  # steps when the table was filled
+        self.table: Floats = np.zeros((0, block_party.seat.outputs))
+
+    def pass_is_due(self, steps: int) -> bool:
+        """Line 2: once, to fill the table; every other epoch if there is a stopping rule."""
+        return len(self.table) == 0 or 0 < self._every <= steps - self._taken_at
+
+    def take_pass(self, residuals: Floats, steps: int) -> None:
+        self.table, self._taken_at = residuals, steps
+        self._block_party.block.set_mean_gradient(*self._block_party.block.full_gradient(residuals))
+
+    def known(self) -> Floats:
+        return self.table
+
+    def step(self, window: Window, step_size: float, steps: int) -> float:
+        return self._block_party.block.saga_steps(window, step_size, self.table)
+
+    def state(self) -> State:
+        return State({"table": torch.from_numpy(self.table.copy())}, {"taken_at": self._taken_at})
+
+    def restore(self, state: State) -> None:
+        self.table, self._taken_at = state.tensors["table"].numpy().copy(), state.values["taken_at"]

@@ -1,0 +1,76 @@
+"""AFSGD-VP: every party steps along its own block of the stochastic gradient, at its own pace; no server has a model.
+
+B. Gu, A. Xu, Z. Huo, C. Deng, H. Huang. "Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for
+Multiparty Collaborative Learning", 2021, Algorithm 3. The schedule is in parts/peers.py, the sums in parts/sums.py.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
+from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear
+from colonnade.algorithms.linear_models.parts.solving import (
+    Descent,
+    Floats,
+    check_not_negative,
+    requests_per_epoch,
+    steps_per_epoch,
+)
+from colonnade.algorithms.seats import LinearSeat
+from colonnade.models.linear import Window
+from colonnade.party import Party
+from colonnade.state import State
+
+
+@dataclass(frozen=True)
+class Afsgd(AsynchronousLinear):
+    """`[algorithm]` with name = "afsgd"."""
+
+    keeps_residuals: ClassVar[bool] = False
+    decay: float = 0.1  # the step size is divided by 1 + decay × epoch; 0: constant, as in the paper
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_not_negative("decay", self.decay)
+
+
+def linear_party(seat: LinearSeat) -> Party:
+    """Algorithm 3 on worker ℓ."""
+    block_party = BlockParty(seat, abandons=True, requests_per_epoch=requests_per_epoch(seat))
+    return AsynchronousLinearParty(block_party, Descent(block_party, Sgd(block_party), shared_rows=False))
+
+
+class Sgd:
+    """w_ℓ ← w_ℓ − γ v̂ with v̂ = ∇_ℓ f_I(ŵ): the own block is current, the others' as they answered."""
+
+    independent_rows = False
+
+    def __init__(self, block_party: BlockParty) -> None:
+        self._block_party = block_party
+        self._per_epoch = steps_per_epoch(block_party)
+
+    def pass_is_due(self, steps: int) -> bool:
+        """Only the stopping rule needs one, each epoch."""
+        return bool(self._block_party.seat.settings.tolerance) and steps > 0 and steps % self._per_epoch == 0
+
+    def take_pass(self, residuals: Floats, steps: int) -> None:
+        pass
+
+    def known(self) -> Floats:
+        return np.zeros((0, self._block_party.seat.outputs))
+
+    def step(self, window: Window, step_size: float, steps: int) -> float:
+        batches = -(-window.rows.size // window.batch_size)
+        epochs = (steps + np.arange(batches)) / self._per_epoch
+        return self._block_party.block.sgd_steps(
+            window, step_size / (1 + self._block_party.seat.settings.decay * epochs)
+        )
+
+    def state(self) -> State:
+        return State()
+
+    def restore(self, state: State) -> None:
+        pass

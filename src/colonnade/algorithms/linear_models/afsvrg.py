@@ -1,0 +1,76 @@
+"""AFSVRG-VP: AFSGD-VP with the variance of the gradient reduced by a snapshot.
+
+B. Gu, A. Xu, Z. Huo, C. Deng, H. Huang. "Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for
+Multiparty Collaborative Learning", 2021, Algorithm 4. A party's snapshot is what one full pass of its own gave, one
+number a row and output: no barrier is needed, and the inner loop sends nothing for it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
+from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear
+from colonnade.algorithms.linear_models.parts.solving import (
+    Descent,
+    Floats,
+    check_not_negative,
+    requests_per_epoch,
+    steps_per_epoch,
+)
+from colonnade.algorithms.seats import LinearSeat
+from colonnade.models.linear import Window
+from colonnade.party import Party
+from colonnade.state import State
+
+
+@dataclass(frozen=True)
+class Afsvrg(AsynchronousLinear):
+    """`[algorithm]` with name = "afsvrg"."""
+
+    snapshot_every_epochs: float = 2.0  # mini-batches between two full passes, in epochs
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_not_negative("snapshot_every_epochs", self.snapshot_every_epochs)
+
+
+def linear_party(seat: LinearSeat) -> Party:
+    """Algorithm 4 on worker ℓ."""
+    block_party = BlockParty(seat, abandons=True, requests_per_epoch=requests_per_epoch(seat))
+    return AsynchronousLinearParty(block_party, Descent(block_party, Svrg(block_party), shared_rows=False))
+
+
+class Svrg:
+    """v̂ = ∇_ℓ f_I(ŵ) − ∇_ℓ f_I(wˢ) + ∇_ℓ f(wˢ), with ϑ_i(wˢ) kept for every row."""
+
+    independent_rows = True
+
+    def __init__(self, block_party: BlockParty) -> None:
+        self._block_party = block_party
+        self._every: int = max(1, round(block_party.seat.settings.snapshot_every_epochs * steps_per_epoch(block_party)))
+        self._taken_at: int = -self._every  # steps when the snapshot was taken
+        self.snapshot: Floats = np.zeros((0, block_party.seat.outputs))
+
+    def pass_is_due(self, steps: int) -> bool:
+        """Line 3: the full gradient at the beginning of every outer loop."""
+        return steps >= self._taken_at + self._every
+
+    def take_pass(self, residuals: Floats, steps: int) -> None:
+        self.snapshot, self._taken_at = residuals, steps
+        self._block_party.block.set_mean_gradient(*self._block_party.block.full_gradient(residuals))
+
+    def known(self) -> Floats:
+        return self.snapshot
+
+    def step(self, window: Window, step_size: float, steps: int) -> float:
+        return self._block_party.block.svrg_steps(window, step_size, self.snapshot)
+
+    def state(self) -> State:
+        return State({"snapshot": torch.from_numpy(self.snapshot.copy())}, {"taken_at": self._taken_at})
+
+    def restore(self, state: State) -> None:
+        self._taken_at = state.values["taken_at"]
+        self.snapshot = state.tensors["snapshot"].numpy().copy()

@@ -1,0 +1,82 @@
+"""AsySQN-SGD: afsgd.py along a quasi-Newton direction d = Hv that every party learns from its own block.
+
+Q. Zhang, B. Gu, C. Deng, S. Gu, L. Bo, J. Pei, H. Huang. "AsySQN: Faster Vertical Federated Learning Algorithms with
+Better Computation Resource Utilization", 2021, Algorithm 3. H is Algorithm 1, in parts/damped_lbfgs.py; the
+step and what it learns from are in parts/curved_block.py.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from colonnade.algorithms.linear_models.afsgd import Afsgd, Sgd
+from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
+from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.curved_block import CurvedBlock
+from colonnade.algorithms.linear_models.parts.settings import QuasiNewton
+from colonnade.algorithms.linear_models.parts.solving import Descent, Floats, Rows, requests_per_epoch, steps_per_epoch
+from colonnade.algorithms.seats import LinearSeat
+from colonnade.models.linear import Window
+from colonnade.party import Party
+from colonnade.state import State
+
+
+@dataclass(frozen=True)
+class AsysqnSgd(QuasiNewton, Afsgd):
+    """`[algorithm]` with name = "asysqn-sgd"."""
+
+    def __post_init__(self) -> None:
+        Afsgd.__post_init__(self)
+        QuasiNewton.__post_init__(self)
+
+
+def linear_party(seat: LinearSeat) -> Party:
+    """Algorithm 3 on party ℓ."""
+    block_party = BlockParty(seat, abandons=True, requests_per_epoch=requests_per_epoch(seat))
+    return AsynchronousLinearParty(
+        block_party, Descent(block_party, SqnSgd(block_party), shared_rows=False, newton=True)
+    )
+
+
+class SqnSgd:
+    """v̂ = ∇_ℓ f_I(ŵ)."""
+
+    independent_rows = False
+
+    def __init__(self, block_party: BlockParty) -> None:
+        self._first_order = Sgd(block_party)
+        self._seen: Floats = np.zeros(
+            (block_party.seat.rows, block_party.seat.outputs)
+        )  # ϑ of each row when it came last
+        self._block = CurvedBlock(block_party, adapts=False, known=self.known)
+        self._per_epoch = steps_per_epoch(block_party)
+        self._decay: float = block_party.seat.settings.decay
+
+    def pass_is_due(self, steps: int) -> bool:
+        return self._first_order.pass_is_due(steps)
+
+    def take_pass(self, residuals: Floats, steps: int) -> None:
+        self._first_order.take_pass(residuals, steps)
+
+    def known(self) -> Floats:
+        return self._seen
+
+    def step(self, window: Window, step_size: float, steps: int) -> float:
+        def gradient(rows: Rows, residuals: Floats) -> Floats:
+            self._seen[rows] = residuals
+            return self._block.gradient(rows, residuals)
+
+        def decayed(batch: int) -> float:
+            return step_size / (1 + self._decay * (steps + batch) / self._per_epoch)
+
+        return self._block.steps(window, gradient, decayed)
+
+    def state(self) -> State:
+        state = State({"seen": torch.from_numpy(self._seen.copy())})
+        state.add("block", self._block.state())
+        return state
+
+    def restore(self, state: State) -> None:
+        self._seen[:] = state.tensors["seen"].numpy()
+        self._block.restore(state.part("block"))

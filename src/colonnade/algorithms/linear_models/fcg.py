@@ -1,0 +1,400 @@
+"""FCG: conjugate gradients over all blocks at once, each preconditioned by its owner, with one exact search for all.
+
+Ours, for federations whose parties are all there. In the papers' linear algorithms every block steps for itself, and
+the directions that parties have in common limit how far; here the label party looks along the sum of everybody's
+directions. A step is one message each way, with every row: residuals down, the products of the next direction up.
+
+    party m:      g_m = X_mᵀϑ/n + λw_m,   d_m = −M_m⁻¹ g_m,   M_m its own block of the curvature
+    label party:  (t, u) = argmin f(w + t d + u p), from θ, Σ_m X_m d_m and Σ_m X_m p_m alone;  p: the step before
+    party m:      p_m ← t d_m + u p_m,   w_m ← w_m + p_m
+
+The search over the plane of d and p makes the directions conjugate (A. V. Knyazev, 2001, for eigenvalues).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from colonnade.algorithms.linear_models.parts.asynchronous import keep_early, receive_all
+from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.record import LinearRecord
+from colonnade.algorithms.linear_models.parts.settings import Linear, check_choices
+from colonnade.algorithms.linear_models.parts.sums import Completed
+from colonnade.algorithms.parts.kept_messages import pack, unpack
+from colonnade.algorithms.seats import LinearSeat
+from colonnade.errors import ProtocolError, SettingsError
+from colonnade.messages import (
+    EvaluationMaskedSum,
+    EvaluationProductRequest,
+    EvaluationProductSum,
+    Introduction,
+    JointStep,
+    MaskedSum,
+    ProductSum,
+    Stop,
+    WeightsSettled,
+)
+from colonnade.models.linear import LinearBlock, Precondition
+from colonnade.models.linear_loss import LinearLoss
+from colonnade.party import (
+    Effect,
+    Event,
+    Finish,
+    Observe,
+    Party,
+    PeerLost,
+    PeerReturned,
+    Received,
+    Send,
+    SetTimer,
+    Started,
+    TimerFired,
+)
+from colonnade.state import State
+
+Floats = NDArray[np.float64]
+_NO_ROWS = np.zeros(0, np.uint32)
+_SCALARS = 5  # w·d, w·p, d·d, d·p, p·p of the penalised weights, summed with the products
+_MOST_COLUMNS = 1024  # a wider block is preconditioned by its diagonal
+_NEWTON_STEPS, _HALVINGS = 10, 40
+_CURVATURE_ROWS = 16_384  # from about so many rows, evenly spaced
+
+
+@dataclass(frozen=True)
+class Fcg(Linear):
+    """`[algorithm]` with name = "fcg"."""
+
+    precondition: Literal["none", "columns", "block"] = (
+        "block"  # M_m: the identity, the curvature's diagonal, or all of it
+    )
+    max_product_age_epochs: float = 0.0  # no step goes on without a party: last known products are of no use
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choices(Fcg, self)
+        if self.max_product_age_epochs:
+            raise SettingsError("fcg waits for a party that is away: leave algorithm.max_product_age_epochs at 0.")
+        if self.step != "auto":
+            raise SettingsError("fcg searches for its step at every step: leave algorithm.step out.")
+
+
+def linear_party(seat: LinearSeat) -> Party:
+    # Columns are centred, and no more: M_m is formed here, from the curvature where the weights are.
+    centred: Precondition = "none" if seat.settings.precondition == "none" else "centre"
+    return ConjugateParty(BlockParty(seat, abandons=False, requests_per_epoch=1, precondition=centred))
+
+
+class Direction:
+    """One party's part of d and p, and its preconditioner."""
+
+    def __init__(self, block: LinearBlock, loss: LinearLoss, precondition: str) -> None:
+        self._block, self._loss = block, loss
+        self._precondition = precondition
+        shape = (block.columns + block.has_intercept, block.outputs)
+        self._penalty = np.full((shape[0], 1), block.l2)
+        if block.has_intercept:
+            self._penalty[-1] = 0.0
+        self.d, self.p = np.zeros(shape), np.zeros(shape)
+        self._steps = 0
+        self._inverse: list[Any] = []
+        self.gradient_square = inf  # until it is known
+
+    def advance(self, along: float, conjugate: float) -> None:
+        """p ← t d + u p, w ← w + p."""
+        self.p = along * self.d + conjugate * self.p
+        self._block.move(*self._split(self.p), -1.0)
+
+    def turn(self, residuals: Floats) -> Floats:
+        """The next d, and what the label party needs of it: products of every row, then the scalars."""
+        block = self._block
+        mean, mean_b = block.full_gradient(residuals)
+        w = self._joined(block.weights(), block.intercept())
+        gradient = self._joined(mean, mean_b) + self._penalty * w
+        self.gradient_square = float(np.square(gradient).sum())
+        if self._steps & (self._steps - 1) == 0:  # 0, 1, 2, 4, 8, …: the curvature changes less and less
+            self._form_inverse(residuals)
+        self._steps += 1
+        self.d = -self._solved(gradient)
+        told = np.zeros((block.rows + _SCALARS, block.outputs))
+        told[: block.rows] = block.all_times(*self._split(self.d))
+        held = slice(0, block.columns)
+        pairs = ((w, self.d), (w, self.p), (self.d, self.d), (self.d, self.p), (self.p, self.p))
+        for row, (one, other) in enumerate(pairs):
+            told[block.rows + row, 0] = float((one[held] * other[held]).sum())
+        return told
+
+    def _form_inverse(self, residuals: Floats) -> None:
+        """M_m for each output apart: the curvature of a softmax between outputs is left out."""
+        block = self._block
+        every = max(1, block.rows // _CURVATURE_ROWS)
+        self._inverse = []
+        if self._precondition == "none":
+            return
+        for weights in np.ascontiguousarray(self._loss.curvatures(residuals).T):
+            if self._precondition == "block" and len(self.d) <= _MOST_COLUMNS:
+                curvature = block.gram(weights, every)
+                # A little more than the penalty: a rare column may have no curvature in the rows that are looked at.
+                curvature[np.diag_indices(len(self.d))] += self._penalty[:, 0] + 1e-6 * (1 + np.trace(curvature))
+                self._inverse.append(cho_factor(curvature, lower=True))
+            else:
+                diagonal = block.squares(weights) + self._penalty[:, 0]
+                self._inverse.append(1 / np.maximum(diagonal, 1e-6))
+
+    def _solved(self, gradient: Floats) -> Floats:
+        solved = gradient.copy()
+        for output, inverse in enumerate(self._inverse):
+            if isinstance(inverse, tuple):
+                solved[:, output] = cho_solve(inverse, gradient[:, output])
+            else:
+                solved[:, output] = inverse * gradient[:, output]
+        return solved
+
+    def _joined(self, matrix: Floats, intercept: Floats) -> Floats:
+        return np.vstack([matrix, intercept]) if self._block.has_intercept else matrix
+
+    def _split(self, joined: Floats) -> tuple[Floats, Floats]:
+        if self._block.has_intercept:
+            return joined[:-1], joined[-1]
+        return joined, np.zeros(self._block.outputs)
+
+    def state(self) -> State:
+        tensors = {"d": torch.from_numpy(self.d.copy()), "p": torch.from_numpy(self.p.copy())}
+        for output, inverse in enumerate(self._inverse):
+            factor = inverse[0] if isinstance(inverse, tuple) else inverse
+            tensors[f"inverse.{output}"] = torch.from_numpy(np.ascontiguousarray(factor))
+        return State(tensors, {"steps": self._steps, "gradient_square": self.gradient_square})
+
+    def restore(self, state: State) -> None:
+        self.d, self.p = (state.tensors[name].numpy().copy() for name in ("d", "p"))
+        self._steps, self.gradient_square = state.values["steps"], state.values["gradient_square"]
+        self._inverse = []
+        for output in range(self._block.outputs):
+            kept = state.tensors.get(f"inverse.{output}")
+            if kept is not None:
+                factor = kept.numpy().copy()
+                self._inverse.append((np.asfortranarray(factor), True) if factor.ndim == 2 else factor)
+
+
+class Search:
+    """The label party's part: θ and the products of p for every row, and the best step in the plane of d and p."""
+
+    def __init__(self, block_party: BlockParty) -> None:
+        assert block_party.targets is not None
+        rows, outputs = block_party.seat.rows, block_party.seat.outputs
+        self._loss, self._targets, self._l2 = block_party.loss, block_party.targets, block_party.seat.training.l2
+        self.theta, self._along_p = np.zeros((rows, outputs)), np.zeros((rows, outputs))
+        self.residuals, self.mean_loss = self._loss.residuals_and_mean_loss(self.theta, self._targets)
+
+    def step(self, told: Floats) -> tuple[float, float]:
+        """(t, u) by Newton's method in the plane, and θ there.
+
+        told: Σ_m X_m d_m of every row, then the scalars of the penalty: f in the plane is the mean loss plus
+        λ (t w·d + u w·p + ½ (t² d·d + 2tu d·p + u² p·p)), less what does not change.
+        """
+        along_d, (wd, wp, dd, dp, pp) = told[: len(self.theta)], told[len(self.theta) :, 0]
+        sloped, bent = np.array([wd, wp]), np.array([[dd, dp], [dp, pp]])
+        directions = (along_d, self._along_p)
+        at, theta, residuals, loss = np.zeros(2), self.theta, self.residuals, self.mean_loss
+        value = loss
+        for _ in range(_NEWTON_STEPS):
+            slope = np.array([np.vdot(residuals, one) for one in directions]) / len(residuals)
+            slope += self._l2 * (sloped + bent @ at)
+            curved = [self._loss.curvature_times(residuals, one) for one in directions]
+            curvature = np.array([[np.vdot(one, other) for other in directions] for one in curved]) / len(residuals)
+            newton = -np.linalg.lstsq(curvature + self._l2 * bent, slope, rcond=1e-12)[0]
+            expected = -float(slope @ newton) / 2
+            for _ in range(_HALVINGS):
+                tried = at + newton
+                tried_theta = self.theta + tried[0] * along_d + tried[1] * self._along_p
+                tried_residuals, tried_loss = self._loss.residuals_and_mean_loss(tried_theta, self._targets)
+                tried_value = tried_loss + self._l2 * float(sloped @ tried + tried @ bent @ tried / 2)
+                if tried_value < value:
+                    break
+                newton /= 2
+            else:
+                break  # no further down: rounding is all that is left
+            gained = value - tried_value
+            at, theta, residuals, loss, value = tried, tried_theta, tried_residuals, tried_loss, tried_value
+            if gained > 0.8 * expected:
+                break  # the plane is as good as quadratic: another look along it gains less than a new direction
+        self._along_p = at[0] * along_d + at[1] * self._along_p
+        self.theta, self.residuals, self.mean_loss = theta, residuals, loss
+        return float(at[0]), float(at[1])
+
+    def state(self) -> State:
+        arrays = {"theta": self.theta, "along_p": self._along_p, "residuals": self.residuals}
+        tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        return State(tensors, {"mean_loss": self.mean_loss})
+
+    def restore(self, state: State) -> None:
+        self.theta, self._along_p, self.residuals = (
+            state.tensors[name].numpy().copy() for name in ("theta", "along_p", "residuals")
+        )
+        self.mean_loss = state.values["mean_loss"]
+
+
+class ConjugateParty:
+    """One party; the label party leads."""
+
+    def __init__(self, block_party: BlockParty) -> None:
+        self._block_party = block_party
+        self._sums = block_party.sums
+        self._direction = Direction(block_party.block, block_party.loss, block_party.seat.settings.precondition)
+        block_party.gradient_square = lambda: self._direction.gradient_square
+        self._leads = block_party.seat.is_label_party
+        self._record = LinearRecord(block_party, self._close) if self._leads else None
+        self._search = Search(block_party) if self._leads else None
+        self._told: Floats | None = None  # at the label party: the sum is there, the step is not made yet
+        self._pending = (0.0, 0.0)  # a step that is found and not told yet
+        self._sum_number = 0  # of the sum under way
+        self._under_way = False  # whether everybody has been asked for a direction that is not searched along yet
+        self._steps = 0
+        # Messages from before everybody was introduced, and of a step that this party has not been told of yet.
+        self._early: list[tuple[str, Any]] = []
+
+    def handle(self, event: Event) -> Sequence[Effect]:
+        match event:
+            case Received(sender=sender, message=message):
+                return self._receive(sender, message)
+            case TimerFired():
+                return self._lead()
+            case Started():
+                effects = self._block_party.introduce()
+                return effects if self._block_party.peers else [*effects, *self._begin()]
+            case PeerLost(peer=peer):
+                effects, _ = self._sums.lose(peer)
+                if self._record is not None and not self._record.ending:
+                    note = f"waiting for {peer}, which cannot be reached"
+                    effects.append(Observe(self._steps, self._steps, float(self._steps), note=note))
+                return [*effects, *(self._record.evaluate_if_settled() if self._record else [])]
+            case PeerReturned(peer=peer):
+                self._sums.lost.discard(peer)
+                return []
+
+    def _receive(self, sender: str, message: Any) -> list[Effect]:
+        if not self._block_party.ready and not isinstance(message, Introduction):
+            keep_early(self._early, sender, message)
+            return []
+        match message:
+            case ProductSum() | MaskedSum() if message.number > self._sum_number:
+                keep_early(self._early, sender, message)  # a party below was told of the step sooner
+                return []
+            case (
+                ProductSum() | MaskedSum() | EvaluationProductRequest() | EvaluationProductSum() | EvaluationMaskedSum()
+            ):
+                effects, completed = self._sums.receive(sender, message)
+                return [*effects, *self._complete(completed)]
+            case JointStep() if sender == self._block_party.seat.label_party:
+                if message.residuals.shape != (self._block_party.seat.rows, self._block_party.seat.outputs):
+                    raise ProtocolError(f"{sender} sent residuals of shape {message.residuals.shape}.")
+                return self._follow(message)
+            case Introduction():
+                return self._begin() if self._block_party.meet(sender, message) else []
+            case WeightsSettled() if self._record is not None:
+                return self._record.settle(sender)
+            case Stop() if sender == self._block_party.seat.label_party:
+                return [Finish()]
+        raise ProtocolError(f"{sender} sent {type(message).__name__}, which a party of this schedule does not take.")
+
+    def _begin(self) -> list[Effect]:
+        effects = self._announce() if self._leads else []
+        return [*effects, *self._receive_early()]
+
+    def _receive_early(self) -> list[Effect]:
+        early, self._early = self._early, []
+        return receive_all(early, self._receive)
+
+    def _announce(self, ends: bool = False) -> list[Effect]:
+        """Label party: tell everybody the step and the residuals after it, and take part in the next sum."""
+        assert self._search is not None
+        number = 0 if ends else self._sums.next_number()
+        self._under_way = not ends
+        step = JointStep(number, *self._pending, self._search.residuals)
+        return [*(Send(peer, step) for peer in self._block_party.peers), *self._follow(step)]
+
+    def _follow(self, step: JointStep) -> list[Effect]:
+        """Every party: take the step, and tell the products of the next direction."""
+        self._direction.advance(step.along, step.conjugate)
+        if step.number == 0:
+            return [] if self._leads else [Send(self._block_party.seat.label_party, WeightsSettled())]
+        self._steps += 1
+        self._sum_number = step.number
+        told = self._direction.turn(step.residuals)
+        effects, completed = self._sums.contribute(self._block_party.seat.label_party, step.number, _NO_ROWS, told)
+        return [*effects, *self._complete(completed), *self._receive_early()]
+
+    def _complete(self, completed: Completed | None) -> list[Effect]:
+        if completed is None:
+            return []
+        assert self._record is not None
+        if self._record.awaits(completed.number):
+            return self._record.receive(completed)
+        if completed.number != self._sum_number:
+            return []  # of an evaluation that was given up
+        self._told = completed.total
+        return [SetTimer("step", 0.0)]  # so that it takes the label party its time
+
+    def _lead(self) -> list[Effect]:
+        """Label party: everybody's directions are there. Look for the best step, and go on."""
+        told, self._told = self._told, None
+        if told is None:
+            return []
+        block_party, record, search = self._block_party, self._record, self._search
+        assert record is not None and search is not None and block_party.targets is not None
+        self._under_way = False
+        self._pending = search.step(told)
+        record.add_loss(search.mean_loss)
+        record.staleness.add(np.zeros(1, np.int64))
+        effects = record.look_for_an_optimum(search.theta, block_party.targets)
+        if record.ending:  # since before this step
+            return [*effects, *self._close()]
+        effects += record.count(block_party.seat.rows, block_party.seat.workers)
+        return effects if record.ending else [*effects, *self._announce()]
+
+    def _close(self) -> list[Effect]:
+        """The registrar ends the training: the last step, and that of a sum under way, is still everybody's."""
+        return [] if self._under_way else self._announce(ends=True)
+
+    def state(self) -> State:
+        state = State(
+            values={
+                "steps": self._steps,
+                "sum_number": self._sum_number,
+                "under_way": self._under_way,
+                "told": self._told is not None,
+                "pending": list(self._pending),
+            }
+        )
+        if self._told is not None:
+            state.tensors["told"] = torch.from_numpy(self._told.copy())
+        state.add("early", pack(self._early))
+        for name, part in self._parts().items():
+            state.add(name, part.state())
+        return state
+
+    def restore(self, state: State) -> None:
+        self._steps, self._sum_number = state.values["steps"], state.values["sum_number"]
+        self._under_way = state.values["under_way"]
+        along, conjugate = state.values["pending"]
+        self._pending = (along, conjugate)
+        self._told = state.tensors["told"].numpy().copy() if state.values["told"] else None
+        self._early = unpack(state.part("early"))
+        for name, part in self._parts().items():
+            part.restore(state.part(name))
+
+    def _parts(self) -> dict[str, Any]:
+        parts = {"member": self._block_party, "direction": self._direction}
+        return {**parts, "registrar": self._record, "search": self._search} if self._leads else parts
+
+    def model(self) -> dict[str, torch.nn.Module]:
+        return self._block_party.models()
+
+    def counts(self) -> dict[str, Any]:
+        own = {"exchanges": self._steps, "steps": self._steps, **self._sums.counts()}
+        return {**own, **self._record.counts()} if self._record else own

@@ -1,0 +1,25 @@
+"""FSAGA: afsaga.py with one shared batch and a barrier; without delay it is SAGA on the joined columns.
+
+The synchronous baseline of B. Gu et al., "Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for
+Multiparty Collaborative Learning", 2021. The schedule is in parts/lockstep.py.
+"""
+
+from dataclasses import dataclass
+
+from colonnade.algorithms.linear_models.afsaga import Saga
+from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.settings import SynchronousLinear
+from colonnade.algorithms.linear_models.parts.solving import Descent, shared_steps_per_epoch
+from colonnade.algorithms.linear_models.parts.synchronous import SynchronousLinearParty
+from colonnade.algorithms.seats import LinearSeat
+from colonnade.party import Party
+
+
+@dataclass(frozen=True)
+class Fsaga(SynchronousLinear):
+    """`[algorithm]` with name = "fsaga"."""
+
+
+def linear_party(seat: LinearSeat) -> Party:
+    block_party = BlockParty(seat, abandons=False, requests_per_epoch=shared_steps_per_epoch(seat))
+    return SynchronousLinearParty(block_party, Descent(block_party, Saga(block_party), shared_rows=True))

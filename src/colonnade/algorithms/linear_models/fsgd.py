@@ -1,0 +1,33 @@
+"""FSGD: afsgd.py with one shared batch and a barrier; without delay it is SGD on the joined columns.
+
+The synchronous baseline of B. Gu et al., "Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for
+Multiparty Collaborative Learning", 2021. The schedule is in parts/lockstep.py.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from colonnade.algorithms.linear_models.afsgd import Sgd
+from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.settings import SynchronousLinear
+from colonnade.algorithms.linear_models.parts.solving import Descent, check_not_negative, shared_steps_per_epoch
+from colonnade.algorithms.linear_models.parts.synchronous import SynchronousLinearParty
+from colonnade.algorithms.seats import LinearSeat
+from colonnade.party import Party
+
+
+@dataclass(frozen=True)
+class Fsgd(SynchronousLinear):
+    """`[algorithm]` with name = "fsgd"."""
+
+    keeps_residuals: ClassVar[bool] = False
+    decay: float = 0.1  # the step size is divided by 1 + decay × epoch; 0: constant
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_not_negative("decay", self.decay)
+
+
+def linear_party(seat: LinearSeat) -> Party:
+    block_party = BlockParty(seat, abandons=False, requests_per_epoch=shared_steps_per_epoch(seat))
+    return SynchronousLinearParty(block_party, Descent(block_party, Sgd(block_party), shared_rows=True))

@@ -1,0 +1,171 @@
+"""What every party of a linear federation has, whatever its schedule: its block of the model, its side of the sums, and
+what it tells the others before the training."""
+
+from collections.abc import Callable, Sequence
+from math import ceil
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.algorithms.linear_models.parts.settings import Linear
+from colonnade.algorithms.linear_models.parts.smoothness import ColumnsTold, Smoothness
+from colonnade.algorithms.linear_models.parts.sums import Sums, check_scheme
+from colonnade.algorithms.parts.randomness import seed_for
+from colonnade.algorithms.seats import LinearSeat
+from colonnade.errors import ProtocolError
+from colonnade.messages import Introduction
+from colonnade.models.layers import SumEmbeddings
+from colonnade.models.linear import LinearBlock, Precondition
+from colonnade.models.linear_loss import LinearLoss
+from colonnade.party import Effect, Send
+from colonnade.privacy.masking import OwnMasks, PairwiseMasks, generate_key
+from colonnade.privacy.ring import FixedPoint
+from colonnade.state import State
+
+
+class BlockParty:
+    """A block w_m of the joint linear model, and the sums it takes part in."""
+
+    def __init__(
+        self,
+        seat: LinearSeat,
+        abandons: bool,
+        requests_per_epoch: int,
+        precondition: Precondition | None = None,  # None: as the settings say
+    ) -> None:
+        settings: Linear = seat.settings
+        check_scheme(settings.sums, seat.workers, settings.allow_two_parties)
+        self.seat = seat
+        self.peers = tuple(party for party in seat.parties if party != seat.name)
+        self.loss = LinearLoss(seat.task, seat.outputs)
+        columns = seat.columns
+        self.block = LinearBlock(
+            torch.zeros(seat.rows, 0) if columns is None else columns.train,
+            torch.zeros(seat.test_rows, 0) if columns is None else columns.test,
+            seat.outputs,
+            seat.training.l2,
+            seat.intercept,
+            settings.precondition if precondition is None else precondition,
+            self.loss.smoothness,
+            centred=settings.intercept,
+        )
+        self.targets = None if seat.labels is None else seat.labels.train.double().numpy()
+        self.works = columns is not None or seat.intercept
+        self.tells_smoothness = False  # whether a step size is derived from what everybody tells
+        self.gradient_square: Callable[[], float] = lambda: 0.0  # ‖∇_m f‖², infinite until the solver knows it
+        point = FixedPoint(settings.fraction_bits, len(seat.parties))
+        # The most that is told of ‖∇_m f‖² / tolerance²; fixed point holds no more.
+        self.most_gradient: float = min(1e6, point.limit / 2) if settings.masked else 1e30
+        self.sums = Sums(
+            seat.name,
+            seat.parties,
+            settings.sums,
+            settings.arity,
+            point,
+            seat.rows,
+            ceil(settings.max_product_age_epochs * requests_per_epoch),
+            abandons,
+            self.block.products,
+            self._evaluate,
+        )
+        self._private_key, self._public_key = generate_key(_entropy(seat, "mask key"))
+        self._introduced: dict[str, tuple[ColumnsTold, list[int]]] = {}  # what each party told, and its key
+
+    # --- before the training ---
+
+    def introduce(self) -> list[Effect]:
+        """Tell everybody what they need to know of these columns."""
+        settings: Linear = self.seat.settings
+        wanted = self.works and self.tells_smoothness
+        told = ColumnsTold(0.0, 0.0, 0.0)
+        if wanted:
+            told = ColumnsTold(*self.block.row_moments(), self.block.largest_eigenvalue())
+        key = np.frombuffer(self._public_key, np.uint64) if settings.sums == "pairwise" else np.zeros(4, np.uint64)
+        self._introduced[self.seat.name] = (told, key.tolist())
+        return [Send(peer, Introduction(*told, key)) for peer in self.peers]
+
+    def meet(self, sender: str, introduction: Introduction) -> bool:
+        """Take a peer's introduction; True if it was the last one."""
+        told = ColumnsTold(introduction.mean_square, introduction.mean_fourth, introduction.largest_eigenvalue)
+        if introduction.public_key.size != 4 or min(told) < 0:
+            raise ProtocolError(f"{sender} introduced itself with a key or a size that cannot be.")
+        if sender in self._introduced:
+            raise ProtocolError(f"{sender} introduced itself twice.")
+        self._introduced[sender] = (told, introduction.public_key.tolist())
+        return self._agree_on_masks()
+
+    @property
+    def ready(self) -> bool:
+        return len(self._introduced) == len(self.seat.parties)
+
+    def _agree_on_masks(self) -> bool:
+        if not self.ready:
+            return False
+        if self.seat.settings.sums == "pairwise":
+            keys = {name: np.array(key, np.uint64).tobytes() for name, (_, key) in self._introduced.items()}
+            self.sums.mask_with(PairwiseMasks(self.seat.name, self._private_key, keys))
+        elif self.seat.settings.sums == "two-tree":
+            self.sums.mask_with(OwnMasks(_entropy(self.seat, "own masks"), self.seat.parties))
+        return True
+
+    def smoothness(self) -> Smoothness:
+        return Smoothness.joined(told for told, _ in self._introduced.values())
+
+    # --- evaluation ---
+
+    def _evaluate(self, first_row: int, row_count: int) -> NDArray[np.float64]:
+        """Own products of test rows; of no rows, what the objective and the stopping rule need of this block."""
+        if row_count:
+            if first_row + row_count > self.seat.test_rows:
+                raise ProtocolError(
+                    f"An evaluation asked for test rows that do not exist; there are {self.seat.test_rows}."
+                )
+            return self.block.test_products(first_row, row_count)
+        tolerance: float = self.seat.settings.tolerance
+        # In units of the tolerance: in fixed point a square far below 1 would be lost.
+        gradient = min(self.gradient_square() / tolerance**2, self.most_gradient) if tolerance else 0.0
+        return np.array([[self.seat.training.l2 / 2 * self.block.squared_norm(), gradient]])
+
+    # --- the model ---
+
+    def models(self) -> dict[str, torch.nn.Module]:
+        models: dict[str, torch.nn.Module] = {}
+        if self.works:
+            weights = torch.from_numpy(self.block.weights().T.copy()).float()
+            has_constant = self.seat.intercept or self.block.centred
+            linear = torch.nn.Linear(weights.shape[1], weights.shape[0], bias=has_constant)
+            with torch.no_grad():
+                linear.weight.copy_(weights)
+                if has_constant:
+                    linear.bias.copy_(torch.from_numpy(self.block.constant()))
+            flat = self.seat.columns is not None and len(self.seat.columns.shape) > 1
+            models["bottom"] = torch.nn.Sequential(torch.nn.Flatten(), linear) if flat else linear
+        if self.seat.is_label_party:
+            models["top"] = SumEmbeddings([self.seat.outputs] * self.seat.workers)
+        return models
+
+    # --- state ---
+
+    def state(self) -> State:
+        arrays = {name: torch.from_numpy(np.array(value)) for name, value in self.block.state().items()}
+        introduced = {name: [list(told), list(key)] for name, (told, key) in self._introduced.items()}
+        state = State(arrays, {"introduced": introduced})
+        whole = State()
+        whole.add("block", state)
+        whole.add("sums", self.sums.state())
+        return whole
+
+    def restore(self, state: State) -> None:
+        own = state.part("block")
+        self.block.restore({name: tensor.numpy().copy() for name, tensor in own.tensors.items()})
+        self._introduced = {name: (ColumnsTold(*told), key) for name, (told, key) in own.values["introduced"].items()}
+        self._agree_on_masks()
+        self.sums.restore(state.part("sums"))
+
+
+def _entropy(seat: LinearSeat, purpose: str) -> bytes:
+    """32 bytes that only this party should know. In a simulation they follow from the seed, as everything does."""
+    words: Sequence[Any] = [seed_for(seat.secret, seat.name, purpose, str(part)) for part in range(4)]
+    return b"".join(int(word).to_bytes(8, "little") for word in words)

@@ -1,0 +1,150 @@
+"""A block of a linear model with the curvature that its party has learnt: gradients and quasi-Newton steps as vectors.
+
+The intercept, where the block has one, is the vector's last part. A preconditioned block's curvature is learnt in the
+variables of its steps (models/linear_metric.py).
+"""
+
+from collections.abc import Callable
+from math import ceil
+
+import numpy as np
+import torch
+
+from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.damped_lbfgs import DampedLbfgs
+from colonnade.algorithms.linear_models.parts.solving import MOST_SHARE, Floats, Rows, steps_per_epoch
+from colonnade.models.linear import Window
+from colonnade.state import State
+
+_LONGER, _SHORTER = 1.1, 0.6  # tried: shortening faster than lengthening keeps alike blocks from swinging
+_LEAST_OF_A_BATCH = 0.1
+_STEPS_A_PAIR, _PAIRS_AN_EPOCH = 10, 10
+
+
+class CurvedBlock:
+    """Steps w ← w − γ Hv, learns H from them as `curvature_rows` says, and, if it adapts, how much of Hv a step may be.
+
+    `known` gives ϑ of every row as it was last known, 0 of one never asked for. Only a gradient of reduced variance
+    says how good the last step was; plain SGD's would shorten steps for its noise.
+    """
+
+    def __init__(self, block_party: BlockParty, adapts: bool, known: Callable[[], Floats]) -> None:
+        settings = block_party.seat.settings
+        self._block, self._loss, self._known = block_party.block, block_party.loss, known
+        self._curvature_rows: str = settings.curvature_rows
+        self._curvature = DampedLbfgs(settings.memory, settings.least_curvature)
+        self._before: tuple[Floats, Floats] | None = None  # s and v of the step before
+        self._steps = 0
+        self._measured = 0  # which of the block's changes of variables it was learnt in
+        # A look at all rows: often at first, then after ten steps, or a tenth of an epoch if that is longer.
+        self._every = max(_STEPS_A_PAIR, ceil(steps_per_epoch(block_party) / _PAIRS_AN_EPOCH))
+        self._moved: Floats | None = None  # Σ s since the last pair of all rows
+        # All parties step at once along directions that know their own block alone. With exact curvature a q-th of each
+        # is safe, since q times the block diagonal bounds the whole; how much more is, shows after the step. From a
+        # batch's curvature it may have to be less.
+        self._share = 1 / block_party.seat.workers
+        self._least_share = self._share * (1.0 if self._curvature_rows == "all" else _LEAST_OF_A_BATCH)
+        self._adapts: bool = adapts and settings.step != "fixed"
+        if settings.step == "fixed":
+            self._share = 1.0
+
+    def gradient(self, rows: Rows, coefficients: Floats) -> Floats:
+        """(1/B) Σ_i coefficient_i x_i."""
+        return self._flat(*self._block.gradient(rows, coefficients))
+
+    def mean_gradient(self) -> Floats:
+        return self._flat(*self._block.mean_gradient())
+
+    def set_mean_gradient(self, flat: Floats) -> None:
+        self._block.set_mean_gradient(*self._unflat(flat))
+
+    def steps(
+        self, window: Window, gradient: Callable[[Rows, Floats], Floats], step_size: Callable[[int], float]
+    ) -> float:
+        """One step a mini-batch along H(v + λw), v = gradient(rows, ϑ_I); gives the mean loss, NaN without targets."""
+        total = 0.0
+        for number, at in enumerate(range(0, window.rows.size, window.batch_size)):
+            part = slice(at, at + window.batch_size)
+            rows, residuals = window.rows[part], window.values[part]
+            if window.loss is not None and window.targets is not None:
+                outputs, targets = residuals + self._block.products(rows), window.targets[part]
+                residuals = window.loss.residuals(outputs, targets)
+                total += window.loss.mean_loss(outputs, targets) * rows.size
+            penalty = self._flat(self._block.l2 * self._block.weights(), np.zeros(self._block.outputs))
+            self._step(gradient(rows, residuals) + penalty, step_size(number), rows, residuals)
+        return total / window.rows.size if window.loss is not None else np.nan
+
+    def _step(self, gradient: Floats, step_size: float, rows: Rows, residuals: Floats) -> None:
+        if self._block.times_measured != self._measured:
+            self._begin_anew()
+        v = self._flat(*self._block.inward(*self._unflat(gradient)))
+        if self._steps == 0:  # the first γ: the curvature along the first gradient
+            square = float(v @ v)
+            self._curvature.start(float(v @ self._curved(v, rows, residuals)) / square if square else 1.0)
+        if self._before is not None:
+            s, v_before = self._before
+            if self._curvature_rows == "fresh":
+                self._curvature.add(s, v - v_before)  # s_{k−1} and ȳ_{k−1} = v_k − v_{k−1}
+            if self._adapts:
+                self._share = self._adapted(float(v @ s))
+        s = -step_size * self._share * self._curvature.direction(v)
+        self._steps += 1
+        self._before = (s, v)
+        self._block.move(*self._block.outward(*self._unflat(s)), -1.0)
+        if self._curvature_rows == "same":
+            self._curvature.add(s, self._curved(s, rows, residuals))
+        elif self._curvature_rows == "all":
+            self._moved = s if self._moved is None else self._moved + s
+            if self._steps <= _STEPS_A_PAIR or self._steps % self._every == 0:
+                self._curvature.add(self._moved, self._curved(self._moved, rows, residuals))
+                self._moved = None
+
+    def _begin_anew(self) -> None:
+        """Other variables: what was learnt in the former ones says nothing."""
+        self._measured = self._block.times_measured
+        self._curvature.forget()
+        self._before, self._moved, self._steps = None, None, 0
+
+    def _adapted(self, slope: float) -> float:
+        """The share of a step after one along which the gradient now has this slope: uphill means it was too long."""
+        share = self._share * (_SHORTER if slope > 0 else _LONGER)
+        return min(1.0, max(self._least_share, share))
+
+    def _curved(self, s: Floats, rows: Rows, residuals: Floats) -> Floats:
+        """∇²f s: how the gradient of a batch, or of all rows, changes along s, to first order."""
+        matrix, vector = self._block.outward(*self._unflat(s))
+        if self._curvature_rows == "all":
+            along = self._block.all_times(matrix, vector)
+            bent = (1 - MOST_SHARE) * self._loss.curvature_times(self._known(), along)
+            bent += MOST_SHARE * self._loss.smoothness * along
+            curved, curved_b = self._block.full_gradient(bent)
+        else:
+            along = self._loss.curvature_times(residuals, self._block.times(rows, matrix, vector))
+            curved, curved_b = self._block.gradient(rows, along)
+        return self._flat(*self._block.inward(curved + self._block.l2 * matrix, curved_b))
+
+    def _flat(self, matrix: Floats, vector: Floats) -> Floats:
+        return np.concatenate([matrix.ravel(), vector]) if self._block.has_intercept else matrix.ravel().copy()
+
+    def _unflat(self, flat: Floats) -> tuple[Floats, Floats]:
+        size = self._block.columns * self._block.outputs
+        matrix = flat[:size].reshape(self._block.columns, self._block.outputs)
+        return matrix, flat[size:] if self._block.has_intercept else np.zeros(self._block.outputs)
+
+    def state(self) -> State:
+        state = State(values={"steps": self._steps, "share": self._share, "measured": self._measured})
+        if self._before is not None:
+            state.tensors["s"], state.tensors["v"] = (torch.from_numpy(part.copy()) for part in self._before)
+        if self._moved is not None:
+            state.tensors["moved"] = torch.from_numpy(self._moved.copy())
+        state.add("curvature", self._curvature.state())
+        return state
+
+    def restore(self, state: State) -> None:
+        self._steps, self._share = state.values["steps"], state.values["share"]
+        self._measured = state.values["measured"]
+        self._before = None
+        if "s" in state.tensors:
+            self._before = (state.tensors["s"].numpy().copy(), state.tensors["v"].numpy().copy())
+        self._moved = state.tensors["moved"].numpy().copy() if "moved" in state.tensors else None
+        self._curvature.restore(state.part("curvature"))

@@ -1,0 +1,217 @@
+"""The label party's record of a linear federation: losses, evaluations, the stopping rule, and the end.
+
+Progress is counted in mini-batches, since one request may ask for several. The end: everybody is told to ask no more,
+says that its weights are settled, the last evaluation is made, and all stop.
+"""
+
+from collections.abc import Callable
+from math import ceil, sqrt
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.sums import Completed
+from colonnade.algorithms.parts.losses import metrics
+from colonnade.algorithms.parts.progress import Progress
+from colonnade.algorithms.split_models.parts.table import StalenessCount
+from colonnade.data.batches import batches_per_epoch
+from colonnade.messages import Stop
+from colonnade.party import Effect, Finish, Observe, Send
+from colonnade.state import State
+
+ROWS_A_SUM = 16_384
+"""Bounds a frame's size; an evaluation of more rows takes several sums."""
+
+
+class LinearRecord:
+    """Counts, observes, evaluates and ends. `close` asks everybody to stop changing their weights."""
+
+    def __init__(self, block_party: BlockParty, close: Callable[[], list[Effect]]) -> None:
+        seat = block_party.seat
+        assert seat.labels is not None
+        self._block_party = block_party
+        self._close = close
+        self._labels = seat.labels
+        self._batch_size = seat.training.batch_size
+        per_epoch = batches_per_epoch(seat.rows, seat.training.batch_size) * seat.workers
+        self._progress = Progress(seat.training, per_epoch)
+        self._last_batch = ceil(seat.training.epochs * per_epoch - 1e-9)
+        self._exchange = 0
+        self._batch = 0
+        self._outputs: NDArray[np.float64] = np.zeros((seat.test_rows, seat.outputs))
+        self._penalty = 0.0
+        self._gradient_norm: float | None = None  # None while a party does not know its part, or it is too large
+        self._awaited: dict[int, tuple[int, int]] = {}  # number of a sum → first test row and count; (0, 0): the norms
+        self._incomplete = False
+        self._reason = "the planned epochs are done"
+        # Rows classified correctly since one was not: all of them, without a penalty, means that there is no optimum.
+        self._right: NDArray[np.bool_] = np.zeros(seat.rows, np.bool_)
+        self._warned = seat.training.l2 > 0 or seat.task == "regression"
+        self.staleness = StalenessCount()
+        self.settled: set[str] = set()
+        self.ending = False
+        self._stopped = False  # the last evaluation is made
+
+    # --- while training ---
+
+    def count(self, rows: int, workers: int = 1) -> list[Effect]:
+        """So many rows for so many parties: evaluates if that is due, and ends the training after the last."""
+        if self.ending:
+            return []
+        self._exchange += workers
+        self._batch += -(-rows // self._batch_size) * workers
+        effects = self._progress.observe(self._batch, self._batch, recorded_as=self._exchange)
+        if self._batch >= self._last_batch:
+            return [*effects, *self._end()]
+        if not self._awaited and self._progress.evaluation_is_due(self._batch):
+            effects += self._begin_evaluation()
+        return effects
+
+    def add_loss(self, loss: float) -> None:
+        self._progress.add_loss(loss)
+
+    def look_for_an_optimum(
+        self, outputs: NDArray[np.float64], targets: NDArray[np.float64], rows: NDArray[np.uint32] | None = None
+    ) -> list[Effect]:
+        """Without a penalty, separable rows have none: the weights grow for ever. Say so, once.
+
+        `rows`: whose outputs these are; None: everybody's.
+        """
+        if self._warned:
+            return []
+        guesses = outputs.argmax(1) if outputs.shape[1] > 1 else outputs[:, 0] > 0
+        if (guesses != targets).any():
+            self._right[:] = False
+            return []
+        self._right[... if rows is None else rows] = True
+        if not self._right.all():
+            return []
+        self._warned = True
+        note = (
+            "every training row is classified correctly and training.l2 is 0: the weights will grow without end, and "
+            "no stopping rule will be met. Set training.l2 above 0."
+        )
+        return [Observe(self._exchange, self._batch, self._progress.epoch(self._batch), note=note)]
+
+    # --- evaluation ---
+
+    def _begin_evaluation(self) -> list[Effect]:
+        sums = self._block_party.sums
+        rows = len(self._outputs)
+        parts = [(0, 0), *((first, min(ROWS_A_SUM, rows - first)) for first in range(0, rows, ROWS_A_SUM))]
+        effects: list[Effect] = []
+        self._incomplete = False
+        begun = [(part, sums.begin_evaluation(*part)) for part in parts]
+        self._awaited = {number: part for part, (number, _, _) in begun}
+        for _, (_, sent, completed) in begun:
+            effects += sent
+            if completed is not None:
+                effects += self.receive(completed)
+        return [*effects, *self.abandon(sums.failed(evaluations=True))]
+
+    def receive(self, completed: Completed) -> list[Effect]:
+        """A sum for scoring is there."""
+        first, count = self._awaited.pop(completed.number)
+        if count:
+            self._outputs[first : first + count] = completed.total
+        else:
+            self._penalty = float(completed.total[0, 0])
+            square, tolerance = float(completed.total[0, 1]), self._block_party.seat.settings.tolerance
+            told = tolerance > 0 and square < self._block_party.most_gradient
+            self._gradient_norm = tolerance * sqrt(max(0.0, square)) if told else None
+        return [] if self._awaited else self._scored()
+
+    def awaits(self, number: int) -> bool:
+        return number in self._awaited
+
+    def abandon(self, numbers: list[int]) -> list[Effect]:
+        """Sums that cannot be completed because a party is away: the evaluation goes without them."""
+        mine = [number for number in numbers if number in self._awaited]
+        for number in mine:
+            self._incomplete = True
+            del self._awaited[number]
+        return self._scored() if mine and not self._awaited else []
+
+    def _scored(self) -> list[Effect]:
+        effects: list[Effect] = []
+        if self._incomplete:
+            away = ", ".join(sorted(self._block_party.sums.lost)) or "a party"
+            note = f"no evaluation: a sum needs {away}, which cannot be reached"
+            effects.append(Observe(self._exchange, self._batch, self._progress.epoch(self._batch), note=note))
+        else:
+            effects += self._progress.observe(self._batch, self._batch, self._metric(), self._exchange)
+            tolerance: float = self._block_party.seat.settings.tolerance
+            if not self.ending and self._gradient_norm is not None and 0 < self._gradient_norm <= tolerance:
+                self._reason = f"the gradient's norm is below algorithm.tolerance = {tolerance:g}"
+                return [*effects, *self._end()]
+        if self.ending:
+            self._stopped = True
+            stop = Stop(self._reason)
+            effects += [*(Send(party, stop) for party in self._block_party.peers), Finish()]
+        return effects
+
+    def _metric(self) -> dict[str, float]:
+        labels = self._labels
+        values = {"penalty": self._penalty}
+        if self._gradient_norm is not None:
+            values["gradient_norm"] = self._gradient_norm
+        if len(self._outputs):
+            values = {**metrics(labels.task, torch.from_numpy(self._outputs), labels.test), **values}
+        return values
+
+    # --- the end ---
+
+    def _end(self) -> list[Effect]:
+        self.ending = True
+        self._awaited = {}
+        return [*self._close(), *self.evaluate_if_settled()]
+
+    def settle(self, party: str) -> list[Effect]:
+        self.settled.add(party)
+        return self.evaluate_if_settled()
+
+    def evaluate_if_settled(self) -> list[Effect]:
+        """The last evaluation, once nobody's weights change any more; those who are away are not waited for."""
+        unsettled = {*self._block_party.peers} - self._block_party.sums.lost - self.settled
+        if not self.ending or self._stopped or self._awaited or unsettled:
+            return []
+        return self._begin_evaluation()
+
+    # --- state ---
+
+    def state(self) -> State:
+        values = {name: getattr(self, name) for name in _VALUES}
+        values["settled"] = sorted(self.settled)
+        values["awaited"] = [[number, *part] for number, part in self._awaited.items()]
+        counts = torch.from_numpy(self.staleness.counts().copy())
+        outputs, right = torch.from_numpy(self._outputs.copy()), torch.from_numpy(self._right.view(np.uint8).copy())
+        state = State({"outputs": outputs, "staleness": counts, "right": right}, values)
+        state.add("progress", self._progress.state())
+        return state
+
+    def restore(self, state: State) -> None:
+        for name in _VALUES:
+            setattr(self, name, state.values[name])
+        self.settled = set(state.values["settled"])
+        self._awaited = {number: (first, count) for number, first, count in state.values["awaited"]}
+        self._outputs[:] = state.tensors["outputs"].numpy()
+        self._right[:] = state.tensors["right"].numpy().astype(np.bool_)
+        self.staleness = StalenessCount(state.tensors["staleness"].numpy().copy())
+        self._progress.restore(state.part("progress"))
+
+    def counts(self) -> dict[str, Any]:
+        return {
+            "exchanges": self._exchange,
+            "epochs": self._progress.epoch(self._batch),
+            "train_loss": self._progress.train_loss(),
+            "staleness": self.staleness.summary(),
+        }
+
+
+_VALUES = (
+    *("_exchange", "_batch", "_penalty", "_gradient_norm", "_incomplete", "_reason", "_warned"),
+    *("ending", "_stopped"),
+)

@@ -1,0 +1,177 @@
+"""What the solvers of linear federations share: rows, full passes, step size, state. An algorithm adds its estimator.
+
+A full pass asks for every row once: SVRG's snapshot, SAGA's first table, or, with `tolerance`, what the stopping rule
+of plain SGD needs. It gives the whole gradient of the party's block, at the other parties' weights of that moment.
+"""
+
+from math import ceil, inf, isfinite
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.step_size import StepSize
+from colonnade.algorithms.linear_models.parts.windows import FullPass, Windows
+from colonnade.algorithms.seats import LinearSeat
+from colonnade.data.batches import batches_per_epoch
+from colonnade.errors import SettingsError
+from colonnade.models.linear import Window
+from colonnade.state import State
+
+Rows = NDArray[np.uint32]
+Floats = NDArray[np.float64]
+
+
+MOST_SHARE = 0.1
+"""How much the most curvature that a row can have counts beside the curvature that it has. A row far on the right side
+has none, until a step brings it back; in data with outliers a few such rows are most of the curvature."""
+
+
+class Estimator(Protocol):
+    """An algorithm's equations: when it needs a full pass, what it makes of one, and a window of steps."""
+
+    independent_rows: bool  # whether mini-batches must not depend on those before
+
+    def pass_is_due(self, steps: int) -> bool: ...
+
+    def take_pass(self, residuals: Floats, steps: int) -> None:
+        """∂loss/∂θ of every row, as of step number `steps`; the array is the estimator's to keep."""
+
+    def known(self) -> Floats:
+        """∂loss/∂θ of every row as it was last known, [n, c]; no row if that is not kept."""
+
+    def step(self, window: Window, step_size: float, steps: int) -> float:
+        """Apply the window's mini-batches, the first of which is step number `steps`; gives the mean loss or NaN."""
+
+    def state(self) -> State: ...
+
+    def restore(self, state: State) -> None: ...
+
+
+class Descent:
+    """The solver of every linear algorithm: full passes when they are due, windows of mini-batches otherwise."""
+
+    def __init__(self, block_party: BlockParty, estimator: Estimator, shared_rows: bool, newton: bool = False) -> None:
+        seat = block_party.seat
+        self._block_party = block_party
+        self._estimator = estimator
+        self._windows = Windows(seat, batches_per_request(seat), shared_rows, estimator.independent_rows)
+        self._step_size = StepSize(block_party, newton)
+        self._pass: FullPass | None = None
+        self._passed_at = -1  # steps when the last full pass began
+        curved = seat.settings.precondition == "curvature" and block_party.works
+        self._measure_at: float = 0 if curved else inf  # steps from which the block's curvature is measured anew
+        self.steps = 0
+        block_party.gradient_square = self._gradient_square
+        self._last_square: float | None = None if block_party.works else 0.0  # ‖∇_ℓ f‖² of the last full pass
+
+    def prepare(self) -> None:
+        self._step_size.prepare()
+
+    def next_rows(self) -> Rows:
+        self.follow()
+        return self._windows.next() if self._pass is None else self._pass.next_rows()
+
+    def follow(self) -> None:
+        """Another party names the rows: begin a full pass where it does."""
+        if self._pass is None and self._passed_at != self.steps and self._estimator.pass_is_due(self.steps):
+            self._pass = FullPass(self._block_party.seat.rows, self._block_party.seat.outputs)
+            self._passed_at = self.steps
+
+    def apply(self, rows: Rows, values: Floats, targets: Floats | None) -> float | None:
+        if self._pass is not None:
+            return self._fill(rows, values, targets)
+        if self._step_size.searching:
+            self._step_size.look(rows, self._residuals(rows, values, targets))
+        loss = None if targets is None else self._block_party.loss
+        window = Window(rows, self._block_party.seat.training.batch_size, values, targets, loss)
+        mean_loss = self._estimator.step(window, self._step_size.value, self.steps)
+        self.steps += -(-rows.size // window.batch_size)
+        self._measure_if_due()
+        return None if targets is None else mean_loss
+
+    def _fill(self, rows: Rows, values: Floats, targets: Floats | None) -> float | None:
+        assert self._pass is not None
+        residuals = self._residuals(rows, values, targets)
+        self._pass.fill(residuals)
+        if self._step_size.searching:
+            self._step_size.look(rows, residuals)
+        if self._pass.complete:
+            table, self._pass = self._pass.residuals, None
+            block = self._block_party.block
+            gradient, gradient_b = block.full_gradient(table)
+            gradient += block.l2 * block.weights()
+            square_b = float(np.square(gradient_b).sum()) if block.has_intercept else 0.0
+            self._last_square = float(np.square(gradient).sum()) + square_b
+            self._estimator.take_pass(table, self.steps)
+            self._measure_if_due()
+        return None
+
+    def _measure_if_due(self) -> None:
+        """At the beginning and after 1, 2, 4, 8, … epochs: the curvature changes less and less."""
+        if self.steps < self._measure_at:
+            return
+        loss, known = self._block_party.loss, self._estimator.known()
+        curvatures = (1 - MOST_SHARE) * loss.curvatures(known) + MOST_SHARE * loss.most_curvature_of_an_output
+        self._block_party.block.measure(curvatures)
+        self._measure_at = max(2 * self.steps, steps_per_epoch(self._block_party))
+
+    def _residuals(self, rows: Rows, values: Floats, targets: Floats | None) -> Floats:
+        """∂loss/∂θ at the current weights of this block."""
+        if targets is None:
+            return values
+        return self._block_party.loss.residuals(values + self._block_party.block.products(rows), targets)
+
+    def _gradient_square(self) -> float:
+        return inf if self._last_square is None else self._last_square
+
+    def state(self) -> State:
+        state = State(values={"steps": self.steps, "passed_at": self._passed_at, "last_square": self._last_square})
+        state.values["measure_at"] = None if self._measure_at == inf else self._measure_at
+        if self._pass is not None:
+            state.values["pass_place"] = self._pass.place
+            state.tensors["pass"] = torch.from_numpy(self._pass.residuals.copy())
+        for name, part in self._parts().items():
+            state.add(name, part.state())
+        return state
+
+    def restore(self, state: State) -> None:
+        self.steps, self._passed_at = state.values["steps"], state.values["passed_at"]
+        self._last_square = state.values["last_square"]
+        self._measure_at = inf if state.values["measure_at"] is None else state.values["measure_at"]
+        self._pass = None
+        if "pass_place" in state.values:
+            self._pass = FullPass(self._block_party.seat.rows, self._block_party.seat.outputs)
+            self._pass.residuals[:] = state.tensors["pass"].numpy()
+            self._pass.place = state.values["pass_place"]
+        for name, part in self._parts().items():
+            part.restore(state.part(name))
+
+    def _parts(self) -> dict[str, Estimator | Windows | StepSize]:
+        return {"windows": self._windows, "step_size": self._step_size, "estimator": self._estimator}
+
+
+def batches_per_request(seat: LinearSeat) -> int:
+    """Mini-batches of one request; a synchronous schedule shares them one by one."""
+    return int(getattr(seat.settings, "batches_per_request", 1))
+
+
+def requests_per_epoch(seat: LinearSeat) -> int:
+    """How many requests all parties together make in an epoch."""
+    return ceil(batches_per_epoch(seat.rows, seat.training.batch_size) / batches_per_request(seat)) * seat.workers
+
+
+def shared_steps_per_epoch(seat: LinearSeat) -> int:
+    """The same in a synchronous schedule, where one request is everybody's."""
+    return batches_per_epoch(seat.rows, seat.training.batch_size)
+
+
+def steps_per_epoch(block_party: BlockParty) -> int:
+    return batches_per_epoch(block_party.seat.rows, block_party.seat.training.batch_size)
+
+
+def check_not_negative(name: str, value: float) -> None:
+    if not (isfinite(value) and value >= 0):
+        raise SettingsError(f"algorithm.{name} is {value}; it must be finite and not negative.")

@@ -1,0 +1,30 @@
+"""SynSQN-SGD: asysqn_sgd.py with one shared batch and a barrier.
+
+The synchronous baseline of Q. Zhang et al., "AsySQN: Faster Vertical Federated Learning Algorithms with Better
+Computation Resource Utilization", 2021. The schedule is in parts/lockstep.py.
+"""
+
+from dataclasses import dataclass
+
+from colonnade.algorithms.linear_models.asysqn_sgd import SqnSgd
+from colonnade.algorithms.linear_models.fsgd import Fsgd
+from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.settings import QuasiNewton
+from colonnade.algorithms.linear_models.parts.solving import Descent, shared_steps_per_epoch
+from colonnade.algorithms.linear_models.parts.synchronous import SynchronousLinearParty
+from colonnade.algorithms.seats import LinearSeat
+from colonnade.party import Party
+
+
+@dataclass(frozen=True)
+class SynsqnSgd(QuasiNewton, Fsgd):
+    """`[algorithm]` with name = "synsqn-sgd"."""
+
+    def __post_init__(self) -> None:
+        Fsgd.__post_init__(self)
+        QuasiNewton.__post_init__(self)
+
+
+def linear_party(seat: LinearSeat) -> Party:
+    block_party = BlockParty(seat, abandons=False, requests_per_epoch=shared_steps_per_epoch(seat))
+    return SynchronousLinearParty(block_party, Descent(block_party, SqnSgd(block_party), shared_rows=True, newton=True))

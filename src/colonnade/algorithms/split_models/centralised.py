@@ -1,0 +1,99 @@
+"""The same model trained in one place on the joined columns: what a federation is measured against.
+
+Every party's bottom model and the top model take one stochastic gradient step a batch, equations (2) and (3) of the
+VAFL paper without any distance between them. Nothing is sent, so there are steps and epochs but no exchanges.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from colonnade.algorithms.parts.progress import Progress
+from colonnade.algorithms.parts.randomness import generator_for
+from colonnade.algorithms.seats import FeatureSeat, LabelSeat
+from colonnade.algorithms.split_models.parts.bottom import Bottom
+from colonnade.algorithms.split_models.parts.top import Top
+from colonnade.data.batches import Batches, batches_per_epoch
+from colonnade.errors import ProtocolError
+from colonnade.party import Effect, Event, Finish, Received, SetTimer, Started, TimerFired
+from colonnade.state import State
+
+
+@dataclass(frozen=True)
+class Centralised:
+    """`[algorithm]` with name = "centralised": nothing to set."""
+
+
+class OnlyParty:
+    """Holds everybody's columns and the labels."""
+
+    def __init__(self, label: LabelSeat, features: Sequence[FeatureSeat]) -> None:
+        rows = len(label.labels.train)
+        self._test_rows = len(label.labels.test)
+        self._bottoms = {seat.name: Bottom(seat) for seat in features}
+        self._top = Top(label)
+        self._progress = Progress(label.training, batches_per_epoch(rows, label.training.batch_size))
+        self._batches = Batches(rows, label.training.batch_size, generator_for(label.seed, "everybody", "rows"))
+        self._last_step = label.training.steps(rows)
+        self._widths = [seat.width for seat in features]
+
+    def handle(self, event: Event) -> Sequence[Effect]:
+        match event:
+            case Started():
+                return [SetTimer("step", 0.0)]
+            case TimerFired():
+                return self._step()
+            case Received(sender=sender, message=message):
+                raise ProtocolError(f"{sender} sent {type(message).__name__} to a party that trains alone.")
+            case _:
+                return []
+
+    def _step(self) -> list[Effect]:
+        rows = self._batches.next()
+        number = self._top.steps
+        uploads = [bottom.upload(number, rows)[1] for bottom in self._bottoms.values()]
+        embeddings = torch.from_numpy(np.concatenate(uploads, axis=1))
+        loss, gradients, by_embeddings = self._top.gradients(rows, embeddings)
+        self._top.update(gradients)
+        parts = torch.split(by_embeddings, self._widths, 1)
+        for bottom, part in zip(self._bottoms.values(), parts, strict=True):
+            bottom.apply(number, part.contiguous().numpy())
+        self._progress.add_loss(loss)
+        step = self._top.steps
+        ending = step >= self._last_step
+        metric = self._score() if self._progress.evaluation_is_due(step) or ending else None
+        effects = self._progress.observe(step, step, metric)
+        return [*effects, Finish() if ending else SetTimer("step", 0.0)]
+
+    def _score(self) -> dict[str, float]:
+        tests = [bottom.embed_test(0, self._test_rows)[1] for bottom in self._bottoms.values()]
+        return self._top.score(torch.from_numpy(np.concatenate(tests, axis=1)))
+
+    def state(self) -> State:
+        state = State()
+        for name, part in self._parts().items():
+            state.add(name, part.state())
+        return state
+
+    def restore(self, state: State) -> None:
+        for name, part in self._parts().items():
+            part.restore(state.part(name))
+
+    def _parts(self) -> dict[str, Any]:
+        bottoms = {f"bottom of {name}": bottom for name, bottom in self._bottoms.items()}
+        return {"top": self._top, "progress": self._progress, "batches": self._batches, **bottoms}
+
+    def model(self) -> dict[str, torch.nn.Module]:
+        bottoms = {f"bottom of {name}": bottom.module() for name, bottom in self._bottoms.items()}
+        return {**self._top.models(), **bottoms}
+
+    def counts(self) -> dict[str, Any]:
+        return {
+            "exchanges": 0,
+            "steps": self._top.steps,
+            "epochs": self._progress.epoch(self._top.steps),
+            "train_loss": self._progress.train_loss(),
+        }

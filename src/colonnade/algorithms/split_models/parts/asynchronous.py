@@ -1,0 +1,545 @@
+"""The asynchronous schedule of split models: everything about an exchange but its equations.
+
+Feature parties upload whenever they like; the label party answers from everybody's last known embeddings. The delay
+rules are those of T. Chen et al., "VAFL", 2020, §2.3: uniformly bounded (`max_delay` = D), stochastic
+(`activation_seconds`), t-synchronous (`wait_for` = t). An algorithm supplies what is uploaded, how uploads are
+answered, and how a reply is applied.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from operator import attrgetter
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.algorithms.parts.kept_messages import pack, unpack
+from colonnade.algorithms.parts.randomness import generator_for
+from colonnade.algorithms.seats import FeatureSeat, LabelSeat
+from colonnade.algorithms.split_models.parts.budget import RowBudget, budget_mu, check_each_once
+from colonnade.algorithms.split_models.parts.evaluation import AnswersToEvaluation
+from colonnade.algorithms.split_models.parts.record import SplitRecord, TopModel
+from colonnade.algorithms.split_models.parts.table import EmbeddingTable
+from colonnade.data.batches import Batches
+from colonnade.errors import ProtocolError, SettingsError, unknown_name
+from colonnade.messages import (
+    BudgetSpent,
+    EvaluationEmbedding,
+    EvaluationRequest,
+    Message,
+    RefreshedEmbedding,
+    RefreshRequest,
+    RowsRefused,
+    Stop,
+    WarmUpUpload,
+)
+from colonnade.party import (
+    Effect,
+    Event,
+    Finish,
+    Observe,
+    PeerLost,
+    PeerReturned,
+    Received,
+    Send,
+    SetTimer,
+    Started,
+    TimerFired,
+)
+from colonnade.state import State
+
+WARM_UP_ROWS_A_MESSAGE = 4096
+
+
+@dataclass(frozen=True)
+class Asynchronous:
+    """The schedule settings of every asynchronous algorithm.
+
+    An algorithm's settings extend these, so that a name is the same in `[algorithm]`, on the command line and in
+    Python, whichever algorithm it belongs to.
+    """
+
+    wait_for: int = 1  # t: the label party updates once it has uploads of t distinct parties; 1 is asynchronous
+    max_delay: int = 0  # D, in exchanges: older embeddings are asked for afresh; 0: unbounded
+    refresh_timeout_seconds: float = 1.0  # then the label party goes on with what it has, and counts it
+    activation_seconds: float | Mapping[str, float] = 0.0  # mean gap of a Poisson process, per party; 0: at once
+    in_flight: int = 1  # uploads a feature party may have without a reply
+    warm_up: bool = False  # every party first uploads all its rows (VAFL, footnote † of Algorithm 1)
+    shared_rows: bool = False  # every party draws the same batches in the same order
+
+    def __post_init__(self) -> None:
+        for name, least in (("wait_for", 1), ("in_flight", 1), ("max_delay", 0)):
+            value = getattr(self, name)
+            if value < least:
+                raise SettingsError(f"algorithm.{name} is {value}; it must be at least {least}.")
+        if not 0 < self.refresh_timeout_seconds < inf:
+            raise SettingsError(
+                f"algorithm.refresh_timeout_seconds is {self.refresh_timeout_seconds}; it must be above 0 and finite, "
+                "or a party that is down would hang the run."
+            )
+        if 0 < self.max_delay < self.wait_for:
+            raise SettingsError(
+                f"algorithm.max_delay is {self.max_delay}, but one update of wait_for = {self.wait_for} parties "
+                f"already makes embeddings {self.wait_for} exchanges old; give at least {self.wait_for}."
+            )
+        gaps = (
+            self.activation_seconds.values()
+            if isinstance(self.activation_seconds, Mapping)
+            else [self.activation_seconds]
+        )
+        if not all(0 <= gap < inf for gap in gaps):
+            raise SettingsError("algorithm.activation_seconds must be finite and not negative.")
+
+    def activation_gap(self, party: str) -> float:
+        if isinstance(self.activation_seconds, Mapping):
+            return self.activation_seconds.get(party, 0.0)
+        return self.activation_seconds
+
+
+class BottomModel(Protocol):
+    """A feature party's model and its uploads that await a reply (parts/bottom.py, parts/zeroth_bottom.py)."""
+
+    uploads: int  # made so far: the next upload's number
+    steps: int  # replies applied so far
+
+    @property
+    def in_flight(self) -> int: ...
+
+    @property
+    def budget(self) -> RowBudget: ...
+
+    @property
+    def upload_cost(self) -> float: ...
+
+    @property
+    def embedding_cost(self) -> float: ...
+
+    def embed(self, rows: NDArray[np.uint32]) -> tuple[list[Effect], NDArray[np.float32]]: ...
+
+    def embed_test(self, first_row: int, row_count: int) -> tuple[list[Effect], NDArray[np.float32]]: ...
+
+    def forget_uploads(self) -> None: ...
+
+    def forget_upload(self, exchange: int) -> bool: ...
+
+    def module(self) -> torch.nn.Module: ...
+
+    def state(self) -> State: ...
+
+    def restore(self, state: State) -> None: ...
+
+
+class AsynchronousFeatureParty:
+    """Uploads its next batch when a reply is in (or when its Poisson process says so), and answers requests.
+
+    The algorithm gives `upload`, which computes and sends an upload of some rows, and `apply`, which updates the model
+    from a message of type `reply` (False if no upload of its number waits).
+    """
+
+    def __init__(
+        self,
+        seat: FeatureSeat,
+        bottom: BottomModel,
+        upload: Callable[[int, NDArray[np.uint32]], Sequence[Effect]],
+        reply: type[Message],
+        apply: Callable[[Any], bool],
+    ) -> None:
+        settings: Asynchronous = seat.settings
+        self._seat = seat.without_model()
+        self._bottom = bottom
+        self._send_upload = upload
+        self._reply = reply
+        self._apply = apply
+        self._settings = settings
+        self._gap = settings.activation_gap(seat.name)
+        self._evaluation = AnswersToEvaluation(bottom.embed_test)
+        owner = "everybody" if settings.shared_rows else seat.name
+        rows = len(seat.columns.train)
+        self._batches = Batches(rows, seat.training.batch_size, generator_for(seat.seed, owner, "rows"))
+        self._activations = generator_for(seat.seed, seat.name, "activations")
+        self._refused: NDArray[np.bool_] = np.zeros(rows, np.bool_)  # rows whose labels have no budget left
+        self._refuses = False  # whether there are any: looking costs a pass over all rows
+        self._spent = False  # the label party knows that no batch can be made any more
+
+    def handle(self, event: Event) -> Sequence[Effect]:
+        match event:
+            case Received(message=reply) if type(reply) is self._reply:
+                if not self._apply(reply):
+                    return []
+                effects = self._evaluation.due(self._bottom.steps)
+                return effects if self._gap else [*effects, *self._upload()]
+            case Started():
+                return [*self._warm_up(), *(self._next_activation() if self._gap else self._fill())]
+            case TimerFired():
+                # An activation while all uploads are out is void, as in a Poisson process with a busy server.
+                return [*(self._upload() if self._room() else []), *self._next_activation()]
+            case Received(sender=sender, message=RefreshRequest() as request):
+                rows = self._affordable(request.rows)
+                spent, embedding = self._bottom.embed(rows)
+                return [*spent, Send(sender, RefreshedEmbedding(request.request, rows, embedding))]
+            case Received(message=RowsRefused() as refused):
+                return self._drop(refused)
+            case Received(sender=sender, message=EvaluationRequest() as request):
+                self._evaluation.ask(sender, request)
+                return self._evaluation.due(self._bottom.steps)
+            case Received(message=Stop()):
+                self._bottom.forget_uploads()
+                return [Finish()]
+            case PeerLost() | PeerReturned():
+                return []  # the reply comes when the label party is back
+            case Received(sender=sender, message=message):
+                raise ProtocolError(
+                    f"{sender} sent {type(message).__name__}, which a feature party does not take here."
+                )
+
+    def _upload(self) -> Sequence[Effect]:
+        """Choose rows and upload them; the upload is the query for its reply."""
+        rows = self._next_rows()
+        if rows is not None:
+            return self._send_upload(self._bottom.uploads, rows)
+        if self._spent:
+            return []
+        self._spent = True
+        return [Send(self._seat.label_party, BudgetSpent(f"rows of {self._seat.name}"))]
+
+    def _next_rows(self) -> NDArray[np.uint32] | None:
+        """The next batch, without rows that have no budget left; None if too few are left for one."""
+        budget, cost = self._bottom.budget, self._bottom.upload_cost
+        chosen = self._batches.next()
+        if not self._refuses and budget.all_affordable(chosen, cost):
+            return chosen
+        fits = budget.affordable(chosen, cost) & ~self._refused[chosen]
+        if fits.all():
+            return chosen
+        every = np.arange(self._refused.size, dtype=np.uint32)
+        free = budget.affordable(every, cost) & ~self._refused
+        size = self._seat.training.batch_size
+        if free.sum() < size:
+            return None
+        chosen = chosen[fits]
+        while chosen.size < size:  # of the batches after it, which lose these rows, so that this one is whole
+            more = self._batches.next()
+            chosen = np.concatenate([chosen, np.setdiff1d(more[free[more]], chosen)])
+        return chosen[:size]
+
+    def _drop(self, refused: RowsRefused) -> list[Effect]:
+        """The label party cannot answer for these rows any more: leave them out from now on."""
+        if refused.rows.size == 0 or int(refused.rows.max()) >= self._refused.size:
+            raise ProtocolError("Rows were refused that do not exist.")
+        if not self._bottom.forget_upload(refused.exchange):
+            return []
+        self._refused[refused.rows] = True
+        self._refuses = True
+        return [] if self._gap else [*self._upload()]
+
+    def _affordable(self, rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        if rows.size and int(rows.max()) >= self._refused.size:
+            return rows  # refused by the model, in words
+        if self._bottom.budget.bounded or self._seat.privacy.noise > 0:
+            check_each_once(rows, self._seat.label_party)
+        return rows[self._bottom.budget.affordable(rows, self._bottom.embedding_cost)]
+
+    def _room(self) -> bool:
+        return self._bottom.in_flight < self._settings.in_flight
+
+    def _fill(self) -> list[Effect]:
+        effects: list[Effect] = []
+        while self._room() and not self._spent:
+            effects += self._upload()
+        return effects
+
+    def _next_activation(self) -> list[Effect]:
+        gap = torch.empty((), dtype=torch.float64).exponential_(1 / self._gap, generator=self._activations)
+        return [SetTimer("activate", gap.item())]
+
+    def _warm_up(self) -> list[Effect]:
+        effects: list[Effect] = []
+        if self._settings.warm_up:
+            everything = np.arange(len(self._seat.columns.train), dtype=np.uint32)
+            for start in range(0, everything.size, WARM_UP_ROWS_A_MESSAGE):
+                rows = self._affordable(everything[start : start + WARM_UP_ROWS_A_MESSAGE])
+                spent, embedding = self._bottom.embed(rows)
+                effects += [*spent, Send(self._seat.label_party, WarmUpUpload(rows, embedding))]
+        return effects
+
+    def state(self) -> State:
+        state = State({"activations": self._activations.get_state()}, {"spent": self._spent})
+        state.tensors["refused"] = torch.from_numpy(self._refused.copy())
+        state.add("bottom", self._bottom.state())
+        state.add("batches", self._batches.state())
+        state.add("evaluation", self._evaluation.state())
+        return state
+
+    def restore(self, state: State) -> None:
+        self._activations.set_state(state.tensors["activations"])
+        self._refused[:] = state.tensors["refused"].numpy()
+        self._refuses = bool(self._refused.any())
+        self._spent = state.values["spent"]
+        self._bottom.restore(state.part("bottom"))
+        self._batches.restore(state.part("batches"))
+        self._evaluation.restore(state.part("evaluation"))
+
+    def model(self) -> dict[str, torch.nn.Module]:
+        return {"bottom": self._bottom.module()}
+
+    def counts(self) -> dict[str, Any]:
+        return {"exchanges": self._bottom.steps, "steps": self._bottom.steps}
+
+
+@dataclass
+class Upload:
+    """An upload that the label party has not answered yet. Its message has `exchange` and `rows`."""
+
+    sender: str
+    message: Any
+    embedding: NDArray[np.float32]  # what of it enters the table
+
+
+@dataclass
+class Update:
+    """Uploads of `wait_for` distinct parties, answered together; and the refreshes it waits for."""
+
+    uploads: list[Upload]
+    awaited: dict[int, str] = field(default_factory=dict)  # request number → party
+
+
+Answer = Callable[[Sequence[Upload], EmbeddingTable], tuple[list[float], list[Effect]]]
+"""Mean losses of, and replies to, uploads that are in the table already: all taken at the same θ0, then θ0 updated."""
+
+
+class AsynchronousLabelParty:
+    """Answers uploads in the order of arrival, keeps the delay rules, evaluates, and ends the training.
+
+    The algorithm gives `answer`, for messages of type `upload`. `enters_table` says which embedding of an upload the
+    table keeps, where it is not the one called `embedding`.
+    """
+
+    def __init__(
+        self,
+        seat: LabelSeat,
+        top: TopModel,
+        upload: type[Message],
+        answer: Answer,
+        enters_table: Callable[[Any], NDArray[np.float32]] = attrgetter("embedding"),
+        label_cost: Callable[[int], float] = lambda rows: 0.0,
+    ) -> None:
+        self._label_cost = label_cost
+        self._seat = seat
+        self._top = top
+        self._upload = upload
+        self._reply = answer
+        self._enters_table = enters_table
+        self._settings: Asynchronous = seat.settings
+        parties = seat.feature_parties
+        if self._settings.wait_for > len(parties):
+            raise SettingsError(
+                f"algorithm.wait_for is {self._settings.wait_for}; there are {len(parties)} feature parties."
+            )
+        gaps = self._settings.activation_seconds
+        for name in gaps if isinstance(gaps, Mapping) else ():
+            if name not in parties:
+                raise unknown_name("feature party for algorithm.activation_seconds", name, parties)
+        rows = len(seat.labels.train)
+        self._record = SplitRecord(seat, top)
+        self._table = self._record.table
+        batch_size = seat.training.batch_size
+        self._batch_sizes = {batch_size, rows % batch_size or batch_size}  # the last of an epoch may be smaller
+        self._last_exchange = seat.training.steps(rows) * len(parties)
+        self._waiting: list[Upload] = []
+        self._update: Update | None = None  # the one that waits for refreshes; the others wait behind it
+        self._requests = 0
+        self._late_rows = 0  # uses of an embedding older than max_delay
+        privacy = seat.privacy
+        self._budget = RowBudget(rows, budget_mu(privacy.labels_epsilon, privacy.delta, privacy.formula))
+        # A noised answer is a mean over its rows: one that is named again would count for more than its share.
+        self._each_once: bool = self._budget.bounded or getattr(seat.settings, "noise", 0.0) > 0
+        self._without_budget: set[str] = set()  # parties that can make no batch any more
+
+    def handle(self, event: Event) -> Sequence[Effect]:
+        match event:
+            case Received(sender=sender, message=upload) if type(upload) is self._upload:
+                one = Upload(sender, upload, self._enters_table(upload))
+                if one.message.rows.size not in self._batch_sizes:
+                    raise ProtocolError(
+                        f"{sender} uploaded {one.message.rows.size} rows; agreed were "
+                        f"{self._seat.training.batch_size}. A mean over fewer would tell more of each."
+                    )
+                self._table.check(sender, one.message.rows, one.embedding)
+                if self._each_once:
+                    check_each_once(one.message.rows, sender)
+                if self._record.ending:
+                    return []
+                held = [*self._waiting, *(self._update.uploads if self._update else [])]
+                if sum(other.sender == sender for other in held) >= self._settings.in_flight:
+                    raise ProtocolError(
+                        f"{sender} uploaded without waiting for its replies; at most {self._settings.in_flight} may be "
+                        "in flight."
+                    )
+                if self._budget.bounded:
+                    cost = self._label_cost(one.message.rows.size)
+                    if not self._budget.all_affordable(one.message.rows, cost):
+                        fits = self._budget.affordable(one.message.rows, cost)
+                        return [Send(sender, RowsRefused(one.message.exchange, one.message.rows[~fits]))]
+                    self._budget.spend(one.message.rows, cost)
+                self._waiting.append(one)
+                return self._go_on()
+            case Received(sender=sender, message=BudgetSpent()):
+                return self._go_on_without(sender)
+            case Received(sender=sender, message=RefreshedEmbedding() as fresh):
+                self._table.check(sender, fresh.rows, fresh.embedding)
+                self._table.write(sender, fresh.rows, fresh.embedding, self._record.exchange)
+                if self._update is None or self._update.awaited.pop(fresh.request, None) is None:
+                    return []  # too late for its update; the next one has it
+                return self._go_on()
+            case Received(sender=sender, message=WarmUpUpload() as everything):
+                self._table.check(sender, everything.rows, everything.embedding)
+                self._table.write(sender, everything.rows, everything.embedding, self._record.exchange)
+                return []
+            case Received(sender=sender, message=EvaluationEmbedding() as answer):
+                return self._record.receive(sender, answer)
+            case TimerFired():
+                if self._update is not None:
+                    self._update.awaited.clear()
+                return self._go_on()
+            case PeerLost(peer=peer):
+                if self._update is not None:
+                    awaited = self._update.awaited
+                    self._update.awaited = {number: party for number, party in awaited.items() if party != peer}
+                effects = self._record.lose(peer)
+                return [*effects, *self._go_on()]
+            case PeerReturned(peer=peer):
+                self._record.lost.discard(peer)
+                return []
+            case Started():
+                return []
+            case Received(sender=sender, message=message):
+                raise ProtocolError(f"{sender} sent {type(message).__name__}, which a label party does not take here.")
+
+    def _go_on_without(self, party: str) -> list[Effect]:
+        """A party uploads no more, its rows' budgets being spent: when nobody does, the training ends here."""
+        if party not in self._seat.feature_parties:
+            raise ProtocolError(f"{party!r} is not a feature party of this federation.")
+        self._without_budget.add(party)
+        note = f"the privacy budget of too many rows is spent: {party} uploads no more"
+        effects: list[Effect] = [Observe(self._record.exchange, self._top.steps, self._record.epoch(), note=note)]
+        if self._record.ending:
+            return effects
+        if not self._without_budget >= {*self._seat.feature_parties}:
+            return [*effects, *self._go_on()]  # what waits for enough parties may not have to any more
+        self._record.ending = True
+        self._record.reason = "the privacy budget is spent"
+        self._waiting.clear()
+        self._update = None
+        return [*effects, *self._record.observe([])]
+
+    def _go_on(self) -> list[Effect]:
+        """Answer as many updates as are complete, each only after the refreshes it needs."""
+        effects: list[Effect] = []
+        while not self._record.ending:
+            if self._update is None:
+                uploads = self._next_uploads()
+                if not uploads:
+                    break
+                self._update = Update(uploads)
+                effects += self._ask_for_refreshes(self._update)
+            if self._update.awaited:
+                break
+            effects += self._answer(self._update.uploads)
+            self._update = None
+        return effects
+
+    def _next_uploads(self) -> list[Upload]:
+        """The first uploads of t distinct parties, t being at most the number of parties that can be reached."""
+        if not self._waiting:
+            return []
+        if self._settings.wait_for == 1:
+            return [self._waiting.pop(0)]
+        chosen: dict[str, Upload] = {}
+        for upload in self._waiting:
+            chosen.setdefault(upload.sender, upload)
+            if len(chosen) == self._settings.wait_for:
+                break
+        reachable = len({*self._seat.feature_parties} - self._record.lost - self._without_budget | {*chosen})
+        if len(chosen) < min(self._settings.wait_for, reachable):
+            return []
+        uploads = list(chosen.values())
+        self._waiting = [upload for upload in self._waiting if not any(upload is one for one in uploads)]
+        return uploads
+
+    def _ask_for_refreshes(self, update: Update) -> list[Effect]:
+        """§2.3, rule 1: query fresh embeddings of what would be staler than D before going on."""
+        if self._settings.max_delay == 0:
+            return []
+        effects: list[Effect] = []
+        as_of = self._record.exchange + len(update.uploads)
+        fresh = {upload.sender: upload.message.rows for upload in update.uploads}
+        used = np.unique(np.concatenate([upload.message.rows for upload in update.uploads]))
+        for party in self._seat.feature_parties:
+            old = self._table.older_than(party, used, as_of, self._settings.max_delay)
+            if party in fresh:
+                old = np.setdiff1d(old, fresh[party])
+            if old.size and party not in self._record.lost:
+                self._requests += 1
+                update.awaited[self._requests] = party
+                effects.append(Send(party, RefreshRequest(self._requests, old)))
+        if effects:
+            effects.append(SetTimer("refresh", self._settings.refresh_timeout_seconds))
+        return effects
+
+    def _answer(self, uploads: list[Upload]) -> list[Effect]:
+        """Write the table, let the algorithm answer, and see what is due."""
+        self._record.exchange += len(uploads)
+        for upload in uploads:
+            self._table.write(upload.sender, upload.message.rows, upload.embedding, self._record.exchange)
+        for upload in uploads:
+            self._table.count_staleness(upload.message.rows, self._record.exchange)
+            self._count_late(upload)
+            self._record.replies[upload.sender] += 1
+        losses, effects = self._reply(uploads, self._table)
+        if self._record.exchange >= self._last_exchange:
+            self._record.ending = True
+            self._waiting.clear()
+        return [*effects, *self._record.observe(losses)]
+
+    def _count_late(self, upload: Upload) -> None:
+        if self._settings.max_delay:
+            ages = self._table.ages(upload.message.rows, self._record.exchange)
+            self._late_rows += int((ages > self._settings.max_delay).sum())
+
+    def state(self) -> State:
+        uploads = [*(self._update.uploads if self._update else []), *self._waiting]
+        state = State(
+            values={
+                "requests": self._requests,
+                "without_budget": sorted(self._without_budget),
+                "late_rows": self._late_rows,
+                "in_update": len(self._update.uploads) if self._update else 0,
+                "awaited": [*self._update.awaited.items()] if self._update else [],
+            }
+        )
+        state.add("uploads", pack([(upload.sender, upload.message) for upload in uploads]))
+        state.add("books", self._record.state())
+        state.add("budget", self._budget.state())
+        return state
+
+    def restore(self, state: State) -> None:
+        values = state.values
+        self._requests = values["requests"]
+        self._late_rows = values["late_rows"]
+        kept = unpack(state.part("uploads"))
+        uploads = [Upload(sender, message, self._enters_table(message)) for sender, message in kept]
+        held = values["in_update"]
+        self._update = Update(uploads[:held], dict(map(tuple, values["awaited"]))) if held else None
+        self._waiting = uploads[held:]
+        self._record.restore(state.part("books"))
+        self._budget.restore(state.part("budget"))
+        self._without_budget = set(values["without_budget"])
+
+    def model(self) -> dict[str, torch.nn.Module]:
+        return self._top.models()
+
+    def counts(self) -> dict[str, Any]:
+        return {**self._record.counts(), "late_rows": self._late_rows}

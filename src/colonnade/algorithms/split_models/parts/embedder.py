@@ -1,0 +1,97 @@
+"""A feature party's rows, embedded: whatever leaves has passed the perturbation.
+
+Training, warm-up, refresh and evaluation alike; a noised value comes with the privacy event that must be spent first.
+"""
+
+from math import inf
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.algorithms.parts.randomness import generator_for
+from colonnade.algorithms.seats import FeatureSeat
+from colonnade.algorithms.split_models.parts.budget import RowBudget, budget_mu, cost_of
+from colonnade.errors import ProtocolError, SettingsError
+from colonnade.models.network import Network, rows_mix
+from colonnade.party import Effect, Spend
+from colonnade.privacy.noise import LayerNoise
+from colonnade.privacy.secret_gaussian import SecretGaussian
+from colonnade.state import State
+
+_LOOKED_AT_ROWS, _TRIED_ROWS = 256, 8
+
+
+class Embedder:
+    """One party's columns, a network to embed them with, and the noise on what comes out."""
+
+    def __init__(self, seat: FeatureSeat, network: Network) -> None:
+        self._seat = seat.without_model()
+        self.network = network
+        self.generator = generator_for(seat.secret, seat.name, "noise")  # of random layers, and of noise inside
+        self.gaussian = SecretGaussian(seat.secret, seat.name, "embeddings")
+        self.network.generator = self.generator
+        self.noise = LayerNoise(seat.privacy, self.generator, self.gaussian) if seat.privacy.active else None
+        self.check_rows_apart(seat, training=False)
+        privacy = seat.privacy
+        mu = budget_mu(privacy.columns_epsilon, privacy.delta, privacy.formula)
+        self.budget = RowBudget(len(seat.columns.train), mu)
+        self._test_budget = RowBudget(len(seat.columns.test), mu)
+        # What one embedding of a row costs it.
+        self.row_cost = (privacy.sensitivity / privacy.noise) ** 2 if privacy.noise > 0 else inf
+
+    def check_rows_apart(self, seat: FeatureSeat, training: bool) -> None:
+        """Refuse noise on the outputs of a module in which one row moves the others': it covers one row's."""
+        if seat.privacy.noise > 0 and not self.network.trains_as_it_embeds:  # those of dense layers never do
+            spread = seat.columns.train[:: max(1, len(seat.columns.train) // _LOOKED_AT_ROWS)]
+            different = torch.unique(spread, dim=0)[:_TRIED_ROWS]
+            if rows_mix(seat.bottom, different, training):
+                raise SettingsError(
+                    f"privacy.noise is for rows that do not depend on one another, but in the bottom model of "
+                    f"{seat.name} a row's embedding depends on the others of its batch, as with batch normalisation. "
+                    'Use layer or group normalisation; batch normalisation also does with bottom_update = "frozen".'
+                )
+
+    def batch(self, rows: NDArray[np.uint32]) -> torch.Tensor:
+        """The columns of these training rows."""
+        train = self._seat.columns.train
+        if rows.size and int(rows.max()) >= len(train):
+            raise ProtocolError(f"Row {int(rows.max())} was asked of {self._seat.name}; it has {len(train)}.")
+        return train.index_select(0, torch.from_numpy(rows.view(np.int32)))
+
+    def spent(self, rows: NDArray[np.uint32], which: str = "training rows") -> list[Effect]:
+        """What must be spent before one embedding of each of these rows is sent."""
+        if self.noise is None:
+            return []
+        protects = f"columns of {self._seat.name}, {which}"
+        event = self.noise.event(rows.size, protects, (self._seat.label_party,), rows)
+        if event is None:
+            return []
+        (self.budget if which == "training rows" else self._test_budget).spend(rows, cost_of(event))
+        return [Spend(event)]
+
+    def embed(self, rows: NDArray[np.uint32]) -> tuple[list[Effect], NDArray[np.float32]]:
+        """Embeddings of training rows outside an exchange: warm-up and refresh. Of rows that can be afforded."""
+        outputs = self.network.embed(self.batch(rows), self.noise)
+        return self.spent(rows), outputs.numpy()
+
+    def embed_test(self, first_row: int, row_count: int) -> tuple[list[Effect], NDArray[np.float32]]:
+        """Embeddings of test rows, for scoring; of none, once their budget is spent: the last known ones serve."""
+        test = self._seat.columns.test
+        if first_row + row_count > len(test):
+            raise ProtocolError(f"Test rows {first_row} to {first_row + row_count} were asked; there are {len(test)}.")
+        rows = np.arange(first_row, first_row + row_count, dtype=np.uint32)
+        if row_count == 0 or not self._test_budget.affordable(rows, self.row_cost).all():
+            return [], np.zeros((0, self._seat.width), np.float32)
+        outputs = self.network.embed(test[first_row : first_row + row_count], self.noise)
+        return self.spent(rows, "test rows"), outputs.numpy()
+
+    def budget_state(self) -> State:
+        state = State()
+        state.add("train", self.budget.state())
+        state.add("test", self._test_budget.state())
+        return state
+
+    def restore_budget(self, state: State) -> None:
+        self.budget.restore(state.part("train"))
+        self._test_budget.restore(state.part("test"))

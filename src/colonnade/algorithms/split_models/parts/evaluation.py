@@ -1,0 +1,118 @@
+"""Scoring without a leak: feature parties embed test rows on request, the label party scores them.
+
+A request names how many replies the party must have applied first, so an evaluation holds every update the label
+party knows of. A party that is away is scored with its last known embeddings (zeros before any).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.errors import ProtocolError
+from colonnade.messages import EvaluationEmbedding, EvaluationRequest
+from colonnade.party import Effect, Send
+from colonnade.state import State
+
+ROWS_A_REQUEST = 4096
+"""Bounds a frame's size; an evaluation of more rows takes several requests."""
+
+
+class AnswersToEvaluation:
+    """The feature party's side: requests that wait for replies to be applied."""
+
+    def __init__(self, embed_test: Callable[[int, int], tuple[list[Effect], NDArray[np.float32]]]) -> None:
+        self._embed_test = embed_test
+        self._waiting: list[tuple[str, EvaluationRequest]] = []
+
+    def ask(self, sender: str, request: EvaluationRequest) -> None:
+        self._waiting.append((sender, request))
+
+    def due(self, replies_applied: int) -> list[Effect]:
+        """Answers to the requests whose condition is met now."""
+        if not self._waiting:
+            return []
+        effects: list[Effect] = []
+        still: list[tuple[str, EvaluationRequest]] = []
+        for sender, request in self._waiting:
+            if request.after_replies > replies_applied:
+                still.append((sender, request))
+                continue
+            spent, embedding = self._embed_test(request.first_row, request.row_count)
+            answer = EvaluationEmbedding(request.evaluation, request.first_row, embedding)
+            effects += [*spent, Send(sender, answer)]
+        self._waiting = still
+        return effects
+
+    def state(self) -> State:
+        waiting = [
+            [sender, request.evaluation, request.first_row, request.row_count, request.after_replies]
+            for sender, request in self._waiting
+        ]
+        return State(values={"waiting": waiting})
+
+    def restore(self, state: State) -> None:
+        self._waiting = [(sender, EvaluationRequest(*numbers)) for sender, *numbers in state.values["waiting"]]
+
+
+class Evaluation:
+    """The label party's side: one evaluation at a time, and the last known test embeddings."""
+
+    def __init__(self, test_rows: int, slices: Mapping[str, slice]) -> None:
+        self._rows = test_rows
+        self._slices = slices
+        width = max((part.stop for part in slices.values()), default=0)
+        self._embeddings: NDArray[np.float32] = np.zeros((test_rows, width), np.float32)
+        self._number = 0
+        self._awaited: dict[str, int] = {}  # answers still to come, by party
+
+    @property
+    def under_way(self) -> bool:
+        return bool(self._awaited)
+
+    def begin(self, parties: Iterable[str], replies_sent: Mapping[str, int]) -> Sequence[Effect]:
+        """Ask these parties to embed the test rows."""
+        self._number += 1
+        starts = range(0, max(self._rows, 1), ROWS_A_REQUEST)
+        self._awaited = {party: len(starts) for party in parties}
+        return [
+            Send(
+                party,
+                EvaluationRequest(self._number, start, min(ROWS_A_REQUEST, self._rows - start), replies),
+            )
+            for party in self._awaited
+            for replies in [replies_sent[party]]
+            for start in starts
+        ]
+
+    def receive(self, sender: str, answer: EvaluationEmbedding) -> bool:
+        """Take an answer; True if it was the last one that this evaluation waited for."""
+        part = self._slices.get(sender)
+        rows, width = answer.embedding.shape
+        if part is None or width != part.stop - part.start or answer.first_row + rows > self._rows:
+            raise ProtocolError(f"{sender} answered an evaluation with rows or a width that were not asked for.")
+        self._embeddings[answer.first_row : answer.first_row + rows, part] = answer.embedding
+        if answer.evaluation != self._number or sender not in self._awaited:
+            return False  # late, of a party that was given up
+        self._awaited[sender] -= 1
+        if self._awaited[sender] == 0:
+            del self._awaited[sender]
+        return not self._awaited
+
+    def give_up(self, party: str) -> bool:
+        """Go on without a party's answers; True if the evaluation waited for nobody else."""
+        return self._awaited.pop(party, None) is not None and not self._awaited
+
+    def embeddings(self) -> torch.Tensor:
+        return torch.from_numpy(self._embeddings)
+
+    def state(self) -> State:
+        values: dict[str, Any] = {"number": self._number, "awaited": dict(self._awaited)}
+        return State({"embeddings": torch.from_numpy(self._embeddings.copy())}, values)
+
+    def restore(self, state: State) -> None:
+        self._embeddings[:] = state.tensors["embeddings"].numpy()
+        self._number = state.values["number"]
+        self._awaited = dict(state.values["awaited"])

@@ -1,0 +1,170 @@
+"""A feature party's model that needs no memory but its own: no second copy of the weights, no stored direction.
+
+A direction is a seed. Perturbing, looking the other way, restoring and updating each draw it again, piece by piece,
+and move the weights in place (S. Malladi et al., "Fine-Tuning Language Models with Just Forward Passes", 2023).
+
+Adding and subtracting floats drifts; here it does not. Weights and moves are whole multiples of 2⁻²⁰, and float32
+adds such numbers exactly while they stay below 2⁴: its significand has 24 bits. So w + r − 2r + r is w, bit for bit.
+A weight beyond ±8 is refused, which leaves room for any move while λ is at most 1. Rounding changes λu ≈ 10⁻³ by at
+most 5·10⁻⁷, and a step by as much.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.algorithms.parts.randomness import generator_for
+from colonnade.algorithms.seats import FeatureSeat
+from colonnade.algorithms.split_models.parts.directions import Directions
+from colonnade.algorithms.split_models.parts.embedder import Embedder
+from colonnade.errors import RunError, SettingsError
+from colonnade.models.flat import flatten
+from colonnade.models.network import network_for
+from colonnade.party import Effect
+from colonnade.state import State
+
+GRID = 2.0**-20
+LIMIT = 8.0
+PIECE = 1 << 16  # numbers drawn at a time: bounds the memory beside the weights to a few hundred kilobytes
+
+
+class SeedReplayBottom(Embedder):
+    """w of one feature party on the grid, and the seeds of its uploads that await a reply."""
+
+    def __init__(self, seat: FeatureSeat, directions: Directions) -> None:
+        super().__init__(seat, network_for(seat.bottom))
+        training = seat.training
+        if training.optimiser != "sgd":
+            raise SettingsError(
+                f"training.optimiser is {training.optimiser!r}, but dpzv holds nothing beside the weights: use 'sgd'."
+            )
+        self._directions = directions
+        # A sphere is drawn as Gaussian and brought to its radius, which only the whole direction knows.
+        drawn = "gaussian" if directions.distribution == "sphere" else directions.distribution
+        self._drawn = replace(directions, distribution=drawn)
+        self._rate, self._l2, self._l1 = training.learning_rate, training.l2, training.l1
+        self._vector = flatten([self.network], seat.name)
+        self._vector.div_(GRID).round_().mul_(GRID)
+        self._pieces = torch.split(self._vector, PIECE)
+        # No coordinate of a direction is larger than this, rounding included. Nothing is known of a Gaussian one, nor
+        # of what l2 does if the learning rate is absurd: then the range is looked at after every step.
+        largest = {"sphere": 1.01 * math.sqrt(self._vector.numel()), "signs": 1.01}
+        self._largest = math.inf if training.l2 else largest.get(directions.distribution, math.inf)
+        self._room = 0.0  # by how much every weight may still move before one could be beyond LIMIT
+        self._check_range()
+        self._seeds = generator_for(seat.secret, seat.name, "directions")
+        self._replay = torch.Generator()
+        self._pending: dict[int, tuple[int, float]] = {}  # exchange → seed, and the factor that makes its norm √d
+        self.uploads = 0
+        self.steps = 0
+
+    @property
+    def upload_cost(self) -> float:
+        """What one upload costs each of its rows."""
+        return 2 * self.row_cost
+
+    @property
+    def embedding_cost(self) -> float:
+        return self.row_cost
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._pending)
+
+    def look_both_ways(
+        self, exchange: int, rows: NDArray[np.uint32]
+    ) -> tuple[list[Effect], NDArray[np.float32], NDArray[np.float32]]:
+        """F(w + λu; x_I) and F(w − λu; x_I); afterwards w has the bits it had."""
+        inputs = self.batch(rows)
+        seed = int(torch.randint(2**62, (), generator=self._seeds))
+        factor = self._factor(seed)
+        radius = self._directions.radius * factor
+        self._move(seed, radius, 1)
+        plus = self.network.embed(inputs, self.noise)
+        self._move(seed, radius, -2)
+        minus = self.network.embed(inputs, self.noise)
+        self._move(seed, radius, 1)
+        self._pending[exchange] = (seed, factor)
+        self.uploads += 1
+        return [*self.spent(rows), *self.spent(rows)], plus.numpy(), minus.numpy()
+
+    def apply(self, exchange: int, slope: float) -> bool:
+        """w ← w − η (Δ u + ∇r(w)), rounded to the grid. False if no upload of that number waits."""
+        pending = self._pending.pop(exchange, None)
+        if pending is None:
+            return False
+        seed, factor = pending
+        if self._l2:
+            decay = 1 - self._rate * self._l2
+            self._vector.mul_(decay).div_(GRID).round_().mul_(GRID)
+        self._move(seed, self._rate * slope * factor, -1)
+        self._room -= abs(self._rate * slope) * self._largest + GRID
+        if self._l1:
+            threshold = round(self._rate * self._l1 / GRID) * GRID
+            for piece in self._pieces:
+                piece.sub_(piece.clamp(-threshold, threshold))
+        if not self._room > 0:
+            self._check_range()
+        self.steps += 1
+        return True
+
+    def _move(self, seed: int, scale: float, times: int) -> None:
+        """w ← w + times · r, where r is scale · u rounded to the grid."""
+        replay = self._replay.manual_seed(seed)
+        steps = abs(scale) / GRID
+        step = math.copysign(times, times * scale) * GRID
+        for piece in self._pieces:
+            piece.add_(self._drawn.draw_scaled(piece.numel(), replay, steps).round_(), alpha=step)
+
+    def _factor(self, seed: int) -> float:
+        """What brings the drawn direction to the sphere of radius √d; needs a pass of its own."""
+        if self._directions.distribution != "sphere":
+            return 1.0
+        replay = self._replay.manual_seed(seed)
+        square = 0.0
+        for piece in self._pieces:
+            direction = self._drawn.draw(piece.numel(), replay)
+            square += float(torch.dot(direction, direction))
+        return math.sqrt(self._vector.numel() / square)
+
+    def _check_range(self) -> None:
+        low, high = torch.aminmax(self._vector)  # abs() would be a copy
+        self._room = LIMIT - max(-float(low), float(high))
+        if not self._room >= 0:  # so NaN is refused as well
+            raise RunError(
+                f"A weight of {self._seat.name} went beyond ±{LIMIT:g}, where its restoration would no longer be "
+                "exact: the training has most likely diverged. Lower training.learning_rate."
+            )
+
+    def forget_uploads(self) -> None:
+        self._pending.clear()
+
+    def forget_upload(self, exchange: int) -> bool:
+        return self._pending.pop(exchange, None) is not None
+
+    def module(self) -> torch.nn.Module:
+        return self.network.module()
+
+    def state(self) -> State:
+        tensors = {f"model.{name}": tensor for name, tensor in self.network.state().items()}
+        tensors["generator"] = self.generator.get_state()
+        tensors["gaussian"] = self.gaussian.get_state()
+        tensors["seeds"] = self._seeds.get_state()
+        pending = [[exchange, seed, factor] for exchange, (seed, factor) in self._pending.items()]
+        state = State(tensors, {"uploads": self.uploads, "steps": self.steps, "pending": pending})
+        state.add("budget", self.budget_state())
+        return state
+
+    def restore(self, state: State) -> None:
+        self.restore_budget(state.part("budget"))
+        self.network.load(state.part("model").tensors)
+        self.generator.set_state(state.tensors["generator"])
+        self.gaussian.set_state(state.tensors["gaussian"])
+        self._seeds.set_state(state.tensors["seeds"])
+        self._check_range()
+        self._pending = {exchange: (seed, factor) for exchange, seed, factor in state.values["pending"]}
+        self.uploads = state.values["uploads"]
+        self.steps = state.values["steps"]

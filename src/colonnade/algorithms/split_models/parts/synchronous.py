@@ -1,0 +1,264 @@
+"""The synchronous schedule of split models: one batch for all, every party waits for every other.
+
+The label party names the batch; its reply carries the next batch along. It waits for a party that is away, says so,
+and goes on without it after `party_timeout_seconds`. An algorithm supplies what is uploaded, how a step's uploads are
+answered, and how a reply is applied.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.algorithms.parts.kept_messages import pack, unpack
+from colonnade.algorithms.parts.randomness import generator_for
+from colonnade.algorithms.seats import FeatureSeat, LabelSeat
+from colonnade.algorithms.split_models.parts.asynchronous import BottomModel
+from colonnade.algorithms.split_models.parts.budget import check_each_once
+from colonnade.algorithms.split_models.parts.evaluation import AnswersToEvaluation
+from colonnade.algorithms.split_models.parts.record import SplitRecord, TopModel
+from colonnade.algorithms.split_models.parts.table import EmbeddingTable
+from colonnade.data.batches import Batches
+from colonnade.errors import ProtocolError, SettingsError
+from colonnade.messages import BatchRequest, BudgetSpent, EvaluationEmbedding, EvaluationRequest, Message, Stop
+from colonnade.party import (
+    Effect,
+    Event,
+    Finish,
+    Observe,
+    PeerLost,
+    PeerReturned,
+    Received,
+    Send,
+    SetTimer,
+    Started,
+    TimerFired,
+)
+from colonnade.state import State
+
+_NO_ROWS: NDArray[np.uint32] = np.zeros(0, np.uint32)
+
+
+@dataclass(frozen=True)
+class Synchronous:
+    """The schedule settings of every synchronous algorithm."""
+
+    party_timeout_seconds: float = 0.0  # go on without a party that is away for longer; 0: wait for it
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.party_timeout_seconds < inf:
+            raise SettingsError(
+                f"algorithm.party_timeout_seconds is {self.party_timeout_seconds}; it must be finite and not negative, "
+                "and 0 waits for ever."
+            )
+
+
+class SynchronousFeatureParty:
+    """Embeds the batch it is told, applies the reply, embeds the next batch, which came with it."""
+
+    def __init__(
+        self,
+        seat: FeatureSeat,
+        bottom: BottomModel,
+        upload: Callable[[int, NDArray[np.uint32]], Sequence[Effect]],
+        reply: type[Message],
+        apply: Callable[[Any], bool],
+    ) -> None:
+        self._seat = seat.without_model()
+        self._bottom = bottom
+        self._send_upload = upload
+        self._reply = reply
+        self._apply = apply
+        self._step = 0  # the latest one that it uploaded for
+        self._evaluation = AnswersToEvaluation(bottom.embed_test)
+
+    def handle(self, event: Event) -> Sequence[Effect]:
+        match event:
+            case Received(message=message) if type(message) is self._reply:
+                reply: Any = message
+                self._apply(reply)
+                effects = self._evaluation.due(self._bottom.steps)
+                return [*effects, *self._upload(reply.step, reply.next_rows)]
+            case Received(message=BatchRequest() as request):
+                return self._upload(request.step, request.rows)
+            case Received(sender=sender, message=EvaluationRequest() as request):
+                self._evaluation.ask(sender, request)
+                return self._evaluation.due(self._bottom.steps)
+            case Received(message=Stop()):
+                return [Finish()]
+            case Started() | TimerFired() | PeerLost() | PeerReturned():
+                return []
+            case Received(sender=sender, message=message):
+                raise ProtocolError(
+                    f"{sender} sent {type(message).__name__}, which a feature party does not take here."
+                )
+
+    def _upload(self, step: int, rows: NDArray[np.uint32]) -> Sequence[Effect]:
+        if step <= self._step or rows.size == 0:
+            return []  # asked twice, or of a step that went on without this party, or after the last one
+        self._step = step
+        if self._bottom.budget.bounded or self._seat.privacy.noise > 0:
+            check_each_once(rows, self._seat.label_party)
+        if not self._bottom.budget.affordable(rows, self._bottom.upload_cost).all():
+            return [Send(self._seat.label_party, BudgetSpent(f"rows of {self._seat.name}"))]
+        return self._send_upload(step, rows)
+
+    def state(self) -> State:
+        state = State(values={"step": self._step})
+        state.add("bottom", self._bottom.state())
+        state.add("evaluation", self._evaluation.state())
+        return state
+
+    def restore(self, state: State) -> None:
+        self._step = state.values["step"]
+        self._bottom.restore(state.part("bottom"))
+        self._evaluation.restore(state.part("evaluation"))
+
+    def model(self) -> dict[str, torch.nn.Module]:
+        return {"bottom": self._bottom.module()}
+
+    def counts(self) -> dict[str, Any]:
+        return {"exchanges": self._bottom.steps, "steps": self._bottom.steps}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A complete step of the label party: everybody's uploads of one batch, and the batch that comes next."""
+
+    number: int
+    rows: NDArray[np.uint32]
+    uploads: Mapping[str, Any]  # party → its message
+    next_number: int
+    next_rows: NDArray[np.uint32]
+
+
+Answer = Callable[[Step, EmbeddingTable], tuple[float, list[Effect]]]
+"""The mean loss of a step whose embeddings are in the table already, and a reply to each party; updates θ0."""
+
+
+class SynchronousLabelParty:
+    """Names a batch, waits for everybody's embedding of it, answers everybody, and names the next."""
+
+    def __init__(
+        self,
+        seat: LabelSeat,
+        top: TopModel,
+        upload: type[Message],
+        answer: Answer,
+        enters_table: Callable[[Any], NDArray[np.float32]] = attrgetter("embedding"),
+    ) -> None:
+        self._seat = seat
+        self._top = top
+        self._upload = upload
+        self._answer = answer
+        self._enters_table = enters_table
+        self._settings: Synchronous = seat.settings
+        rows = len(seat.labels.train)
+        self._record = SplitRecord(seat, top)
+        self._table = self._record.table  # serves for a party that is away
+        self._batches = Batches(rows, seat.training.batch_size, generator_for(seat.seed, "everybody", "rows"))
+        self._last_step = seat.training.steps(rows)
+        self._step = 0
+        self._rows = _NO_ROWS
+        self._uploaded: dict[str, Any] = {}  # uploads of the current batch, by party
+        self._given_up: set[str] = set()  # lost for longer than the time-out: steps go on without them
+
+    def handle(self, event: Event) -> Sequence[Effect]:
+        match event:
+            case Received(sender=sender, message=message) if type(message) is self._upload:
+                upload: Any = message
+                self._table.check(sender, upload.rows, self._enters_table(upload))
+                if self._record.ending or upload.exchange != self._step or sender in self._uploaded:
+                    return []  # of a step that went on without it
+                if not np.array_equal(upload.rows, self._rows):
+                    raise ProtocolError(f"{sender} answered step {self._step} with other rows than were asked for.")
+                self._uploaded[sender] = upload
+                return self._step_if_complete()
+            case Received(sender=sender, message=EvaluationEmbedding() as answer):
+                return self._record.receive(sender, answer)
+            case Received(sender=sender, message=BudgetSpent()):
+                return self._end_for(sender)
+            case Started():
+                self._step, self._rows = 1, self._batches.next()
+                request = BatchRequest(self._step, self._rows)
+                return [Send(party, request) for party in self._seat.feature_parties]
+            case PeerLost(peer=peer):
+                effects: list[Effect] = self._record.lose(peer)
+                if not self._record.ending:
+                    note = f"waiting for {peer}, which cannot be reached"
+                    effects.append(Observe(self._record.exchange, self._step, self._record.epoch(), note=note))
+                    if self._settings.party_timeout_seconds:
+                        effects.append(SetTimer("party", self._settings.party_timeout_seconds))
+                return effects
+            case TimerFired():
+                self._given_up |= self._record.lost
+                return self._step_if_complete()
+            case PeerReturned(peer=peer):
+                self._record.lost.discard(peer)
+                if peer in self._given_up:
+                    self._given_up.discard(peer)
+                    if not self._record.ending and peer not in self._uploaded:
+                        return [Send(peer, BatchRequest(self._step, self._rows))]
+                return []
+            case Received(sender=sender, message=message):
+                raise ProtocolError(f"{sender} sent {type(message).__name__}, which a label party does not take here.")
+
+    def _end_for(self, party: str) -> list[Effect]:
+        """A party's rows of this batch have no budget left. Everybody is needed, so the training ends here."""
+        if self._record.ending or party not in self._seat.feature_parties:
+            return []
+        self._record.ending = True
+        self._record.reason = "the privacy budget is spent"
+        note = f"the privacy budget of rows of {party} is spent"
+        observed = Observe(self._record.exchange, self._step, self._record.epoch(), note=note)
+        return [observed, *self._record.observe([])]
+
+    def _step_if_complete(self) -> list[Effect]:
+        present = {*self._seat.feature_parties} - self._given_up
+        if self._record.ending or not self._uploaded or not present <= self._uploaded.keys():
+            return []
+        rows, number, uploads = self._rows, self._step, self._uploaded
+        self._record.exchange += len(uploads)
+        for party, upload in uploads.items():
+            self._table.write(party, rows, self._enters_table(upload), self._record.exchange)
+            self._record.replies[party] += 1
+        self._table.count_staleness(rows, self._record.exchange)
+        self._record.ending = number >= self._last_step
+        self._step += 1
+        self._rows = _NO_ROWS if self._record.ending else self._batches.next()
+        self._uploaded = {}
+        loss, effects = self._answer(Step(number, rows, uploads, self._step, self._rows), self._table)
+        return [*effects, *self._record.observe([loss])]
+
+    def state(self) -> State:
+        state = State(
+            {"rows": torch.from_numpy(self._rows.view(np.int32).copy())},
+            {
+                "step": self._step,
+                "given_up": sorted(self._given_up),
+            },
+        )
+        state.add("uploaded", pack(list(self._uploaded.items())))
+        state.add("books", self._record.state())
+        state.add("batches", self._batches.state())
+        return state
+
+    def restore(self, state: State) -> None:
+        values = state.values
+        self._rows = state.tensors["rows"].numpy().view(np.uint32)
+        self._step = values["step"]
+        self._uploaded = dict(unpack(state.part("uploaded")))
+        self._given_up = set(values["given_up"])
+        self._record.restore(state.part("books"))
+        self._batches.restore(state.part("batches"))
+
+    def model(self) -> dict[str, torch.nn.Module]:
+        return self._top.models()
+
+    def counts(self) -> dict[str, Any]:
+        return {**self._record.counts(), "late_rows": 0}

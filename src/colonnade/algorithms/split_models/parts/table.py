@@ -1,0 +1,163 @@
+"""The label party's embedding table: for every feature party and row, the last embedding and when it was written.
+
+Staleness τ(i, m) is the number of exchanges since party m's embedding of row i was written; rows that a party has
+never sent are zeros written at exchange 0. Reading and writing cost what the batch costs, not what the table holds.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.errors import ProtocolError
+from colonnade.state import State
+
+_BUFFER = 1 << 16
+
+
+class EmbeddingTable:
+    """Rows × (all feature parties' widths side by side), so that a batch of the top model's input is one gather."""
+
+    def __init__(self, rows: int, parties: Sequence[str], widths: Mapping[str, int]) -> None:
+        self.rows = rows
+        self.parties = tuple(parties)
+        self._column = {name: place for place, name in enumerate(self.parties)}
+        self.slices: dict[str, slice] = {}
+        start = 0
+        for name in self.parties:
+            self.slices[name] = slice(start, start + widths[name])
+            start += widths[name]
+        self._values: NDArray[np.float32] = np.zeros((rows, start), np.float32)
+        # A write and a staleness look-up touch one line of memory a row, so parties are the inner dimension.
+        self._written: NDArray[np.int64] = np.zeros((rows, len(self.parties)), np.int64)
+        self.staleness = StalenessCount()
+        self._buffers: dict[tuple[str, int], NDArray[np.float32]] = {}
+
+    def check(self, party: str, rows: NDArray[np.uint32], embedding: NDArray[np.float32]) -> None:
+        """Refuse rows and widths that this federation does not have, before anything is written."""
+        if party not in self._column:
+            raise ProtocolError(f"{party!r} is not a feature party of this federation.")
+        if rows.size and int(rows.max()) >= self.rows:
+            raise ProtocolError(f"{party} sent row {int(rows.max())}; there are {self.rows}.")
+        part = self.slices[party]
+        if embedding.shape[1] != part.stop - part.start:
+            wanted = part.stop - part.start
+            raise ProtocolError(f"{party} sent embeddings of width {embedding.shape[1]}; agreed was {wanted}.")
+
+    def write(self, party: str, rows: NDArray[np.uint32], embedding: NDArray[np.float32], exchange: int) -> None:
+        self._values[rows, self.slices[party]] = embedding
+        self._written[rows, self._column[party]] = exchange
+
+    def read(self, rows: NDArray[np.uint32], slot: int = 0) -> torch.Tensor:
+        """The rows' embeddings of all parties, [rows, all widths]: a copy, good until the next read into this slot.
+
+        The memory is used again: at 64 rows of 512 numbers, asking the system for it costs more than the copying.
+        """
+        buffer = self._buffer(("read", slot), (rows.size, self._values.shape[1]))
+        # mode="clip" lets numpy write straight into `out`; `check` has seen that no row is out of range.
+        return torch.from_numpy(np.take(self._values, rows, 0, out=buffer, mode="clip"))
+
+    def with_party(self, party: str, embeddings: torch.Tensor, others: Sequence[NDArray[np.float32]]) -> torch.Tensor:
+        """The rows' embeddings with each of several others in a party's place, below each other: [points · rows, all
+        widths]. Good until the next call."""
+        part = self.slices[party]
+        plain = embeddings.numpy()
+        rows, wanted = plain.shape[0], (plain.shape[0], part.stop - part.start)
+        buffer = self._buffer(("with", 0), (len(others) * rows, plain.shape[1]))
+        for point, other in enumerate(others):
+            if other.shape != wanted:
+                raise ProtocolError(f"{party} sent perturbed embeddings of shape {other.shape}; its own have another.")
+            block = buffer[point * rows : (point + 1) * rows]
+            block[:] = plain
+            block[:, part] = other
+        return torch.from_numpy(buffer)
+
+    def _buffer(self, purpose: tuple[str, int], shape: tuple[int, int]) -> NDArray[np.float32]:
+        kept = self._buffers.get(purpose)
+        if kept is None or len(kept) < shape[0]:
+            kept = self._buffers[purpose] = np.empty(shape, np.float32)
+        return kept[: shape[0]]
+
+    def ages(self, rows: NDArray[np.uint32], exchange: int) -> NDArray[np.int64]:
+        """τ of these rows for every party, as of an exchange: [rows, parties]."""
+        ages: NDArray[np.int64] = exchange - self._written.take(rows, 0)
+        return ages
+
+    def count_staleness(self, rows: NDArray[np.uint32], exchange: int) -> None:
+        """Enter what an exchange used of the parties other than its own into the books."""
+        # Its own column was written a moment ago. Taking those zeros back out is cheaper than leaving them out.
+        self.staleness.add(self.ages(rows, exchange), fresh=rows.size)
+
+    def older_than(self, party: str, rows: NDArray[np.uint32], exchange: int, bound: int) -> NDArray[np.uint32]:
+        """Those of the rows whose embedding of `party` is staler than the bound."""
+        old: NDArray[np.uint32] = rows[exchange - self._written[rows, self._column[party]] > bound]
+        return old
+
+    def state(self) -> State:
+        values = torch.from_numpy(self._values.copy())
+        written = torch.from_numpy(self._written.copy())
+        counts = torch.from_numpy(self.staleness.counts().copy())
+        return State({"values": values, "written": written, "staleness": counts})
+
+    def restore(self, state: State) -> None:
+        self._values[:] = state.tensors["values"].numpy()
+        self._written[:] = state.tensors["written"].numpy()
+        self.staleness = StalenessCount(state.tensors["staleness"].numpy().copy())
+
+
+class StalenessCount:
+    """How often each staleness occurred. Values are collected and counted in bulk: a few of them cost nothing."""
+
+    def __init__(self, counts: NDArray[np.int64] | None = None) -> None:
+        self._counts: NDArray[np.int64] = np.zeros(1, np.int64) if counts is None else counts
+        self._buffer = np.empty(_BUFFER, np.int64)
+        self._filled = 0
+        self._fresh = 0
+
+    def add(self, ages: NDArray[np.int64], fresh: int = 0) -> None:
+        """Count these, less `fresh` zeros."""
+        flat = ages.ravel()
+        self._fresh += fresh
+        if flat.size > _BUFFER - self._filled:
+            self._merge(self._buffer[: self._filled])
+            self._filled = 0
+        if flat.size > _BUFFER:
+            self._merge(flat)
+            return
+        self._buffer[self._filled : self._filled + flat.size] = flat
+        self._filled += flat.size
+
+    def counts(self) -> NDArray[np.int64]:
+        """counts[τ]: how often staleness τ occurred."""
+        if self._filled:
+            self._merge(self._buffer[: self._filled])
+            self._filled = 0
+        self._counts[0] -= self._fresh
+        self._fresh = 0
+        return self._counts
+
+    def _merge(self, ages: NDArray[np.int64]) -> None:
+        merged = np.bincount(ages, minlength=self._counts.size)
+        merged[: self._counts.size] += self._counts
+        self._counts = merged
+
+    def summary(self) -> dict[str, Any]:
+        """Mean, 95th percentile, maximum, and a histogram with bins 0, 1, 2–3, 4–7, …"""
+        counts = self.counts()
+        total = int(counts.sum())
+        if total == 0:
+            return {"mean": 0.0, "p95": 0, "max": 0, "histogram": {"edges": [0, 1], "counts": [0]}}
+        values = np.arange(counts.size)
+        edges = [0, 1]
+        while edges[-1] < counts.size:
+            edges.append(edges[-1] * 2)
+        binned = [int(counts[a:b].sum()) for a, b in itertools.pairwise(edges)]
+        return {
+            "mean": float(counts @ values / total),
+            "p95": int(np.searchsorted(np.cumsum(counts), 0.95 * total)),
+            "max": int(values[counts > 0].max()),
+            "histogram": {"edges": edges, "counts": binned},
+        }

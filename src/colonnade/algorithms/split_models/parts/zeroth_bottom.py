@@ -1,0 +1,124 @@
+"""A feature party's model without gradients: embeddings at w and near w go up, losses come down.
+
+Directions stay here. They are stored while an upload awaits its reply, which is cheaper than drawing them again
+(`dpzv` draws them again, for memory). Whatever leaves has passed the perturbation of parts/embedder.py.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.algorithms.parts.optimiser import Optimiser
+from colonnade.algorithms.parts.randomness import generator_for
+from colonnade.algorithms.seats import FeatureSeat
+from colonnade.algorithms.split_models.parts.directions import Directions
+from colonnade.algorithms.split_models.parts.embedder import Embedder
+from colonnade.errors import ProtocolError
+from colonnade.models.flat import flatten
+from colonnade.models.network import network_for
+from colonnade.party import Effect
+from colonnade.state import State
+
+
+class ZerothOrderBottom(Embedder):
+    """w_m of one feature party, and the directions of its uploads that await a reply."""
+
+    def __init__(self, seat: FeatureSeat, directions: Directions) -> None:
+        super().__init__(seat, network_for(seat.bottom))
+        self._directions = directions
+        self._vector = flatten([self.network], seat.name)
+        # A second network holds the perturbed parameters, so that the party's own are never touched.
+        self._near = network_for(seat.bottom)
+        self._near.generator = self.generator
+        self._near_vector = flatten([self._near], seat.name)
+        self._looking = generator_for(seat.secret, seat.name, "directions")
+        self._optimiser = Optimiser([self._vector], seat.training.bottom_optimiser())
+        self._pending: dict[int, torch.Tensor] = {}  # exchange → directions [q, d]
+        self.uploads = 0
+        self.steps = 0
+
+    @property
+    def upload_cost(self) -> float:
+        """What one upload costs each of its rows."""
+        return (1 + self._directions.points) * self.row_cost
+
+    @property
+    def embedding_cost(self) -> float:
+        return self.row_cost
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._pending)
+
+    def look_around(
+        self, exchange: int, rows: NDArray[np.uint32]
+    ) -> tuple[list[Effect], NDArray[np.float32], NDArray[np.float32]]:
+        """c = F(w; x_I) and ĉ_j = F(w + μu_j; x_I) (two-sided: also at w − μu_j), and what must be spent first."""
+        inputs = self.batch(rows)
+        directions, here_vector, near_vector = self._directions, self._vector, self._near_vector
+        looked = directions.draw_rows(directions.count, here_vector.numel(), self._looking)
+        here = self.network.embed(inputs, self.noise)
+        around = []
+        for direction in looked.unbind():
+            torch.add(here_vector, direction, alpha=directions.radius, out=near_vector)
+            around.append(self._near.embed(inputs, self.noise))
+            if directions.two_sided:
+                torch.sub(here_vector, direction, alpha=directions.radius, out=near_vector)
+                around.append(self._near.embed(inputs, self.noise))
+        self._pending[exchange] = looked
+        self.uploads += 1
+        spent = [effect for _ in range(1 + len(around)) for effect in self.spent(rows)]
+        perturbed = around[0].numpy()[None] if len(around) == 1 else torch.stack(around).numpy()
+        return spent, here.numpy(), perturbed
+
+    def apply(self, exchange: int, losses: NDArray[np.float64]) -> bool:
+        """w ← w − η · mean_j φ(d) slope_j u_j. False if no upload of that number waits."""
+        looked = self._pending.get(exchange)
+        if looked is None:
+            return False
+        if losses.shape != (1 + self._directions.points,):
+            raise ProtocolError(
+                f"{losses.size} losses came for exchange {exchange}; "
+                f"{1 + self._directions.points} embeddings were sent."
+            )
+        del self._pending[exchange]
+        slopes = self._directions.slopes(losses)
+        slopes = slopes * (self._directions.factor(self._vector.numel()) / len(slopes))
+        if len(slopes) == 1:  # the usual case; the direction is not needed any more
+            estimate = looked.view(-1).mul_(slopes.item())
+        else:
+            estimate = torch.from_numpy(slopes.astype(np.float32)) @ looked
+        self._optimiser.step([estimate])
+        self.steps += 1
+        return True
+
+    def forget_uploads(self) -> None:
+        self._pending.clear()
+
+    def forget_upload(self, exchange: int) -> bool:
+        return self._pending.pop(exchange, None) is not None
+
+    def module(self) -> torch.nn.Module:
+        return self.network.module()
+
+    def state(self) -> State:
+        tensors = {f"model.{name}": tensor for name, tensor in self.network.state().items()}
+        tensors.update({f"optimiser.{name}": tensor for name, tensor in self._optimiser.state().items()})
+        tensors.update({f"pending.{exchange}": looked.clone() for exchange, looked in self._pending.items()})
+        tensors["generator"] = self.generator.get_state()
+        tensors["gaussian"] = self.gaussian.get_state()
+        tensors["looking"] = self._looking.get_state()
+        state = State(tensors, {"uploads": self.uploads, "steps": self.steps, "pending": list(self._pending)})
+        state.add("budget", self.budget_state())
+        return state
+
+    def restore(self, state: State) -> None:
+        self.restore_budget(state.part("budget"))
+        self.network.load(state.part("model").tensors)
+        self._optimiser.load(state.part("optimiser").tensors)
+        self._pending = {exchange: state.tensors[f"pending.{exchange}"] for exchange in state.values["pending"]}
+        self.generator.set_state(state.tensors["generator"])
+        self.gaussian.set_state(state.tensors["gaussian"])
+        self._looking.set_state(state.tensors["looking"])
+        self.uploads = state.values["uploads"]
+        self.steps = state.values["steps"]

@@ -1,0 +1,47 @@
+"""ZOO-VFL: zeroth order on both sides. The feature party is that of `cascaded`; the label party estimates the gradient
+by its own parameters from one more loss, along a direction of its own.
+
+The asynchronous baseline of G. Wang et al., "Cascaded Hybrid Optimization", 2023, and of the DPZV paper; Algorithm 2
+of the former's Appendix B without the barrier.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from colonnade.algorithms.seats import LabelSeat
+from colonnade.algorithms.split_models.cascaded import Cascaded, feature_party
+from colonnade.algorithms.split_models.parts.asynchronous import AsynchronousLabelParty, Upload
+from colonnade.algorithms.split_models.parts.table import EmbeddingTable
+from colonnade.algorithms.split_models.parts.top import means
+from colonnade.algorithms.split_models.parts.zeroth_top import ZerothOrderTop
+from colonnade.messages import LossReply, PerturbedUpload
+from colonnade.party import Effect, Party, Send
+
+__all__ = ["Zoo", "feature_party", "label_party"]
+
+
+@dataclass(frozen=True)
+class Zoo(Cascaded):
+    """`[algorithm]` with name = "zoo"; the directions' settings hold for the label party too."""
+
+
+def label_party(seat: LabelSeat) -> Party:
+    """Answers with losses; updates w0 along a direction of its own."""
+    top = ZerothOrderTop(seat, seat.settings.directions_used())
+
+    def answer(uploads: Sequence[Upload], table: EmbeddingTable) -> tuple[list[float], list[Effect]]:
+        losses: list[float] = []
+        replies: list[Effect] = []
+        rows = [upload.message.rows for upload in uploads]
+        read = [(top.batch(own), table.read(own, slot)) for slot, own in enumerate(rows)]
+        for upload, (batch, embeddings) in zip(uploads, read, strict=True):
+            sent: PerturbedUpload = upload.message
+            points = table.with_party(upload.sender, embeddings, [sent.embedding, *sent.perturbed])
+            answered = means(top.row_losses(batch, top.outputs(batch, points)))
+            losses.append(float(answered[0]))
+            replies.append(Send(upload.sender, LossReply(sent.exchange, answered)))
+        # w0 ← w0 − η0 φ(d0)/μ [f(w0 + μu0) − f(w0)] u0
+        top.update([top.estimate(read, here=sum(losses) / len(losses))])
+        return losses, replies
+
+    return AsynchronousLabelParty(seat, top, PerturbedUpload, answer, seat.settings.directions_used().embedding_of)

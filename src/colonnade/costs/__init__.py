@@ -1,0 +1,1 @@
+"""What a plan will release, send and cost, before anything is sent."""

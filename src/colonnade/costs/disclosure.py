@@ -1,0 +1,249 @@
+"""What each party learnt, in plain words: which values reached it, how many, of how many rows, noised or exact.
+
+One sentence for a viewer and a kind of message, from the counts of what was sent. Nothing is read but sizes. Whoever
+wants to know what can be inferred from these values asks the attacks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from colonnade.algorithms.split_models.dpzv import Dpzv
+from colonnade.algorithms.split_models.parts.directions import DirectionSettings
+from colonnade.algorithms.split_models.parts.evaluation import ROWS_A_REQUEST
+from colonnade.costs.noise import EXACT_ANSWERS
+from colonnade.costs.traffic import upload_of
+from colonnade.federation.plan import Facts, Plan
+from colonnade.messages import EvaluationEmbedding, RefreshedEmbedding, WarmUpUpload
+from colonnade.wire.codec import encode
+
+Counts = Mapping[str, Mapping[str, int]]
+"""By sender, then by kind of message."""
+
+TOGETHER = "feature parties"
+"""The viewer of what is counted for all feature parties together, and not for each."""
+
+# Words that carry no data of anybody's.
+_CONTROL = ("Stop", "LastCall", "WeightsSettled", "Abandoned", "EvaluationAbandoned", "BudgetSpent")
+
+
+@dataclass(frozen=True)
+class Disclosure:
+    """One kind of values that one party saw of another's."""
+
+    sender: str
+    viewer: str
+    kind: str
+    frames: int
+    sentence: str
+
+
+def disclosures(
+    plan: Plan, facts: Facts, frames: Counts, sizes: Counts, exchanges: Mapping[str, int]
+) -> list[Disclosure]:
+    """Sentences, what feature parties sent first. `exchanges`: replies that each feature party got."""
+    if plan.is_alone:
+        return []
+    if plan.is_linear or plan.chosen.name not in {*EXACT_ANSWERS, "dpzv"}:
+        return _plain(frames)
+    told = _Told(plan, facts, frames, sizes, exchanges)
+    found: list[Disclosure] = []
+    for party in facts.feature_parties:
+        found += [
+            Disclosure(party, facts.label_party, kind, count, told.upwards(party, kind))
+            for kind, count in frames.get(party, {}).items()
+            if kind not in _CONTROL
+        ]
+    for party in facts.feature_parties:
+        for kind in frames.get(facts.label_party, {}):
+            if kind not in _CONTROL and (count := told.received(party, kind)):
+                found.append(Disclosure(facts.label_party, party, kind, count, told.downwards(party, kind, count)))
+    for kind, count in frames.get(facts.label_party, {}).items():
+        if told.is_counted_for_all(kind):
+            found.append(Disclosure(facts.label_party, TOGETHER, kind, count, told.to_all(kind, count)))
+    return found
+
+
+def as_sentences(found: list[Disclosure]) -> list[dict[str, Any]]:
+    """For summary.json."""
+    return [asdict(one) for one in found]
+
+
+class _Told:
+    """The sentences of a split training."""
+
+    def __init__(self, plan: Plan, facts: Facts, frames: Counts, sizes: Counts, exchanges: Mapping[str, int]) -> None:
+        self._plan = plan
+        self._facts = facts
+        self._frames = frames
+        self._sizes = sizes
+        self._exchanges = exchanges
+        algorithm = plan.algorithm
+        looks = isinstance(algorithm, DirectionSettings)
+        self._points = 2 if isinstance(algorithm, Dpzv) else 1 + (algorithm.directions_used().points if looks else 0)
+        self._sort = "noisy" if plan.privacy.noise > 0 else "exact"
+
+    def upwards(self, party: str, kind: str) -> str:
+        facts, width = self._facts, self._facts.widths[party]
+        if kind in ("EmbeddingUpload", "PerturbedUpload", "PairUpload"):
+            rows = self._uploaded_rows(party, kind)
+            of, distinct = "training", min(rows, facts.rows)
+            count = rows * self._points
+        elif kind == "WarmUpUpload":
+            of, distinct = "training", self._warmed_up_rows(party)
+            count = distinct
+        elif kind == "RefreshedEmbedding":
+            count = self._refreshed_rows(party)
+            of, distinct = "training", min(count, facts.rows)
+        elif kind == "EvaluationEmbedding":
+            count = self._scored_rows(party)
+            of, distinct = "test", facts.test_rows if count else 0
+        else:
+            return f"{facts.label_party} got {_counted(self._frames[party][kind], 'message')} {kind} of {party}."
+        when = {"WarmUpUpload": " before the training", "RefreshedEmbedding": " that it asked for afresh"}
+        about = "about " if kind == "RefreshedEmbedding" else ""
+        of_rows = _counted(distinct, f"{of} row")
+        return (
+            f"{facts.label_party} saw {about}{_counted(count, f'{self._sort} {width}-number embedding')} of {of_rows} "
+            f"of {party}{when.get(kind, '')}."
+        )
+
+    def received(self, party: str, kind: str) -> int:
+        """Frames of that kind that the label party sent to this party, from what this party answered or took."""
+        if self.is_counted_for_all(kind):
+            return 0
+        if kind in ("RefreshRequest", "EvaluationRequest"):
+            answer = "RefreshedEmbedding" if kind == "RefreshRequest" else "EvaluationEmbedding"
+            return self._frames.get(party, {}).get(answer, 0)
+        if kind in _UNANSWERED:
+            return self._frames[self._facts.label_party][kind] // len(self._facts.feature_parties)
+        return self._exchanges.get(party, 0)
+
+    def is_counted_for_all(self, kind: str) -> bool:
+        """Whether nothing tells who got how many: only the first batch is asked of each once, if nobody was away."""
+        parties = len(self._facts.feature_parties)
+        total = self._frames[self._facts.label_party].get(kind, 0)
+        return kind in _UNANSWERED and parties > 1 and not (kind == "BatchRequest" and total == parties)
+
+    def to_all(self, kind: str, count: int) -> str:
+        what = "have no budget left" if kind == "RowsRefused" else "are wanted"
+        times = _counted(count, "time")
+        return f"The feature parties were told by {self._facts.label_party} which rows {what}, {times} in all."
+
+    def downwards(self, party: str, kind: str, count: int) -> str:
+        label, width = self._facts.label_party, self._facts.widths[party]
+        if kind in ("GradientReply", "GradientAndBatch"):
+            rows = self._answered_rows(party, "EmbeddingUpload", count)
+            return f"{party} saw {_counted(rows, f'exact {width}-number gradient')} that tell of {label}'s labels."
+        if kind in ("LossReply", "LossAndBatch"):
+            losses = _counted(count * self._points, "exact mean loss", "exact mean losses")
+            return f"{party} saw {losses} of {_counted(count, 'batch', 'batches')}, that tell of {label}'s labels."
+        if kind == "RowLossReply":
+            rows = self._answered_rows(party, "PerturbedUpload", count)
+            losses = _counted(rows * self._points, "exact loss of a single row", "exact losses of single rows")
+            return f"{party} saw {losses}, that tell of {label}'s labels."
+        if kind == "SlopeReply":
+            sort = "noisy" if self._plan.algorithm.noise > 0 else "exact"
+            slopes = _counted(count, f"{sort} mean slope")
+            return f"{party} saw {slopes}, one number a batch, that tell of {label}'s labels."
+        if kind == "EvaluationRequest":
+            return f"{party} was asked {_counted(count, 'time')} by {label} for test rows."
+        if kind == "RowsRefused":
+            return f"{party} was told by {label} which rows have no budget left, {_counted(count, 'time')}."
+        return f"{party} was told by {label} which rows are wanted, {_counted(count, 'time')}."
+
+    def _uploaded_rows(self, party: str, kind: str) -> int:
+        """How many rows the uploads had together: as many as whole batches, less what the bytes fall short by."""
+        frames, size = self._frames[party].get(kind, 0), self._sizes[party].get(kind, 0)
+        batch, width = self._plan.training.batch_size, self._facts.widths[party]
+        whole = sum(
+            count * len(encode(upload_of(self._plan, first, batch, width))) for first, count in _by_length(frames)
+        )
+        return frames * batch - round((whole - size) / (4 + 4 * width * self._points))
+
+    def _answered_rows(self, party: str, kind: str, answered: int) -> int:
+        """Without the uploads that no reply came to."""
+        unanswered = self._frames[party].get(kind, 0) - answered
+        return self._uploaded_rows(party, kind) - max(0, unanswered) * self._plan.training.batch_size
+
+    def _warmed_up_rows(self, party: str) -> int:
+        """All or none: before the training, every row can be afforded or no row can."""
+        width, rows = self._facts.widths[party], self._facts.rows
+        frames, size = self._frames[party]["WarmUpUpload"], self._sizes[party]["WarmUpUpload"]
+        empty = WarmUpUpload(np.zeros(0, np.uint32), np.zeros((0, width), np.float32))
+        return rows if size - frames * len(encode(empty)) > rows * (4 + 4 * width) / 2 else 0
+
+    def _scored_rows(self, party: str) -> int:
+        """Of whole evaluations: answers are empty once the budget of their test rows is spent, the same for all."""
+        width, rows = self._facts.widths[party], self._facts.test_rows
+        starts = range(0, max(rows, 1), ROWS_A_REQUEST)
+        frames, size = self._frames[party]["EvaluationEmbedding"], self._sizes[party]["EvaluationEmbedding"]
+
+        def bytes_of(number: int, full: bool) -> int:
+            counts = [min(ROWS_A_REQUEST, rows - start) if full else 0 for start in starts]
+            answers = [np.zeros((count, width), np.float32) for count in counts]
+            return sum(
+                len(encode(EvaluationEmbedding(number, start, answer)))
+                for start, answer in zip(starts, answers, strict=True)
+            )
+
+        empty = sum(count * bytes_of(1 + first, False) for first, count in _by_length(frames // len(starts)))
+        return round((size - empty) / max(1, bytes_of(1, True) - bytes_of(1, False))) * rows
+
+    def _refreshed_rows(self, party: str) -> int:
+        """From the bytes alone, as requests are of any size: right but for the padding of their frames."""
+        width = self._facts.widths[party]
+        empty = RefreshedEmbedding(1, np.zeros(0, np.uint32), np.zeros((0, width), np.float32))
+        frames, size = self._frames[party]["RefreshedEmbedding"], self._sizes[party]["RefreshedEmbedding"]
+        return max(0, round((size - frames * len(encode(empty))) / (4 + 4 * width)))
+
+
+_UNANSWERED = ("BatchRequest", "RowsRefused")
+
+
+def _by_length(frames: int) -> list[tuple[int, int]]:
+    """Frames numbered from 0, by how many bytes the number takes in a header: the first number, and how many.
+
+    >>> _by_length(300)
+    [(0, 128), (128, 128), (256, 44)]
+    """
+    ranges = ((0, 128), (128, 256), (256, 65_536), (65_536, frames))
+    return [(first, min(frames, last) - first) for first, last in ranges if frames > first]
+
+
+_SUMS = {
+    "ProductSum": "exact sums of products",
+    "MaskedSum": "masked sums of products",
+    "EvaluationProductSum": "exact sums of products of test rows",
+    "EvaluationMaskedSum": "masked sums of products of test rows",
+    "ResidualReply": "exact residuals of the rows that were asked for",
+    "SharedStep": "exact residuals or sums of a shared batch",
+    "JointStep": "exact residuals of every row",
+    "Introduction": "figures about its columns and a public key",
+    "LossReport": "mean losses",
+    "ProductRequest": "positions of rows that it wanted",
+    "ResidualRequest": "positions of rows that it wanted",
+    "EvaluationProductRequest": "positions of test rows that it wanted",
+}
+
+
+def _plain(frames: Counts) -> list[Disclosure]:
+    """Of an algorithm whose messages go along trees, or are not known here: what left each party."""
+    found = []
+    for sender, kinds in frames.items():
+        for kind, count in kinds.items():
+            if kind not in _CONTROL:
+                what = _SUMS.get(kind, f"values of the kind {kind}")
+                sentence = f"Other parties saw what {sender} sent: {what}, in {_counted(count, 'message')}."
+                found.append(Disclosure(sender, "other parties", kind, count, sentence))
+    return found
+
+
+def _counted(count: int, one: str, several: str = "") -> str:
+    """
+    >>> _counted(1, "row"), _counted(6000, "row")
+    ('1 row', '6,000 rows')
+    """
+    return f"{count:,} {one if count == 1 else several or one + 's'}"

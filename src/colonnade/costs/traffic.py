@@ -1,0 +1,407 @@
+"""What a training is going to send: frames and bytes of every kind of message, before anything is sent.
+
+Sizes are those of the codec for messages with the plan's sizes, numbered as in the middle of the training. What nobody
+can know before is left out: refreshes, which depend on who is late, and are bounded by `most_refreshes`; an end by
+`algorithm.tolerance` or by a budget; what a party's absence changes. How near this comes in asynchronous linear
+federations: see `_own_pace`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from colonnade import messages
+from colonnade.algorithms.linear_models.fcg import Fcg
+from colonnade.algorithms.linear_models.parts.record import ROWS_A_SUM
+from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear
+from colonnade.algorithms.linear_models.parts.sums import check_scheme
+from colonnade.algorithms.linear_models.parts.trees import Tree, balanced, different_pair
+from colonnade.algorithms.linear_models.parts.windows import ROWS_OF_A_PASS
+from colonnade.algorithms.split_models.dpzv import Dpzv
+from colonnade.algorithms.split_models.parts.asynchronous import WARM_UP_ROWS_A_MESSAGE, Asynchronous
+from colonnade.algorithms.split_models.parts.directions import DirectionSettings
+from colonnade.algorithms.split_models.parts.evaluation import ROWS_A_REQUEST
+from colonnade.costs.noise import EXACT_ANSWERS, release_plan
+from colonnade.data.batches import batches_per_epoch
+from colonnade.errors import SettingsError
+from colonnade.federation.plan import Facts, Plan
+from colonnade.messages import Message
+from colonnade.privacy.plan import ReleasePlan
+from colonnade.wire.codec import encode
+
+_SCALARS = 5
+"""Rows that `fcg` sums beside the products."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Messages of one kind from one party to another."""
+
+    sender: str
+    receiver: str
+    kind: type[Message]
+    frames: int
+    size_bytes: int
+
+
+def expected_traffic(plan: Plan, facts: Facts) -> list[Expected]:
+    """Everything, if every party makes the exchanges that are planned for it."""
+    name, algorithm = plan.chosen.name, plan.algorithm
+    if plan.is_linear:
+        return _linear_traffic(plan, facts)
+    if name not in EXACT_ANSWERS and not isinstance(algorithm, Dpzv):
+        raise SettingsError(f"How much {name} sends is not estimated; run it in simulate to see.")
+    counted = release_plan(plan, facts)
+    label, steps = facts.label_party, counted.exchanges_per_party
+    asynchronous = isinstance(algorithm, Asynchronous)
+    more = planned_exchanges(plan, facts) - steps * len(facts.feature_parties)  # whoever they fall to
+    evaluations = max(1, counted.evaluations)
+    found: list[Expected] = []
+
+    def add(sender: str, receiver: str, frames_of_rows: Frames, build: Callable[..., Message]) -> None:
+        made = [(frames, build(*rows)) for frames, *rows in frames_of_rows if frames]
+        if made:
+            size = sum(frames * len(encode(message)) for frames, message in made)
+            found.append(Expected(sender, receiver, type(made[0][1]), sum(frames for frames, _ in made), size))
+
+    for place, party in enumerate(facts.feature_parties):
+        width, own = facts.widths[party], _batches(counted, steps + (place < more))
+        uploads = [(frames, rows) for rows, frames in Counter(own).items()]
+        unanswered = (counted.in_flight, counted.batch_size)
+        add(party, label, [*uploads, unanswered], partial(upload_of, plan, steps // 2, width=width))
+        # A synchronous reply holds the rows of the next batch too; the last one of none.
+        pairs = Counter(zip(own, [*own[1:], 0], strict=True))
+        replies = [(frames, *rows) for rows, frames in pairs.items()]
+        add(label, party, replies, partial(reply_of, plan, steps // 2, width=width))
+        if counted.warm_up:
+            add(party, label, _pieces(facts.rows, WARM_UP_ROWS_A_MESSAGE), partial(_warm_up, width=width))
+        if not asynchronous:
+            add(label, party, [(1, counted.batch_size)], lambda rows: messages.BatchRequest(1, _rows(rows)))
+        asked = _pieces(facts.test_rows, ROWS_A_REQUEST) or [(1, 0)]
+        asked = [(evaluations * frames, rows) for frames, rows in asked]
+        add(label, party, asked, lambda rows: messages.EvaluationRequest(1, 0, rows, steps))
+        add(party, label, asked, partial(_evaluation, width=width))
+        add(label, party, [(1, 0)], lambda rows: messages.Stop("the planned epochs are done"))
+    return found
+
+
+Frames = Sequence[tuple[int, ...]]
+"""How many frames of which size: their number, then the sizes."""
+
+
+def planned_exchanges(plan: Plan, facts: Facts) -> int:
+    """Of all feature parties: whole updates, so with `wait_for` the last one may go beyond the epochs."""
+    planned = plan.training.steps(facts.rows) * len(facts.feature_parties)
+    at_once = plan.algorithm.wait_for if isinstance(plan.algorithm, Asynchronous) else 1
+    return ceil(planned / at_once) * at_once
+
+
+def _batches(counted: ReleasePlan, steps: int) -> list[int]:
+    """The rows of one party's batches, in order."""
+    an_epoch = [counted.batch_size] * (counted.rows // counted.batch_size)
+    an_epoch += [counted.short_batch] if counted.short_batch else []
+    return (an_epoch * ceil(steps / len(an_epoch)))[:steps]
+
+
+def most_refreshes(plan: Plan, facts: Facts) -> tuple[int, int] | None:
+    """Bytes up and down that bounded delay can add at most; None if embeddings may be of any age.
+
+    Each update asks each party at most once, for rows that others have just uploaded; that every embedding is always
+    too old is what makes this a bound, and far from likely.
+    """
+    settings: Any = plan.algorithm
+    if not isinstance(settings, Asynchronous) or settings.max_delay == 0:
+        return None
+    parties, at_once, batch = len(facts.feature_parties), settings.wait_for, plan.training.batch_size
+    updates, width = planned_exchanges(plan, facts) // at_once, max(facts.widths[one] for one in facts.feature_parties)
+    up = down = 0
+    # An update of so many parties: they are asked for the rows of the others among them, everybody else for all.
+    for asked, uploads in ((at_once, at_once - 1), (max(0, parties - at_once), at_once)):
+        rows = min(uploads * batch, facts.rows)
+        if asked and rows:
+            number = updates * parties
+            down += updates * asked * len(encode(messages.RefreshRequest(number, _rows(rows))))
+            up += updates * asked * len(encode(messages.RefreshedEmbedding(number, _rows(rows), _vectors(rows, width))))
+    return up, down
+
+
+def upload_of(plan: Plan, number: int, rows: int, width: int) -> Message:
+    """An upload of the plan's algorithm, all zeros."""
+    if isinstance(plan.algorithm, Dpzv):
+        return messages.PairUpload(number, _rows(rows), _vectors(rows, width), _vectors(rows, width))
+    if isinstance(plan.algorithm, DirectionSettings):
+        around = np.zeros((plan.algorithm.directions_used().points, rows, width), np.float32)
+        return messages.PerturbedUpload(number, _rows(rows), _vectors(rows, width), around)
+    return messages.EmbeddingUpload(number, _rows(rows), _vectors(rows, width))
+
+
+def reply_of(plan: Plan, number: int, rows: int, next_rows: int, width: int) -> Message:
+    """The reply to it, all zeros but for a slope, whose size depends on its digits. `next_rows`: if synchronous."""
+    algorithm: Any = plan.algorithm
+    if isinstance(algorithm, Dpzv):
+        return messages.SlopeReply(number, 0.1)
+    asynchronous = isinstance(algorithm, Asynchronous)
+    if not isinstance(algorithm, DirectionSettings):
+        gradient = _vectors(rows, width)
+        if asynchronous:
+            return messages.GradientReply(number, gradient)
+        return messages.GradientAndBatch(number, gradient, number + 1, _rows(next_rows))
+    points = 1 + algorithm.directions_used().points
+    if plan.chosen.name == "czofo":
+        return messages.RowLossReply(number, np.zeros((points, rows), np.float32))
+    losses = np.zeros(points)
+    if asynchronous:
+        return messages.LossReply(number, losses)
+    return messages.LossAndBatch(number, losses, number + 1, _rows(next_rows))
+
+
+def _warm_up(rows: int, width: int) -> Message:
+    return messages.WarmUpUpload(_rows(rows), _vectors(rows, width))
+
+
+def _evaluation(rows: int, width: int) -> Message:
+    return messages.EvaluationEmbedding(1, 0, _vectors(rows, width))
+
+
+# --- linear federations -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Requests for the products of equally many rows: of all workers in turn, or shared by them all."""
+
+    count: int
+    rows: int
+    full_pass: bool  # every row once, instead of mini-batches
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What the label party counts until the planned epochs are done."""
+
+    requests: tuple[Requests, ...]  # in order
+    exchanges: int
+    evaluations: int  # the last one included
+
+    @property
+    def count(self) -> int:
+        return sum(one.count for one in self.requests)
+
+
+def planned_requests(plan: Plan, facts: Facts) -> Schedule:
+    """A full pass counts as the mini-batches that it replaces, so it makes no training longer."""
+    training, workers = plan.training, len(facts.shapes)
+    per_epoch = batches_per_epoch(facts.rows, training.batch_size) * workers
+    last = ceil(training.epochs * per_epoch - 1e-9)
+    evaluate_every = round(training.evaluate_every_epochs * per_epoch)
+    in_turn, together = (workers, 1) if isinstance(plan.algorithm, AsynchronousLinear) else (1, workers)
+    batches = exchanges = evaluated = 0
+    evaluations = 1
+    found = []
+    for one in _of_a_worker(plan, facts):
+        gain = batches_per_epoch(one.rows, training.batch_size) * together
+        count = min(one.count * in_turn, -(-(last - batches) // gain))
+        end = batches + count * gain
+        # The request that ends the training is followed by the last evaluation, whether or not another is due.
+        while evaluate_every:
+            due = batches + max(1, -(-(evaluated + evaluate_every - batches) // gain)) * gain
+            if due > end or due >= last:
+                break
+            evaluated = due
+            evaluations += 1
+        batches = end
+        exchanges += count * together
+        found.append(Requests(count, one.rows, one.full_pass))
+        if batches >= last:
+            break
+    return Schedule(tuple(found), exchanges, evaluations)
+
+
+def _of_a_worker(plan: Plan, facts: Facts) -> Iterator[Requests]:
+    """One worker's requests, without end: parts/windows.py and what each estimator says of full passes."""
+    settings, batch_size = plan.algorithm, plan.training.batch_size
+    an_epoch = batches_per_epoch(facts.rows, batch_size)
+    if isinstance(settings, Fcg):
+        while True:
+            yield Requests(1, facts.rows, full_pass=True)
+    full_pass = [Requests(count, rows, full_pass=True) for count, rows in _pieces(facts.rows, ROWS_OF_A_PASS)]
+    at_once: int = getattr(settings, "batches_per_request", 1)
+    window = at_once * batch_size
+
+    def windows(batches: int) -> Requests:
+        return Requests(-(-batches // at_once), window, full_pass=False)
+
+    if not settings.keeps_residuals:  # plain SGD
+        while True:
+            yield from (Requests(count, rows, full_pass=False) for count, rows in _pieces(facts.rows, window))
+            yield from full_pass if settings.tolerance else ()
+    if hasattr(settings, "snapshot_every_epochs"):  # SVRG
+        while True:
+            yield from full_pass
+            yield windows(max(1, round(settings.snapshot_every_epochs * an_epoch)))
+    yield from full_pass  # SAGA
+    while True:
+        yield windows(2 * an_epoch)
+        yield from full_pass if settings.tolerance else ()
+
+
+def _linear_traffic(plan: Plan, facts: Facts) -> list[Expected]:
+    """Everything, if all parties are there all the time and the planned epochs are made."""
+    settings = plan.algorithm
+    check_scheme(settings.sums, len(facts.shapes), settings.allow_two_parties)
+    schedule = planned_requests(plan, facts)
+    sent = _Sent(plan, facts)
+    for sender in sent.parties:
+        for receiver in sent.parties:
+            if sender != receiver:
+                sent.add(sender, receiver, 1, messages.Introduction(0.0, 0.0, 0.0, np.zeros(4, np.uint64)))
+    if isinstance(settings, Fcg):
+        _joint_steps(sent, schedule)
+    elif isinstance(settings, AsynchronousLinear):
+        _own_pace(sent, schedule)
+    else:
+        _shared_steps(sent, schedule)
+    _evaluations(sent, schedule.evaluations)
+    for peer in sent.peers:
+        sent.add(peer, sent.label, 1, messages.WeightsSettled())
+        sent.add(sent.label, peer, 1, messages.Stop("the planned epochs are done"))
+    return sent.told()
+
+
+class _Sent:
+    """The books: frames and bytes by sender, receiver and kind; and the trees along which sums run."""
+
+    def __init__(self, plan: Plan, facts: Facts) -> None:
+        self.plan, self.facts = plan, facts
+        self.settings: Any = plan.algorithm
+        self.label = facts.label_party
+        self.peers = facts.feature_parties
+        self.parties = (self.label, *self.peers)
+        self.everywhere = self.settings.labels == "everywhere"
+        self._sent: dict[tuple[str, str, type[Message]], tuple[int, int]] = {}
+
+    def add(self, sender: str, receiver: str, frames: int, message: Message) -> None:
+        if frames:
+            before = self._sent.get((sender, receiver, type(message)), (0, 0))
+            more = (before[0] + frames, before[1] + frames * len(encode(message)))
+            self._sent[sender, receiver, type(message)] = more
+
+    def add_down(self, root: str, frames: int, message: Message) -> None:
+        """A request from its root to everybody."""
+        for name, parent in self._trees(root)[0].parent.items():
+            self.add(parent, name, frames, message)
+
+    def add_up(self, root: str, frames: int, number: int, rows: int, width: int, evaluation: bool = False) -> None:
+        """The sums that answer it, one a party and tree."""
+        plain = messages.EvaluationProductSum if evaluation else messages.ProductSum
+        masked = messages.EvaluationMaskedSum if evaluation else messages.MaskedSum
+        for place, tree in enumerate(self._trees(root), 1):
+            total: Message = plain(root, number, np.zeros((rows, width)))
+            if self.settings.masked:
+                total = masked(root, number, place, np.zeros((rows, width), np.uint64))
+            for name, parent in tree.parent.items():
+                self.add(name, parent, frames, total)
+
+    def _trees(self, root: str) -> tuple[Tree, ...]:
+        if self.settings.sums == "two-tree":
+            return different_pair(self.parties, root)
+        return (balanced(self.parties, root, self.settings.arity),)
+
+    def told(self) -> list[Expected]:
+        return [Expected(*key, frames, size) for key, (frames, size) in self._sent.items()]
+
+
+def _own_pace(sent: _Sent, schedule: Schedule) -> None:
+    """parts/peers.py: everybody asks for itself; who has no labels asks the label party, which makes the sum.
+
+    All workers are taken to go at the same pace. A faster one asks more often, and at the end each may have sent a
+    request or an answer more or fewer: a few per cent. A label party with columns asks nobody for residuals and so is
+    faster than others; then fewer of these are sent than said here.
+    """
+    training, outputs, workers = sent.plan.training, sent.facts.outputs, list(sent.facts.shapes)
+    asked: Counter[tuple[str, int]] = Counter()  # by worker and rows
+    used: Counter[tuple[str, int]] = Counter()
+    windows: Counter[str] = Counter()
+    for left, one in enumerate(reversed(schedule.requests)):
+        for place, worker in enumerate(workers):
+            count = len(range(place, one.count, len(workers)))
+            asked[worker, one.rows] += count
+            count -= left == 0 and count > 0  # the end comes before each one's last sum is used
+            used[worker, one.rows] += count
+            windows[worker] += 0 if one.full_pass else count
+    own_number = max(1, schedule.count // len(workers) // 2)
+    number = own_number if sent.everywhere else max(1, schedule.count // 2)
+    for (worker, rows), count in asked.items():
+        root = worker if sent.everywhere else sent.label
+        sent.add_down(root, count, messages.ProductRequest(root, number, _rows(rows)))
+        sent.add_up(root, count, number, rows, outputs)
+        if root != worker:
+            sent.add(worker, sent.label, count, messages.ResidualRequest(own_number, _rows(rows)))
+            reply = messages.ResidualReply(own_number, np.zeros((rows, outputs)))
+            sent.add(sent.label, worker, used[worker, rows], reply)
+    report_every = max(1, round(training.observe_every_epochs * sent.facts.rows / training.batch_size))
+    for peer in sent.peers:
+        if sent.everywhere:
+            sent.add(peer, sent.label, windows[peer] // report_every, messages.LossReport(report_every, 0.1))
+        sent.add(sent.label, peer, 1, messages.LastCall())
+
+
+def _shared_steps(sent: _Sent, schedule: Schedule) -> None:
+    """parts/lockstep.py: the label party tells what came of the last batch together with the rows of the next."""
+    outputs, number = sent.facts.outputs, max(1, schedule.count // 2)
+    steps: Counter[tuple[int, int]] = Counter()  # by the rows of the last batch and of the next
+    summed: Counter[int] = Counter()
+    before = 0
+    for one in schedule.requests:
+        steps[before, one.rows] += 1
+        steps[one.rows, one.rows] += one.count - 1
+        summed[one.rows] += one.count
+        before = one.rows
+    steps[before, 0] += 1
+    for (last, following), count in steps.items():
+        step = messages.SharedStep(number, number, np.zeros((last, outputs)), _rows(following))
+        for peer in sent.peers:
+            sent.add(sent.label, peer, count, step)
+    for rows, count in summed.items():
+        sent.add_up(sent.label, count, number, rows, outputs)
+
+
+def _joint_steps(sent: _Sent, schedule: Schedule) -> None:
+    """fcg.py: residuals of every row down, products of the next direction up; the last step is told, not answered."""
+    rows, outputs, number = sent.facts.rows, sent.facts.outputs, max(1, schedule.count // 2)
+    for peer in sent.peers:
+        step = messages.JointStep(number, 0.1, 0.1, np.zeros((rows, outputs)))
+        sent.add(sent.label, peer, schedule.count + 1, step)
+    sent.add_up(sent.label, schedule.count, number, rows + _SCALARS, outputs)
+
+
+def _evaluations(sent: _Sent, evaluations: int) -> None:
+    """parts/registrar.py: two numbers of every block, and the products of the test rows."""
+    asked = [(1, 0), *_pieces(sent.facts.test_rows, ROWS_A_SUM)]
+    for count, rows in asked:
+        frames, number = count * evaluations, max(1, evaluations * len(asked) // 2)
+        sent.add_down(sent.label, frames, messages.EvaluationProductRequest(sent.label, number, 0, rows))
+        shape = (rows, sent.facts.outputs) if rows else (1, 2)
+        sent.add_up(sent.label, frames, number, *shape, evaluation=True)
+
+
+# --- sizes --------------------------------------------------------------------------------------------------------
+
+
+def _pieces(rows: int, most: int) -> list[tuple[int, int]]:
+    """Frames of at most so many rows: how many of which size."""
+    whole, rest = divmod(rows, most)
+    return [(frames, size) for frames, size in ((whole, most), (1, rest)) if frames and size]
+
+
+def _rows(count: int) -> messages.Rows:
+    return np.zeros(count, np.uint32)
+
+
+def _vectors(rows: int, width: int) -> messages.Vectors:
+    return np.zeros((rows, width), np.float32)

@@ -1,0 +1,230 @@
+"""How a party is built: from its own data, from what all parties know of one another, and from the shared plan.
+
+`build_party` is given nothing of another party's, so it is the same for a party of a simulation, of its own process and
+of another organisation. `build_parties` does it for a whole federation whose data lie in one place.
+"""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from colonnade.algorithms.parts.randomness import seed_for
+from colonnade.algorithms.seats import FeatureSeat, LabelSeat, LinearSeat
+from colonnade.algorithms.training import Training
+from colonnade.data.federated import FederatedData, Labels, PartyColumns
+from colonnade.errors import SettingsError
+from colonnade.federation.plan import Bottoms, Facts, Plan, check_plan, embedding_order
+from colonnade.models.bottom import BottomSettings, build_bottom
+from colonnade.models.network import initialise, output_width
+from colonnade.models.randomness import seeded
+from colonnade.models.top import TopSettings, build_top
+from colonnade.party import Party
+from colonnade.privacy.noise import PerturbationSettings
+
+
+@dataclass(frozen=True)
+class PrivateData:
+    """What one party alone holds: its columns, its labels if it has any, and the seed of what must stay its secret.
+
+    Noise, directions, masks and first weights follow from `secret`. Where one person runs everybody it is the shared
+    seed, so that a run can be repeated; a party of another organisation draws its own.
+    """
+
+    name: str
+    columns: PartyColumns | None
+    labels: Labels | None
+    secret: int
+
+
+def build_parties(
+    data: FederatedData,
+    algorithm: Any,
+    training: Training,
+    privacy: PerturbationSettings,
+    bottom: Bottoms,
+    top: TopSettings | nn.Module,
+    seed: int,
+) -> dict[str, Party]:
+    """Every party of a federation, the label party first."""
+    plan = Plan(algorithm, training, privacy, bottom, top, seed)
+    check_plan(plan, data.rows, (data.label_party, *data.feature_parties), data.columns)
+    if not plan.is_linear:
+        data = all_dense(data)
+    facts = facts_of(data, plan)
+    owns = [own_of(data, name, plan) for name in (data.label_party, *data.feature_parties)]
+    if plan.is_alone:
+        return {data.label_party: build_alone(owns, facts, plan)}
+    return {own.name: build_party(own, facts, plan) for own in owns}
+
+
+def own_of(data: FederatedData, name: str, plan: Plan) -> PrivateData:
+    """One party's own part of data that lie in one place."""
+    everywhere = plan.is_linear and plan.algorithm.labels == "everywhere"
+    labels = data.labels if name == data.label_party or everywhere else None
+    return PrivateData(name, data.columns.get(name), labels, plan.seed)
+
+
+def facts_of(data: FederatedData, plan: Plan) -> Facts:
+    """What the parties of data that lie in one place would tell one another."""
+    shapes = {name: own.shape for name, own in data.columns.items()}
+    facts = Facts(
+        data.label_party,
+        data.feature_parties,
+        data.rows,
+        data.test_rows,
+        data.labels.task,
+        len(data.labels.classes),
+        shapes,
+        {},
+    )
+    if plan.is_linear:
+        return facts
+    return replace(facts, widths={name: width_of(name, facts, plan) for name in shapes})
+
+
+def width_of(name: str, facts: Facts, plan: Plan) -> int:
+    """How many numbers one row's embedding by that party has."""
+    return output_width(_bottom_for(name, facts, plan, 0), facts.shapes[name])
+
+
+def build_party(own: PrivateData, facts: Facts, plan: Plan) -> Party:
+    """One party, whatever its role."""
+    chosen = plan.chosen
+    if chosen.linear_party is not None:
+        return chosen.linear_party(_linear_seat(own, facts, plan))
+    assert chosen.label_party is not None and chosen.feature_party is not None
+    if own.name == facts.label_party:
+        return chosen.label_party(_label_seat(own, facts, plan))
+    return chosen.feature_party(_feature_seat(own, facts, plan))
+
+
+def build_alone(owns: Sequence[PrivateData], facts: Facts, plan: Plan) -> Party:
+    """The one party of an algorithm that trains on everybody's data, the label party's own coming first."""
+    alone = plan.chosen.alone
+    assert alone is not None
+    plan = replace(plan, privacy=PerturbationSettings())
+    return alone(_label_seat(owns[0], facts, plan), [_feature_seat(own, facts, plan) for own in owns[1:]])
+
+
+def _feature_seat(own: PrivateData, facts: Facts, plan: Plan) -> FeatureSeat:
+    assert own.columns is not None
+    return FeatureSeat(
+        name=own.name,
+        label_party=facts.label_party,
+        columns=own.columns,
+        bottom=_bottom_for(own.name, facts, plan, own.secret),
+        width=facts.widths[own.name],
+        training=plan.training,
+        settings=plan.algorithm,
+        privacy=plan.privacy,
+        seed=plan.seed,
+        secret=own.secret,
+    )
+
+
+def _label_seat(own: PrivateData, facts: Facts, plan: Plan) -> LabelSeat:
+    assert own.labels is not None
+    order = embedding_order(facts)
+    return LabelSeat(
+        name=own.name,
+        feature_parties=facts.feature_parties,
+        widths={name: facts.widths[name] for name in facts.shapes},
+        labels=own.labels,
+        columns=own.columns,
+        bottom=None if own.columns is None else _bottom_for(own.name, facts, plan, own.secret),
+        top=_top_for(facts, plan, [facts.widths[name] for name in order], own.secret),
+        training=plan.training,
+        settings=plan.algorithm,
+        privacy=plan.privacy,
+        seed=plan.seed,
+        secret=own.secret,
+    )
+
+
+def _linear_seat(own: PrivateData, facts: Facts, plan: Plan) -> LinearSeat:
+    # The intercept needs one owner: the label party if it learns anything at all.
+    owner = facts.label_party if facts.label_party in facts.shapes else facts.feature_parties[0]
+    return LinearSeat(
+        name=own.name,
+        parties=(facts.label_party, *facts.feature_parties),
+        label_party=facts.label_party,
+        workers=len(facts.shapes),
+        columns=own.columns,
+        rows=facts.rows,
+        test_rows=facts.test_rows,
+        task=facts.task,
+        outputs=facts.outputs,
+        labels=own.labels,
+        intercept=plan.algorithm.intercept and own.name == owner,
+        training=plan.training,
+        settings=plan.algorithm,
+        seed=plan.seed,
+        secret=own.secret,
+    )
+
+
+MOST_DENSE_VALUES = 500_000_000
+"""Sparse columns are made dense, for models that need that, up to this many values (2 GB)."""
+
+
+def all_dense(data: FederatedData) -> FederatedData:
+    """The same data with every party's columns dense."""
+    if not any(own.sparse for own in data.columns.values()):
+        return data
+    return replace(data, columns={name: all_dense_columns(name, own) for name, own in data.columns.items()})
+
+
+def all_dense_columns(name: str, own: PartyColumns) -> PartyColumns:
+    """One party's columns, dense; refused where they would not fit into memory."""
+    values = (own.train.shape[0] + own.test.shape[0]) * int(np.prod(own.shape))
+    if own.sparse and values > MOST_DENSE_VALUES:
+        raise SettingsError(
+            f"The sparse columns of {name} would have {values} values when made dense, as this algorithm needs "
+            f"them; at most {MOST_DENSE_VALUES} are. Choose a linear algorithm, such as afsaga, or fewer columns."
+        )
+    return own.dense() if own.sparse else own
+
+
+# --- models -----------------------------------------------------------------------------------------------------
+
+
+def _bottom_for(name: str, facts: Facts, plan: Plan, secret: int) -> nn.Module:
+    """A party's bottom model with its first weights."""
+    chosen = plan.chosen
+    shape = facts.shapes[name]
+    if chosen.bottom is not None:
+        sizes = {party: int(np.prod(own)) for party, own in facts.shapes.items()}
+        with seeded(0):
+            module = chosen.bottom(shape, sizes[name] / sum(sizes.values()), facts.task, facts.outputs)
+        initialise(module, seed_for(secret, name, "bottom"))
+        return module
+    bottom = plan.bottom
+    if isinstance(bottom, Mapping):
+        bottom = bottom.get(name, BottomSettings())
+    if isinstance(bottom, nn.Module):
+        return deepcopy(bottom)
+    only_sums = isinstance(plan.top, TopSettings) and plan.top.only_sums
+    with seeded(0):  # building a torch layer draws from the global generator, which is the user's
+        module = build_bottom(bottom, shape, facts.outputs if only_sums else None)
+    initialise(module, seed_for(secret, name, "bottom"))
+    return module
+
+
+def _top_for(facts: Facts, plan: Plan, widths: list[int], secret: int) -> nn.Module:
+    outputs, top = facts.outputs, plan.top
+    if plan.chosen.top is not None:
+        with seeded(0):
+            return plan.chosen.top(len(facts.shapes), facts.task, outputs)
+    if isinstance(top, nn.Module):
+        given = output_width(top, (sum(widths),))
+        if given != outputs:
+            raise SettingsError(f"The top model gives {given} outputs; this task needs {outputs}.")
+        return deepcopy(top)
+    with seeded(0):
+        module = build_top(top, widths, outputs)
+    initialise(module, seed_for(secret, "top"))
+    return module

@@ -1,0 +1,202 @@
+"""`federation.toml`: what all parties of a federation share, read strictly and written back whole.
+
+Sections: [federation], [data], [parties.NAME], [algorithm], [training], [privacy], [bottom], [top], and one for each
+runtime: [simulate], [processes], [ray], [network]. Every name must exist; a misspelt one is refused with the nearest. A
+run keeps the file it ran with, defaults filled in.
+"""
+
+import hashlib
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tomli_w
+
+from colonnade import algorithms
+from colonnade.algorithms.training import Training
+from colonnade.data.settings import DataSettings, PartyData
+from colonnade.errors import SettingsError, unknown_name
+from colonnade.models.bottom import BottomSettings
+from colonnade.models.top import TopSettings
+from colonnade.names import check_party_name
+from colonnade.privacy.noise import PerturbationSettings
+from colonnade.runtimes.network.settings import Network
+from colonnade.runtimes.processes.settings import Processes
+from colonnade.runtimes.ray.settings import Ray
+from colonnade.runtimes.simulate import Simulate
+from colonnade.settings import as_values, build, check_table
+
+_SECTIONS = (
+    *("federation", "data", "parties", "algorithm", "training", "privacy", "bottom", "top"),
+    *("simulate", "processes", "ray", "network"),
+)
+
+
+@dataclass(frozen=True)
+class PartySection:
+    """`[parties.NAME]`: where a party's columns come from, and a bottom model of its own if it wants one."""
+
+    file: str = ""
+    columns: tuple[str, ...] = ()
+    id: str = ""
+    bottom: BottomSettings | None = None
+
+
+@dataclass(frozen=True)
+class Federation:
+    """A whole federation.toml."""
+
+    data: DataSettings
+    algorithm: Any = field(default_factory=lambda: algorithms.find("vafl").settings())
+    name: str = ""
+    label_party: str = "label"
+    seed: int = 0
+    parties: Mapping[str, PartySection] = field(default_factory=dict)
+    training: Training = field(default_factory=Training)
+    privacy: PerturbationSettings = field(default_factory=PerturbationSettings)
+    bottom: BottomSettings = field(default_factory=BottomSettings)
+    top: TopSettings = field(default_factory=TopSettings)
+    simulate: Simulate = field(default_factory=Simulate)
+    processes: Processes = field(default_factory=Processes)
+    ray: Ray = field(default_factory=Ray)
+    network: Network = field(default_factory=Network)
+
+    def party_data(self) -> dict[str, PartyData]:
+        return {name: PartyData(own.file, own.columns, own.id) for name, own in self.parties.items()}
+
+    def bottoms(self) -> dict[str, BottomSettings]:
+        """Bottom models of parties that have one of their own."""
+        return {name: own.bottom for name, own in self.parties.items() if own.bottom is not None}
+
+    def with_absolute_files(self, base: Path) -> "Federation":
+        """The same, readable from any folder."""
+        parties = {
+            name: replace(own, file=str((base / own.file).resolve())) if own.file else own
+            for name, own in self.parties.items()
+        }
+        return replace(self, parties=parties)
+
+
+@dataclass(frozen=True)
+class _Head:
+    """`[federation]`."""
+
+    name: str = ""
+    label_party: str = "label"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise SettingsError(f"federation.seed is {self.seed}; it must be 0 or more.")
+        if self.name.startswith(".") or not self.name.isprintable() or set(self.name) & set("/\\"):
+            raise SettingsError(
+                f"federation.name is {self.name!r}, but a run's directory is named after it: leave out slashes and "
+                "control characters, and begin with something other than a dot."
+            )
+
+
+def read_federation(path: Path, changes: Sequence[str] = ()) -> Federation:
+    """The federation of a file, after `section.name=value` changes from the command line."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(f"There is no file {path}. Give the path of a federation.toml.") from None
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}. Give the path of a federation.toml.") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{path} is not valid TOML: it is not UTF-8 text. Save it as UTF-8.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path} is not valid TOML: {error}.") from None
+    for change in changes:
+        _apply(values, change)
+    return parse_federation(values)
+
+
+def parse_federation(values: Mapping[str, Any]) -> Federation:
+    """A federation from the plain values of a TOML file."""
+    for section in values:
+        if section not in _SECTIONS:
+            raise unknown_name("section", section, _SECTIONS)
+    for section in ("algorithm", "parties"):
+        check_table(values.get(section, {}), section)
+    head = build(_Head, values.get("federation", {}), "federation")
+    chosen = dict(values.get("algorithm", {}))
+    algorithm = algorithms.find(str(chosen.pop("name", "vafl")))
+    if "data" not in values:
+        raise SettingsError('There is no [data] section. Give one, for instance: [data] set = "digits", parties = 4.')
+    parties: dict[str, PartySection] = {}
+    for name, own in values.get("parties", {}).items():
+        check_party_name(name)
+        parties[name] = build(PartySection, own, f"parties.{name}")
+    check_party_name(head.label_party)
+    return Federation(
+        name=head.name,
+        label_party=head.label_party,
+        seed=head.seed,
+        data=build(DataSettings, values["data"], "data"),
+        parties=parties,
+        algorithm=build(algorithm.settings, chosen, "algorithm"),
+        training=build(Training, values.get("training", {}), "training"),
+        privacy=build(PerturbationSettings, values.get("privacy", {}), "privacy"),
+        bottom=build(BottomSettings, values.get("bottom", {}), "bottom"),
+        top=build(TopSettings, values.get("top", {}), "top"),
+        simulate=build(Simulate, values.get("simulate", {}), "simulate"),
+        processes=build(Processes, values.get("processes", {}), "processes"),
+        ray=build(Ray, values.get("ray", {}), "ray"),
+        network=build(Network, values.get("network", {}), "network"),
+    )
+
+
+def federation_values(federation: Federation) -> dict[str, Any]:
+    """The plain values of a federation, with every default filled in."""
+    algorithm = {"name": algorithms.name_of(federation.algorithm), **as_values(federation.algorithm)}
+    head = {"name": federation.name, "label_party": federation.label_party, "seed": federation.seed}
+    values: dict[str, Any] = {"federation": head, "algorithm": algorithm}
+    for section in (
+        "data",
+        "training",
+        "privacy",
+        "bottom",
+        "top",
+        "simulate",
+        "processes",
+        "ray",
+        "network",
+        "parties",
+    ):
+        values[section] = as_values(getattr(federation, section))
+    return values
+
+
+def write_toml(values: Mapping[str, Any]) -> str:
+    return tomli_w.dumps(values)
+
+
+def digest(values: Mapping[str, Any]) -> str:
+    """One number for a whole federation, the same wherever it is computed."""
+    return hashlib.sha256(msgspec.json.encode(values, order="deterministic")).hexdigest()
+
+
+def _apply(values: dict[str, Any], change: str) -> None:
+    """Put one `section.name=value` into the values; the value is TOML, or else a plain string."""
+    path, equals, text = change.partition("=")
+    names = [name.strip() for name in path.split(".")]
+    if not equals or len(names) < 2 or not all(names):
+        raise SettingsError(f"--set {change!r}: write it as section.name=value, such as training.epochs=20.")
+    try:
+        value = tomllib.loads(f"value = {text.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    if names[0] not in _SECTIONS:
+        raise unknown_name("section", names[0], _SECTIONS)
+    table: Any = values
+    for name in names[:-1]:
+        table = table.setdefault(name, {})
+        if not isinstance(table, dict):
+            raise SettingsError(f"--set {change!r}: {name} is a value, not a section.")
+    if names == ["algorithm", "name"] and table.get("name") != value:
+        table.clear()  # the settings of another algorithm do not carry over
+    table[names[-1]] = value

@@ -1,0 +1,93 @@
+"""`party.toml`: one organisation's own part of a federation, which never leaves it.
+
+Sections: [party] who and where, [data] its file, [keys] its certificate, [bottom] a model of its own, [endurance] how
+patient it is. Paths are relative to the file.
+"""
+
+import tomllib
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from colonnade.data.settings import PartyData
+from colonnade.errors import SettingsError, unknown_name
+from colonnade.models.bottom import BottomSettings
+from colonnade.runtimes.network.settings import parse_address
+from colonnade.runtimes.station import Endurance
+from colonnade.settings import build
+
+
+@dataclass(frozen=True)
+class PartySettings:
+    """`[party]`."""
+
+    name: str
+    listen: str = "0.0.0.0:7443"  # the label party's: at which address it is reached
+    metrics: str = ""  # host:port for /metrics and /healthz; "" = none
+    log: str = "text"  # "text" | "json"
+    out: str = ""  # the run's directory; "" = runs/FEDERATION-NAME
+
+    def __post_init__(self) -> None:
+        parse_address(self.listen, "[party] listen", any_port=True)
+        if self.metrics:
+            parse_address(self.metrics, "[party] metrics", any_port=True)
+
+
+@dataclass(frozen=True)
+class KeySettings:
+    """`[keys]`: files of `colonnade certs issue`."""
+
+    certificate: str
+    key: str
+    authority: str
+    revoked: str = ""  # serial numbers that are no longer believed; read anew at every handshake
+
+
+@dataclass(frozen=True)
+class PartyFile:
+    """A whole party.toml."""
+
+    party: PartySettings
+    keys: KeySettings
+    data: PartyData = field(default_factory=PartyData)
+    bottom: BottomSettings | None = None
+    endurance: Endurance = field(default_factory=Endurance)
+    base: Path = Path()
+
+    def path(self, name: str) -> Path:
+        return self.base / name
+
+
+_KINDS: dict[str, Any] = {
+    "party": PartySettings,
+    "keys": KeySettings,
+    "data": PartyData,
+    "bottom": BottomSettings,
+    "endurance": Endurance,
+}
+_NEEDED = {"party": 'name = "shop"', "keys": 'certificate = "shop.pem", key = "shop.key", authority = "authority.pem"'}
+
+
+def read_party_file(path: Path) -> PartyFile:
+    """A party's own file; every name in it must exist."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(f"There is no file {path}. Give the path of this party's party.toml.") from None
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}. Give the path of a party.toml.") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{path} is not valid TOML: it is not UTF-8 text. Save it as UTF-8.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path} is not valid TOML: {error}.") from None
+    for section in values:
+        if section not in _KINDS:
+            raise unknown_name("section of a party.toml", section, _KINDS)
+    for section, example in _NEEDED.items():
+        missing = [one.name for one in fields(_KINDS[section]) if one.name in example]
+        if not set(missing) <= set(values.get(section, {})):
+            raise SettingsError(f"{path} lacks something in [{section}]: it needs {example}.")
+    parts = {section: build(_KINDS[section], own, section) for section, own in values.items()}
+    if parts["party"].log not in ("text", "json"):
+        raise unknown_name("way to log (party.log)", parts["party"].log, ("text", "json"))
+    return PartyFile(**parts, base=path.parent)

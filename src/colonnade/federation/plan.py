@@ -1,0 +1,110 @@
+"""What a federation has agreed on, and what all its parties know of one another."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from colonnade import algorithms
+from colonnade.algorithms.parts.losses import Loss
+from colonnade.algorithms.training import Training
+from colonnade.data.batches import check_batch_size
+from colonnade.errors import SettingsError, unknown_name
+from colonnade.models.bottom import BottomSettings
+from colonnade.models.top import TopSettings
+from colonnade.names import check_party_name
+from colonnade.privacy.noise import PerturbationSettings
+
+Bottoms = BottomSettings | nn.Module | Mapping[str, BottomSettings | nn.Module]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a federation has agreed on: the settings that every party shares."""
+
+    algorithm: Any
+    training: Training
+    privacy: PerturbationSettings
+    bottom: Bottoms
+    top: TopSettings | nn.Module
+    seed: int
+
+    @property
+    def chosen(self) -> algorithms.Algorithm:
+        return algorithms.find(algorithms.name_of(self.algorithm))
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether every party updates a block of one linear model."""
+        return self.chosen.linear_party is not None
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether one party trains on everybody's data in one place."""
+        return self.chosen.alone is not None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What all parties of a federation know of one another: sizes and names, no data."""
+
+    label_party: str
+    feature_parties: tuple[str, ...]
+    rows: int
+    test_rows: int
+    task: str
+    classes: int
+    shapes: Mapping[str, tuple[int, ...]]  # of one row, of everybody who holds columns: feature parties first
+    widths: Mapping[str, int]  # of everybody's embeddings; empty where the algorithm sends none
+
+    @property
+    def outputs(self) -> int:
+        return Loss.outputs(self.task, self.classes)
+
+
+def embedding_order(facts: Facts) -> tuple[str, ...]:
+    """Whose embeddings the top model takes, in order."""
+    own = (facts.label_party,) if facts.label_party in facts.shapes else ()
+    return (*facts.feature_parties, *own)
+
+
+# --- what can be wrong with a plan ------------------------------------------------------------------------------
+
+
+def check_plan(plan: Plan, rows: int, parties: tuple[str, ...], holders: Mapping[str, Any]) -> None:
+    """Refuse what cannot be trained; `holders` are the parties with columns."""
+    chosen = plan.chosen
+    check_batch_size(rows, plan.training.batch_size)
+    for name in parties:
+        check_party_name(name)
+    if isinstance(plan.bottom, Mapping):
+        for given in plan.bottom:
+            if given not in holders:
+                raise unknown_name("party with columns", given, holders)
+    if plan.is_linear or chosen.bottom is not None:
+        _refuse_models(chosen.name, plan.bottom, plan.top)
+    if plan.is_linear:
+        _refuse_unused(chosen.name, plan.training, plan.privacy)
+
+
+def _refuse_models(name: str, bottom: Bottoms, top: TopSettings | nn.Module) -> None:
+    """An algorithm with models of its own: others cannot be asked for."""
+    bottoms = bottom.values() if isinstance(bottom, Mapping) else [bottom]
+    linear = all(
+        isinstance(one, BottomSettings) and (one == BottomSettings() or one.kind == "linear") for one in bottoms
+    )
+    summed = isinstance(top, TopSettings) and (top.only_sums or top == TopSettings())
+    if not (linear and summed):
+        raise SettingsError(
+            f"{name} trains a linear model, one block a party: the models given as bottom or top would not be used. "
+            "Leave them out, or choose another algorithm, such as vafl."
+        )
+
+
+def _refuse_unused(name: str, training: Training, privacy: PerturbationSettings) -> None:
+    if privacy != PerturbationSettings():
+        raise SettingsError(f"{name} sends exact sums and no embeddings: [privacy] has no effect. Leave it out.")
+    for setting, usual in (("optimiser", "sgd"), ("l1", 0.0), ("top_learning_rate", None)):
+        if getattr(training, setting) != usual:
+            raise SettingsError(f"{name} does not use training.{setting}. Leave it out.")

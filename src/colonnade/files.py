@@ -1,0 +1,63 @@
+"""The one way to write a file: it appears with its whole content, synced, or stays as it was."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from glob import escape
+from pathlib import Path
+
+
+def write_atomically(path: Path, content: bytes, mode: int | None = None) -> None:
+    """The file appears with its whole content, or stays as it was.
+
+    `mode`: who may read it, from its first byte on; else as the user's umask says.
+    """
+    with appearing(path, mode) as unfinished:
+        unfinished.write_bytes(content)
+
+
+@contextmanager
+def appearing(path: Path, mode: int | None = None) -> Iterator[Path]:
+    """Where to write what is to stand under `path`: at the end it does, synced, or nothing has changed."""
+    _remove_leftovers(path)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        if mode is not None:
+            os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        yield unfinished
+        if mode is not None:
+            unfinished.chmod(mode)
+        sync_path(unfinished)
+        unfinished.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise
+    sync_path(path.parent)
+
+
+def sync_path(path: Path) -> None:
+    """A file's content is on the disk; of a folder, the names in it."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """What a process that was killed while writing left behind; another one that still writes is left alone."""
+    for left in path.parent.glob(f".{escape(path.name)}.*.tmp"):
+        process = left.name.split(".")[-2]
+        if process == str(os.getpid()) or (process.isdigit() and not _is_alive(int(process))):
+            left.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,150 @@
+"""What a party process is given by the one that starts it, as files in a folder of its own: its data, and the plan.
+
+A folder holds one party's own columns and labels and nothing of the others', so a party process could not look at
+another's data if it wanted to. Arrays are safetensors, the rest is JSON; nothing in them is code.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from scipy.sparse import csr_array
+from torch import nn
+
+from colonnade import algorithms
+from colonnade.algorithms.training import Training
+from colonnade.data.federated import Columns, Labels, PartyColumns
+from colonnade.errors import SettingsError
+from colonnade.federation.building import PrivateData
+from colonnade.federation.plan import Facts, Plan
+from colonnade.models.bottom import BottomSettings
+from colonnade.models.top import TopSettings
+from colonnade.privacy.noise import PerturbationSettings
+from colonnade.settings import as_values, build
+
+
+@dataclass(frozen=True)
+class SeatFiles:
+    """A folder's content: usually one party's own; several, where one party trains alone on everybody's."""
+
+    owns: tuple[PrivateData, ...]
+    facts: Facts
+    plan: Plan
+    life: dict[str, Any]  # how the process is to live: directories, peers, endurance
+
+
+def write_seat(folder: Path, owns: tuple[PrivateData, ...], facts: Facts, plan: Plan, life: dict[str, Any]) -> None:
+    """Put a seat into a new folder that only this user may enter."""
+    folder.mkdir(mode=0o700)
+    folder.chmod(0o700)
+    described = []
+    for place, own in enumerate(owns):
+        tensors: dict[str, torch.Tensor] = {}
+        kinds: dict[str, list[int] | None] = {}
+        for what, part in _parts(own):
+            kinds[what] = _pack(tensors, what, part)
+        save_file(tensors, folder / f"{place}.safetensors")
+        labels = own.labels
+        described.append(
+            {
+                "name": own.name,
+                "secret": own.secret,
+                "kinds": kinds,
+                "names": None if own.columns is None else own.columns.names,
+                "labels": None
+                if labels is None
+                else [labels.task, [_plain(one) for one in labels.classes], labels.mean, labels.deviation],
+            }
+        )
+    content = {"owns": described, "facts": asdict(facts), "plan": plan_values(plan), "life": life}
+    (folder / "seat.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def read_seat(folder: Path) -> SeatFiles:
+    """What `write_seat` wrote."""
+    content = json.loads((folder / "seat.json").read_text(encoding="utf-8"))
+    owns = []
+    for place, own in enumerate(content["owns"]):
+        tensors = load_file(folder / f"{place}.safetensors")
+        parts = {what: _unpack(tensors, what, shape) for what, shape in own["kinds"].items()}
+        columns = labels = None
+        if "train" in parts:
+            columns = PartyColumns(parts["train"], parts["test"], tuple(own["names"]))
+        if own["labels"] is not None:
+            task, classes, mean, deviation = own["labels"]
+            labels = Labels(tensors["label_train"], tensors["label_test"], task, tuple(classes), mean, deviation)
+        owns.append(PrivateData(own["name"], columns, labels, own["secret"]))
+    facts = content["facts"]
+    facts["feature_parties"] = tuple(facts["feature_parties"])
+    facts["shapes"] = {name: tuple(shape) for name, shape in facts["shapes"].items()}
+    return SeatFiles(tuple(owns), Facts(**facts), plan_from(content["plan"]), content["life"])
+
+
+def plan_values(plan: Plan) -> dict[str, Any]:
+    """A plan as JSON holds it. Models must be settings: a torch module is code, which files here never hold."""
+    bottoms = plan.bottom if isinstance(plan.bottom, Mapping) else {"": plan.bottom}
+    for model in (*bottoms.values(), plan.top):
+        if isinstance(model, nn.Module):
+            raise SettingsError(
+                f"The model {type(model).__name__} was given as a torch module, which only the runtime 'simulate' "
+                "takes: give BottomSettings and TopSettings, or run it in simulate."
+            )
+    return {
+        "algorithm": [algorithms.name_of(plan.algorithm), as_values(plan.algorithm)],
+        "training": as_values(plan.training),
+        "privacy": as_values(plan.privacy),
+        "bottom": {name: as_values(bottom) for name, bottom in bottoms.items()},
+        "top": as_values(plan.top),
+        "seed": plan.seed,
+    }
+
+
+def plan_from(values: dict[str, Any]) -> Plan:
+    """What `plan_values` described."""
+    name, settings = values["algorithm"]
+    bottoms = {party: build(BottomSettings, own, "bottom") for party, own in values["bottom"].items()}
+    return Plan(
+        build(algorithms.find(name).settings, settings, "algorithm"),
+        build(Training, values["training"], "training"),
+        build(PerturbationSettings, values["privacy"], "privacy"),
+        bottoms.get("", bottoms),
+        build(TopSettings, values["top"], "top"),
+        values["seed"],
+    )
+
+
+def _parts(own: PrivateData) -> list[tuple[str, Columns]]:
+    parts: list[tuple[str, Columns]] = []
+    if own.columns is not None:
+        parts += [("train", own.columns.train), ("test", own.columns.test)]
+    if own.labels is not None:
+        parts += [("label_train", own.labels.train), ("label_test", own.labels.test)]
+    return parts
+
+
+def _pack(tensors: dict[str, torch.Tensor], what: str, part: Columns) -> list[int] | None:
+    """Add a part's arrays; returns the shape of a sparse one."""
+    if isinstance(part, torch.Tensor):
+        shared = any(part.untyped_storage().data_ptr() == one.untyped_storage().data_ptr() for one in tensors.values())
+        # safetensors refuses tensors that share memory
+        tensors[what] = part.clone(memory_format=torch.contiguous_format) if shared else part.contiguous()
+        return None
+    for field in ("indptr", "indices", "data"):
+        tensors[f"{what}.{field}"] = torch.from_numpy(np.ascontiguousarray(getattr(part, field)))
+    return list(part.shape)
+
+
+def _unpack(tensors: dict[str, torch.Tensor], what: str, shape: list[int] | None) -> Columns:
+    if shape is None:
+        return tensors[what]
+    data, indices, indptr = (tensors[f"{what}.{field}"].numpy() for field in ("data", "indices", "indptr"))
+    return csr_array((data, indices, indptr), shape=tuple(shape))
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,1 @@
+"""Parties of different organisations: gRPC and mutual TLS."""

@@ -1,0 +1,1 @@
+"""Parties as processes of one machine, over Unix sockets."""

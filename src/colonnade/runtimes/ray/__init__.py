@@ -1,0 +1,1 @@
+"""Parties as actors of a Ray cluster."""

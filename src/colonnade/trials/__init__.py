@@ -1,0 +1,1 @@
+"""Many runs for one answer: attacks, audits, sweeps."""

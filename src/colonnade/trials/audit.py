@@ -1,0 +1,301 @@
+"""What an algorithm's noise keeps in fact: one training run, many canaries, the strongest adversary of the definition.
+
+A canary is a row with a secret bit. The adversary knows everything else, plays its own part of the protocol as it likes
+with valid messages, sees what the algorithm's own party sends, and guesses the bits. From how many it gets right
+follows an ε that the run cannot have kept (privacy/audit_bound.py). The party under audit is the product's, unchanged.
+
+Labels (`dpzv`): the adversary is a feature party. It uploads embeddings that differ on both sides for one canary of a
+batch and for nobody else, so that the one number it gets back is that canary's slope and the noise.
+Columns (`vafl`, `czofo`): the adversary is the label party. It answers with zero gradients, so that the bottom model
+stays as it was, and compares every noised embedding of a canary with the two that it could be.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from math import inf
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.algorithms.split_models.czofo import Czofo
+from colonnade.algorithms.split_models.dpzv import Dpzv
+from colonnade.algorithms.split_models.vafl import Vafl
+from colonnade.algorithms.training import Training
+from colonnade.data.federated import FederatedData, Labels, PartyColumns
+from colonnade.errors import SettingsError, unknown_name
+from colonnade.federation.building import build_parties
+from colonnade.messages import EmbeddingUpload, GradientReply, PairUpload, PerturbedUpload, RowLossReply, SlopeReply
+from colonnade.models.bottom import BottomSettings
+from colonnade.models.network import network_for
+from colonnade.models.top import TopSettings
+from colonnade.party import Effect, Party, Received, Send, Spend, Started
+from colonnade.privacy import claims
+from colonnade.privacy.audit_bound import epsilon_lower_bound, largest_bound
+from colonnade.privacy.gaussian import epsilon_of, mu_of
+from colonnade.privacy.ledger import Ledger
+from colonnade.privacy.noise import FORMULAS, PerturbationSettings
+
+AUDITED = ("dpzv", "vafl", "czofo")
+_WIDTH = 8
+_COLUMNS = 6
+_PARTY = "party1"
+_PUSH = 3.0  # how far a crafted embedding is from the middle: far enough that every slope reaches the clip
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What to audit: the noise is the one that `formula` asks for to keep (ε, δ) over these epochs.
+
+    The paper's formula for `czofo`, whose own paper has none, is VAFL's; nobody claims anything by it.
+    """
+
+    algorithm: str = "dpzv"
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    formula: str = "paper"  # paper | sound
+    rows: int = 4096
+    batch_size: int = 8
+    epochs: int = 20
+    clip: float = 10.0
+    server_update: str = "zeroth-order"  # dpzv: how the label party's own model is updated; sound needs a private one
+    confidence: float = 0.95
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.algorithm not in AUDITED:
+            raise unknown_name("algorithm with an audit", self.algorithm, AUDITED)
+        if self.formula not in FORMULAS:
+            raise unknown_name("formula", self.formula, FORMULAS)
+        for name in ("rows", "batch_size", "epochs", "clip", "epsilon", "delta"):
+            if not getattr(self, name) > 0:
+                raise SettingsError(f"The audit's {name} is {getattr(self, name)}; it must be above 0.")
+        if self.rows < 2 * self.batch_size:
+            raise SettingsError(f"An audit of {self.rows} rows needs smaller batches than {self.batch_size}.")
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What came out. ε are at `delta`; `sound` is infinite where hidden state was updated without noise."""
+
+    audit: Audit
+    protects: str
+    adversary: str
+    noise: float
+    canaries: int
+    correct: int
+    claimed: float | None  # by the algorithm's own paper; czofo's has no formula
+    sound: float
+    given_hidden_state: float  # the sound figure if the hidden state were known to the adversary anyhow
+    observed: float  # the lower bound
+    largest: float  # what so many canaries could show at best
+    scores: tuple[tuple[float, ...], tuple[float, ...]]  # of canaries with bit 0, with bit 1; in no order of rows
+
+    def as_values(self) -> dict[str, Any]:
+        """Plain JSON, which has no infinity: None stands for it."""
+        values = asdict(self)
+        return {name: None if value == inf else value for name, value in values.items()}
+
+
+def run_audit(audit: Audit) -> Audited:
+    """One training run with canaries."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _audit_labels(audit) if audit.algorithm == "dpzv" else _audit_columns(audit)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _judged(
+    audit: Audit,
+    bits: NDArray[np.bool_],
+    scores: NDArray[np.float64],
+    claimed_mu: float | None,
+    row_mu: float,
+    hidden: bool,
+    noise: float,
+    protects: str,
+    adversary: str,
+) -> Audited:
+    """Every canary is guessed: how many were was settled before anything was seen."""
+    correct = int(((scores > 0) == bits).sum())
+    known = epsilon_of(row_mu, audit.delta)
+    return Audited(
+        audit,
+        protects,
+        adversary,
+        noise,
+        bits.size,
+        correct,
+        None if claimed_mu is None else epsilon_of(claimed_mu, audit.delta),
+        inf if hidden else known,
+        known,
+        epsilon_lower_bound(bits.size, bits.size, correct, audit.delta, audit.confidence),
+        largest_bound(bits.size, audit.delta, audit.confidence),
+        (tuple(sorted(scores[~bits].tolist())), tuple(sorted(scores[bits].tolist()))),
+    )
+
+
+def _worst_row_mu(ledger: Ledger) -> float:
+    """√Σ (s/σ)² of the row that was released most, over everything that was spent."""
+    total = np.zeros(0)
+    for kind in ledger.by_row():
+        cost = kind["per_row"] * (kind["sensitivity"] / kind["noise"]) ** 2
+        if cost.size > total.size:
+            total = np.concatenate([total, np.zeros(cost.size - total.size)])
+        total[: cost.size] += cost
+    return float(np.sqrt(total.max(initial=0.0)))
+
+
+def _spend(ledger: Ledger, name: str, effects: Sequence[Effect]) -> None:
+    for effect in effects:
+        if isinstance(effect, Spend):
+            ledger.spend(name, effect.event)
+
+
+# --- labels: a feature party that crafts its uploads --------------------------------------------------------------
+
+
+def _audit_labels(audit: Audit) -> Audited:
+    batches = audit.rows // audit.batch_size  # one canary in each
+    rows = batches * audit.batch_size
+    coin = np.random.default_rng([audit.seed, 1])
+    bits = coin.random(batches) < 0.5
+    labels = torch.from_numpy(coin.integers(0, 2, rows))
+    labels[:batches] = torch.from_numpy(bits.astype(np.int64))
+    columns = PartyColumns(torch.zeros(rows, 1), torch.zeros(0, 1), ("x",))
+    target = Labels(labels, labels[:0], "binary", (0, 1))
+    data = FederatedData("canaries", "label", target, {_PARTY: columns}, "")
+    training = Training(epochs=audit.epochs, batch_size=audit.batch_size, learning_rate=0.01, evaluate_every_epochs=0)
+    settings, claimed_mu = _dpzv_settings(audit, rows)
+    bottom = BottomSettings(kind="linear", embedding=_WIDTH)
+    top = TopSettings(hidden=(16,))
+    parties = build_parties(data, settings, training, PerturbationSettings(), bottom, top, audit.seed)
+    label = parties["label"]
+    push = _towards_class_one(label)
+    ledger = Ledger()
+    label.handle(Started(0.0))
+    scores = np.zeros(batches)
+    exchange = 0
+    for _ in range(audit.epochs):
+        others = batches + coin.permutation(rows - batches)
+        for canary in coin.permutation(batches):
+            chosen = np.concatenate([[canary], others[: audit.batch_size - 1]]).astype(np.uint32)
+            others = others[audit.batch_size - 1 :]
+            plus = np.zeros((chosen.size, _WIDTH), np.float32)
+            minus = np.zeros_like(plus)
+            plus[0], minus[0] = push, -push
+            effects = label.handle(Received(float(exchange), _PARTY, PairUpload(exchange, chosen, plus, minus)))
+            exchange += 1
+            _spend(ledger, "label", effects)
+            for effect in effects:
+                if isinstance(effect, Send) and isinstance(effect.message, SlopeReply):
+                    # Towards class one the loss of a row of class one falls: its slope is negative.
+                    scores[canary] -= effect.message.slope
+    hidden = settings.server_update in ("zeroth-order", "first-order")
+    return _judged(
+        audit,
+        bits,
+        scores,
+        claimed_mu,
+        _worst_row_mu(ledger),
+        hidden,
+        settings.noise,
+        "one row's label",
+        "a feature party that crafts its uploads",
+    )
+
+
+def _dpzv_settings(audit: Audit, rows: int) -> tuple[Dpzv, float]:
+    """The settings with the noise that the formula asks for, and the μ that the paper would claim for it."""
+    mu = mu_of(audit.epsilon, audit.delta)
+    exchanges = audit.epochs * (rows // audit.batch_size)
+    private = audit.server_update in ("private-zo", "dp-sgd")
+    if audit.formula == "paper":
+        noise = claims.dpzv_noise(mu, audit.clip, exchanges, rows)
+    else:
+        if audit.server_update not in ("frozen", "private-zo", "dp-sgd"):
+            raise SettingsError(
+                f"With server_update = {audit.server_update!r} the label party's model depends on the labels without "
+                "noise: no noise on its answers is sound. Choose frozen, private-zo or dp-sgd."
+            )
+        # Every row is answered for once an epoch, and once more if the update is private: 2C/(Bσ) each.
+        noise = 2 * audit.clip * (audit.epochs * (1 + private)) ** 0.5 / (audit.batch_size * mu)
+    settings = Dpzv(clip=audit.clip, noise=noise, server_update=audit.server_update)
+    if private:
+        settings = replace(settings, server_clip=1.0, server_noise=noise / audit.clip)
+    return settings, claims.dpzv_mu(noise, audit.clip, exchanges, rows)
+
+
+def _towards_class_one(label: Party) -> NDArray[np.float32]:
+    """The embedding, of length `_PUSH`, that the first top model takes most for class one: the adversary knows it."""
+    top = label.model()["top"]
+    middle = torch.zeros(1, _WIDTH, requires_grad=True)
+    (slope,) = torch.autograd.grad(top(middle).sum(), middle)
+    push: NDArray[np.float32] = (_PUSH * slope[0] / slope.norm()).numpy()
+    return push
+
+
+# --- columns: a label party that keeps the bottom model where it is ------------------------------------------------
+
+
+def _audit_columns(audit: Audit) -> Audited:
+    rows = audit.rows // audit.batch_size * audit.batch_size
+    coin = np.random.default_rng([audit.seed, 2])
+    bits = coin.random(rows) < 0.5
+    # Two opposite rows, so long that their embeddings are clipped: as far from each other as any can be.
+    sides = coin.standard_normal((rows, _COLUMNS)) * 1000
+    values = torch.from_numpy(np.where(bits[:, None], sides, -sides).astype(np.float32))
+    labels = torch.from_numpy(coin.integers(0, 2, rows))
+    columns = PartyColumns(values, values[:0], tuple(f"x{place}" for place in range(_COLUMNS)))
+    data = FederatedData("canaries", "label", Labels(labels, labels[:0], "binary", (0, 1)), {_PARTY: columns}, "")
+    training = Training(epochs=audit.epochs, batch_size=audit.batch_size, learning_rate=0.01, evaluate_every_epochs=0)
+    queries = audit.epochs * rows // audit.batch_size
+    mu = mu_of(audit.epsilon, audit.delta)
+    if audit.formula == "paper":
+        noise = claims.vafl_noise(mu, audit.clip, queries, audit.batch_size, rows)
+    else:
+        noise = 2 * audit.clip * audit.epochs**0.5 / mu
+    privacy = PerturbationSettings(noise=noise, clip=audit.clip)
+    bottom = BottomSettings(kind="linear", embedding=_WIDTH)
+    settings = Vafl() if audit.algorithm == "vafl" else Czofo()
+    parties = build_parties(data, settings, training, privacy, bottom, TopSettings(hidden=(16,)), audit.seed)
+    party = parties[_PARTY]
+    network = network_for(party.model()["bottom"])
+    towards = _clipped(network.embed(torch.from_numpy(sides.astype(np.float32))), audit.clip)
+    towards = towards - _clipped(network.embed(torch.from_numpy(-sides.astype(np.float32))), audit.clip)
+    scores = np.zeros(rows)
+    ledger = Ledger()
+    effects = party.handle(Started(0.0))
+    for exchange in range(queries):
+        _spend(ledger, _PARTY, effects)
+        (upload,) = [effect.message for effect in effects if isinstance(effect, Send)]
+        assert isinstance(upload, EmbeddingUpload | PerturbedUpload)
+        seen = torch.from_numpy(np.array(upload.embedding))
+        scores[upload.rows] += (seen * towards[upload.rows.astype(np.int64)]).sum(1).numpy()
+        reply: GradientReply | RowLossReply
+        if isinstance(upload, EmbeddingUpload):
+            reply = GradientReply(upload.exchange, np.zeros_like(upload.embedding))
+        else:
+            points = 1 + len(upload.perturbed)
+            reply = RowLossReply(upload.exchange, np.zeros((points, upload.rows.size), np.float32))
+        effects = party.handle(Received(float(exchange), "label", reply)) if exchange + 1 < queries else []
+    return _judged(
+        audit,
+        bits,
+        scores,
+        claims.vafl_mu(noise, audit.clip, queries, audit.batch_size, rows) if audit.algorithm == "vafl" else None,
+        _worst_row_mu(ledger),
+        False,  # the adversary holds the bottom model still: it has no hidden state
+        noise,
+        "one row's columns at a feature party",
+        "a label party that answers with zero gradients",
+    )
+
+
+def _clipped(embeddings: torch.Tensor, clip: float) -> torch.Tensor:
+    norms = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
+    clipped: torch.Tensor = embeddings * (clip / norms.clamp_min(clip))
+    return clipped

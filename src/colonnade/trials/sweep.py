@@ -1,0 +1,321 @@
+"""A grid of settings, times seeds: every cell is a simulated run in a directory of its own, several at a time.
+
+The cells share nothing, so they run in processes of this machine or as tasks of a Ray cluster. A cell's directory is
+named after its settings: a sweep that was stopped goes on with the cells that are missing, also in a larger grid. One
+that fails is a row with its sentence and does not end the sweep; a value that could be in no cell is refused before the
+first of them begins.
+"""
+
+import csv
+import io
+import json
+import os
+import re
+import shutil
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+import torch
+
+from colonnade.data import load
+from colonnade.errors import ColonnadeError, SettingsError
+from colonnade.federation.file import digest, federation_values, parse_federation, read_federation
+from colonnade.files import write_atomically
+from colonnade.launch.experiment import train
+from colonnade.runtimes.checkpoint import numbers_of
+from colonnade.trials.pool import run_each
+
+MEASURED = ("metric", "train_loss", "exchanges", "virtual_seconds", "bytes")
+"""What is told of a cell, and as mean and deviation of its row."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a grid: what differs from the file, and the whole settings that follow; or why they cannot be."""
+
+    changes: dict[str, str]  # setting → value, as `--set` takes it
+    seed: int
+    directory: Path
+    values: dict[str, Any]
+    refused: str = ""
+
+
+def sweep(
+    federation: str | Path,
+    each: Mapping[str, Sequence[Any]],
+    *,
+    seeds: Sequence[int] = (0,),
+    out: str | Path,
+    changes: Sequence[str] = (),
+    workers: int | None = None,
+    address: str | None = None,
+    resume: bool = False,
+    finished: Callable[[dict[str, Any], int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Run every combination of the values in `each` with every seed, and return what sweep.json holds.
+
+    `each` has the values of settings by name, such as {"training.learning_rate": [0.01, 0.1]}; `changes` are settings
+    for all cells, such as "training.epochs=5". Cells run in `workers` processes (default: one a core; with 1 in this
+    one), or with `address` on the Ray cluster there, whose nodes must share `out` and the data. `finished` is given
+    each cell as it ends, with how many have ended and how many there are. A script that calls this must not do so
+    while it is imported: put the call under `if __name__ == "__main__":`.
+    """
+    directory = Path(out)
+    cells = plan_cells(Path(federation), each, seeds, directory, changes)
+    if all(cell.refused for cell in cells):
+        raise SettingsError(cells[0].refused)
+    _check_values(Path(federation), cells, changes)
+    if directory.exists() and any(directory.iterdir()) and not resume:
+        raise SettingsError(
+            f"The directory {directory} exists already. Choose another one with --out, continue that sweep with "
+            "--resume, or remove it."
+        )
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"The directory {directory} could not be made: {error.strerror}. Choose another.") from None
+    told: dict[int, dict[str, Any]] = {}
+
+    def tell(place: int, result: Mapping[str, Any]) -> None:
+        cell = cells[place]
+        where = "" if cell.refused else str(cell.directory.relative_to(directory))
+        told[place] = {"changes": cell.changes, "seed": cell.seed, "directory": where, **result}
+        if finished is not None:
+            finished(told[place], len(told), len(cells))
+
+    jobs: list[dict[str, Any]] = []
+    base = str(Path(federation).resolve().parent)
+    for place, cell in enumerate(cells):
+        if cell.refused:
+            tell(place, _failed(cell.refused))
+        elif (summary := _finished_summary(cell)) is not None:
+            tell(place, _measured(summary))
+        else:
+            where = str(cell.directory.absolute())
+            jobs.append({"place": place, "values": cell.values, "base": base, "directory": where})
+
+    def came_in(job: dict[str, Any], result: dict[str, Any]) -> None:
+        tell(job["place"], result)
+
+    if address is not None:
+        _on_ray()(
+            run_cell, [{**job, "directory": str(Path(job["directory"]).absolute())} for job in jobs], came_in, address
+        )
+    elif workers == 1:
+        for job in jobs:
+            came_in(job, run_cell(job))
+    else:
+        run_each(run_cell, jobs, came_in, workers or os.cpu_count())
+    result = gathered(each, seeds, [told[place] for place in range(len(cells))])
+    write_atomically(directory / "sweep.json", json.dumps(result, indent=1).encode())
+    write_atomically(directory / "sweep.csv", as_csv(result).encode())
+    return result
+
+
+# --- which cells ------------------------------------------------------------------------------------------------
+
+
+def plan_cells(
+    federation: Path, each: Mapping[str, Sequence[Any]], seeds: Sequence[int], out: Path, changes: Sequence[str] = ()
+) -> list[Cell]:
+    """Every combination of values, each with every seed, in the order given."""
+    for name, values in each.items():
+        if not values:
+            raise SettingsError(f"The setting {name} is to be swept, but no value is given for it.")
+        if name == "federation.seed":
+            raise SettingsError("Seeds are not a setting to sweep but repetitions of every cell: give them as --seeds.")
+    if not seeds or min(seeds) < 0 or len({*seeds}) < len(seeds):
+        raise SettingsError("The seeds of a sweep must be different whole numbers, 0 or more, and at least one.")
+    cells: list[Cell] = []
+    for chosen in product(*each.values()):
+        written = {name: as_toml(value) for name, value in zip(each, chosen, strict=True)}
+        for seed in seeds:
+            cell = _cell(federation, written, seed, out, changes)
+            if any(
+                (cell.values or cell.changes, seed) == (other.values or other.changes, other.seed) for other in cells
+            ):
+                shown = ", ".join(f"{name}={value}" for name, value in written.items())
+                raise SettingsError(f"Two cells of the sweep have the same settings, {shown}: leave one of them out.")
+            cells.append(cell)
+    return cells
+
+
+def _check_values(federation: Path, cells: Sequence[Cell], changes: Sequence[str]) -> None:
+    """Refuse a value that no cell can have, before hours are spent on the others.
+
+    One that only does not go with other values of the grid is refused in those cells alone.
+    """
+    values = {change for cell in cells for change in cell.changes.items()}
+    good = {change for cell in cells if not cell.refused for change in cell.changes.items()}
+    for name, value in sorted(values - good):
+        read_federation(federation, [*changes, f"{name}={value}"])
+
+
+def _cell(federation: Path, written: dict[str, str], seed: int, out: Path, changes: Sequence[str]) -> Cell:
+    asked = [*changes, *(f"{name}={value}" for name, value in written.items()), f"federation.seed={seed}"]
+    # The algorithm's name first: changing it drops the settings of the one before.
+    asked.sort(key=lambda change: change.partition("=")[0].strip() != "algorithm.name")
+    name = re.sub(r"[^A-Za-z0-9.+-]+", "_", "-".join(written.values()))[:60].strip("._") or "plain"
+    try:
+        settings = read_federation(federation, asked).with_absolute_files(federation.parent)
+    except SettingsError as error:
+        return Cell(written, seed, out, {}, str(error))
+    values = federation_values(settings)
+    seedless = {**values, "federation": {**values["federation"], "seed": 0}}
+    return Cell(written, seed, out / f"{name}-{digest(seedless)[:8]}" / f"seed-{seed}", values)
+
+
+def as_toml(value: Any) -> str:
+    """A value as `--set` takes it: text as it stands, everything else as TOML.
+
+    >>> as_toml("vafl"), as_toml(0.1), as_toml([8, 8]), as_toml(True)
+    ('vafl', '0.1', '[8, 8]', 'true')
+    """
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, Sequence):
+        return f"[{', '.join(as_toml(one) if not isinstance(one, str) else json.dumps(one) for one in value)}]"
+    return tomli_w.dumps({"value": value}).partition("=")[2].strip()
+
+
+def split_values(text: str) -> list[str]:
+    """The values of a list with commas, those inside brackets, braces and quotation marks left whole.
+
+    >>> split_values("0.01, 0.1"), split_values("[64],[64,32]")
+    (['0.01', '0.1'], ['[64]', '[64,32]'])
+    """
+    values, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        depth += (letter in "[{") - (letter in "]}") if not quote else 0
+        if letter == "," and not depth and not quote:
+            values.append("")
+        else:
+            values[-1] += letter
+    return [value.strip() for value in values if value.strip()]
+
+
+# --- one cell ---------------------------------------------------------------------------------------------------
+
+
+def run_cell(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Run one cell, or go on with it; what it measured, or why it failed. Takes and gives plain values."""
+    directory = Path(job["directory"])
+    torch.set_num_threads(1)
+    try:
+        settings = parse_federation(job["values"])
+        resumes = bool(numbers_of(directory / "checkpoints", "simulate"))
+        if directory.exists() and not resumes:
+            shutil.rmtree(directory)  # it was stopped before its first checkpoint
+        data = load(settings.data, settings.party_data(), settings.label_party, Path(job["base"]))
+        outcome = train(
+            data,
+            settings.algorithm,
+            training=settings.training,
+            bottom={party: settings.bottoms().get(party, settings.bottom) for party in data.columns},
+            top=settings.top,
+            privacy=settings.privacy,
+            simulate=settings.simulate,
+            seed=settings.seed,
+            out=directory,
+            resume=resumes,
+            settings=job["values"],
+        )
+    except ColonnadeError as error:
+        return _failed(str(error))
+    except Exception as error:
+        # The other cells are worth having all the same.
+        return _failed(f"{type(error).__name__}, which was not foreseen: a defect of Colonnade. Run this cell alone.")
+    return _measured(outcome.summary)
+
+
+def _finished_summary(cell: Cell) -> dict[str, Any] | None:
+    """The summary of a cell that has ended well, before."""
+    with suppress(OSError, ValueError):
+        summary: dict[str, Any] = json.loads((cell.directory / "summary.json").read_bytes())
+        if summary["status"] == "finished":
+            return summary
+    return None
+
+
+def _measured(summary: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "status": "finished",
+        "why": "",
+        "metric_name": summary["headline"],
+        "metric": summary["test"].get(summary["headline"]),
+        "train_loss": summary["train_loss"],
+        "exchanges": summary["exchanges"],
+        "virtual_seconds": summary["virtual_seconds"],
+        "bytes": summary["bytes_up"] + summary["bytes_down"],
+        "wall_seconds": summary["wall_seconds"],
+    }
+
+
+def _failed(why: str) -> dict[str, Any]:
+    return {"status": "failed", "why": why, "metric_name": None, **dict.fromkeys((*MEASURED, "wall_seconds"))}
+
+
+def _on_ray() -> Callable[..., Any]:
+    try:
+        from colonnade.runtimes.ray.carrier import (
+            run_each_on_ray,  # in here, since Ray takes a second to load and is an extra
+        )
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "ray":
+            raise
+        raise SettingsError("Sweeping on a cluster needs Ray: pip install 'colonnade[ray]'.") from None
+    return run_each_on_ray
+
+
+# --- all of them ------------------------------------------------------------------------------------------------
+
+
+def gathered(each: Iterable[str], seeds: Sequence[int], cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The object of sweep.json: the cells, and a row for each combination of values over its seeds."""
+    rows: list[dict[str, Any]] = []
+    for start in range(0, len(cells), len(seeds)):
+        own = cells[start : start + len(seeds)]
+        finished = [cell for cell in own if cell["status"] == "finished"]
+        rows.append(
+            {
+                "changes": own[0]["changes"],
+                "metric_name": finished[0]["metric_name"] if finished else None,
+                "finished": len(finished),
+                "failures": [{"seed": cell["seed"], "why": cell["why"]} for cell in own if cell["status"] == "failed"],
+                **{name: spread([cell[name] for cell in finished]) for name in MEASURED},
+            }
+        )
+    return {"settings": [*each], "seeds": [*seeds], "rows": rows, "cells": [*cells]}
+
+
+def spread(values: Sequence[float | None]) -> dict[str, float | None]:
+    """Mean and sample deviation of the values that are there.
+
+    >>> spread([1.0, 3.0, None]), spread([2.0])
+    ({'mean': 2.0, 'deviation': 1.4142135623730951}, {'mean': 2.0, 'deviation': None})
+    """
+    known = [value for value in values if value is not None]
+    deviation = statistics.stdev(known) if len(known) > 1 else None
+    return {"mean": statistics.fmean(known) if known else None, "deviation": deviation}
+
+
+def as_csv(result: Mapping[str, Any]) -> str:
+    """One line a cell, for tables and plotting programs."""
+    measured = ["status", "metric_name", *MEASURED, "wall_seconds", "directory", "why"]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*result["settings"], "seed", *measured])
+    for cell in result["cells"]:
+        changed = [cell["changes"][name] for name in result["settings"]]
+        writer.writerow([*changed, cell["seed"], *(cell[name] for name in measured)])
+    return text.getvalue()
