@@ -15,8 +15,9 @@ import torch
 from numpy.typing import NDArray
 
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.patience import TIMER
 from colonnade.algorithms.linear_models.parts.record import LinearRecord
-from colonnade.algorithms.linear_models.parts.sums import TIMER, Completed
+from colonnade.algorithms.linear_models.parts.sums import Completed
 from colonnade.algorithms.parts.kept_messages import pack, unpack
 from colonnade.errors import ProtocolError
 from colonnade.messages import (
@@ -96,7 +97,7 @@ class AsynchronousLinearParty:
         self._solver = solver
         self._sums = block_party.sums
         seat = block_party.seat
-        self._sums.timeout_seconds = seat.settings.request_timeout_seconds
+        self._sums.patience.timeout_seconds = seat.settings.request_timeout_seconds
         self._record = LinearRecord(block_party, self._close) if seat.is_label_party else None
         self._rows = _NO_ROWS  # what the worker asked for last
         self._exchange = 0  # requests of this party's worker
@@ -111,10 +112,10 @@ class AsynchronousLinearParty:
         self._report_every = max(1, round(seat.training.observe_every_epochs * seat.rows / seat.training.batch_size))
 
     def handle(self, event: Event) -> Sequence[Effect]:
-        self._sums.now = event.now
+        self._sums.patience.now = event.now
         match event:
             case Received(sender=sender, message=message):
-                self._sums.hear(sender)
+                self._sums.patience.hear(sender)
                 return self._receive(sender, message)
             case TimerFired(name="step"):
                 return self._step()
@@ -130,7 +131,7 @@ class AsynchronousLinearParty:
                 return [*effects, *(self._record.evaluate_if_settled() if self._record else [])]
             case PeerReturned(peer=peer):
                 self._sums.lost.discard(peer)
-                self._sums.hear(peer)
+                self._sums.patience.hear(peer)
                 return self._repeat_if_possible()
 
     def _receive(self, sender: str, message: Any) -> list[Effect]:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from colonnade.algorithms.linear_models.parts.settings import Linear
 from colonnade.algorithms.linear_models.parts.smoothness import ColumnsTold, Smoothness
-from colonnade.algorithms.linear_models.parts.sums import Sums, check_scheme
+from colonnade.algorithms.linear_models.parts.sum_schemes import SumScheme, check_scheme
+from colonnade.algorithms.linear_models.parts.sums import Sums
 from colonnade.algorithms.parts.randomness import seed_for
 from colonnade.algorithms.seats import LinearSeat
 from colonnade.errors import ProtocolError
@@ -58,12 +59,10 @@ class BlockParty:
         point = FixedPoint(settings.fraction_bits, len(seat.parties))
         # The most that is told of ‖∇_m f‖² / tolerance²; fixed point holds no more.
         self.most_gradient: float = min(1e6, point.limit / 2) if settings.masked else 1e30
+        self._scheme = SumScheme(settings.sums, seat.parties, settings.arity, point)
         self.sums = Sums(
             seat.name,
-            seat.parties,
-            settings.sums,
-            settings.arity,
-            point,
+            self._scheme,
             seat.rows,
             ceil(settings.max_product_age_epochs * requests_per_epoch),
             abandons,
@@ -105,9 +104,9 @@ class BlockParty:
             return False
         if self.seat.settings.sums == "pairwise":
             keys = {name: np.array(key, np.uint64).tobytes() for name, (_, key) in self._introduced.items()}
-            self.sums.mask_with(PairwiseMasks(self.seat.name, self._private_key, keys))
+            self._scheme.mask_with(PairwiseMasks(self.seat.name, self._private_key, keys))
         elif self.seat.settings.sums == "two-tree":
-            self.sums.mask_with(OwnMasks(_entropy(self.seat, "own masks"), self.seat.parties))
+            self._scheme.mask_with(OwnMasks(_entropy(self.seat, "own masks"), self.seat.parties))
         return True
 
     def smoothness(self) -> Smoothness:
