@@ -23,10 +23,10 @@ from colonnade.models.linear_loss import LinearLoss
 from colonnade.party import Effect, Send
 from colonnade.privacy.masking import OwnMasks, PairwiseMasks, generate_key
 from colonnade.privacy.ring import FixedPoint
-from colonnade.state import State
+from colonnade.state import Remembering, State, custom, group, included, part, plain
 
 
-class BlockParty:
+class BlockParty(Remembering):
     """A block w_m of the joint linear model, and the sums it takes part in."""
 
     def __init__(
@@ -145,23 +145,21 @@ class BlockParty:
             models["top"] = SumEmbeddings([self.seat.outputs] * self.seat.workers)
         return models
 
-    # --- state ---
+    # --- memory ---
 
-    def state(self) -> State:
-        arrays = {name: torch.from_numpy(np.array(value)) for name, value in self.block.state().items()}
-        introduced = {name: [list(told), list(key)] for name, (told, key) in self._introduced.items()}
-        state = State(arrays, {"introduced": introduced})
-        whole = State()
-        whole.add("block", state)
-        whole.add("sums", self.sums.state())
-        return whole
+    def _save_introduced(self, state: State) -> None:
+        state.values["introduced"] = plain(self._introduced)
 
-    def restore(self, state: State) -> None:
-        own = state.part("block")
-        self.block.restore({name: tensor.numpy().copy() for name, tensor in own.tensors.items()})
-        self._introduced = {name: (ColumnsTold(*told), key) for name, (told, key) in own.values["introduced"].items()}
-        self._agree_on_masks()
-        self.sums.restore(state.part("sums"))
+    def _load_introduced(self, state: State) -> None:
+        introduced = state.values["introduced"]
+        self._introduced = {name: (ColumnsTold(*told), list(key)) for name, (told, key) in introduced.items()}
+        self._agree_on_masks()  # before the sums restore which of them are used up
+
+    MEMORY = (
+        group("block", included("block"), custom("_introduced", save=_save_introduced, load=_load_introduced)),
+        part("sums"),
+    )
+    DERIVED = ("_scheme",)  # a part of the sums
 
 
 def _entropy(seat: LinearSeat, purpose: str) -> bytes:

@@ -6,11 +6,10 @@ Its age is counted in requests, and what is older than allowed is not used.
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from colonnade.algorithms.linear_models.parts.open_sums import OpenSum
-from colonnade.state import State
+from colonnade.state import Remembering, State, custom, plain, value
 
 Floats = NDArray[np.float64]
 
@@ -23,7 +22,7 @@ class _Products:
     when: NDArray[np.int64] = field(repr=False)
 
 
-class LastKnown:
+class LastKnown(Remembering):
     """Last known sums of each child, for `rows` training rows and for every part of the test rows.
 
     `oldest`: how many requests ago a sum may have come; 0: none is kept.
@@ -79,29 +78,31 @@ class LastKnown:
         young = when.size == 0 or (int(when.min()) > 0 and self._requests - int(when.min()) <= self._oldest)
         return known.total[open_.rows] if young else None
 
-    def state(self) -> State:
-        values = {
-            "answered": self._requests,
-            "last_known": sorted(self._products),
-            "last_scored": [list(what) for what in self._scored],
-        }
-        state = State(values=values)
+    def _save_products(self, state: State) -> None:
+        state.values["last_known"] = sorted(self._products)
         for child, known in self._products.items():
-            state.tensors[f"last of {child}"] = torch.from_numpy(known.total.copy())
-            state.tensors[f"when of {child}"] = torch.from_numpy(known.when.copy())
-        for place, total in enumerate(self._scored.values()):
-            state.tensors[f"scored.{place}"] = torch.from_numpy(total.copy())
-        return state
+            state.put(f"last of {child}", known.total)
+            state.put(f"when of {child}", known.when)
 
-    def restore(self, state: State) -> None:
-        self._requests = state.values["answered"]
+    def _load_products(self, state: State) -> None:
         self._products = {
-            child: _Products(
-                state.tensors[f"last of {child}"].numpy().copy(), state.tensors[f"when of {child}"].numpy().copy()
-            )
+            child: _Products(state.take(f"last of {child}"), state.take(f"when of {child}"))
             for child in state.values["last_known"]
         }
+
+    def _save_scored(self, state: State) -> None:
+        state.values["last_scored"] = plain(list(self._scored))
+        for place, total in enumerate(self._scored.values()):
+            state.put(f"scored.{place}", total)
+
+    def _load_scored(self, state: State) -> None:
         self._scored = {
-            (child, first, count): state.tensors[f"scored.{place}"].numpy().copy()
+            (child, first, count): state.take(f"scored.{place}")
             for place, (child, first, count) in enumerate(state.values["last_scored"])
         }
+
+    MEMORY = (
+        value("_requests", key="answered"),
+        custom("_products", save=_save_products, load=_load_products),
+        custom("_scored", save=_save_scored, load=_load_scored),
+    )

@@ -10,13 +10,12 @@ from math import inf
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from colonnade.algorithms.linear_models.parts.sum_schemes import Total
 from colonnade.algorithms.linear_models.parts.trees import Tree
 from colonnade.errors import ProtocolError
-from colonnade.state import State
+from colonnade.state import Remembering, State, custom, plain, value
 
 Key = tuple[str, int]
 """A sum's root and its number there."""
@@ -58,7 +57,7 @@ class OpenSum:
         ]
 
 
-class OpenSums:
+class OpenSums(Remembering):
     """The open sums of the party of this name.
 
     `may_overtake`: whether a part from below may come before the request. Then the latest requests are remembered, to
@@ -109,35 +108,25 @@ class OpenSums:
         awaited = [set(tree.children(self._name)) for tree in trees]
         return OpenSum(NO_ROWS, None, False, [None] * len(awaited), awaited, _NOTHING)
 
-    def state(self) -> State:
-        asked_up_to = {root: list(latest) for root, latest in self._asked_up_to.items()}
-        state = State(values={"asked_up_to": asked_up_to, "open": []})
+    def _save_open(self, state: State) -> None:
+        state.values["open"] = []
         for place, ((root, number), open_) in enumerate(self._open.items()):
-            state.tensors[f"{place}.rows"] = torch.from_numpy(open_.rows.view(np.int32).copy())
-            state.tensors[f"{place}.own"] = torch.from_numpy(open_.own.copy())
-            kinds: list[str | None] = []
+            state.put(f"{place}.rows", open_.rows)
+            state.put(f"{place}.own", open_.own)
             for tree, total in enumerate(open_.totals):
-                kinds.append(None if total is None else total.dtype.str)
                 if total is not None:
-                    bits = total.view(np.int64) if total.dtype == np.uint64 else total
-                    state.tensors[f"{place}.{tree}"] = torch.from_numpy(bits.copy())
-            awaited = [sorted(parties) for parties in open_.awaited]
-            evaluation = None if open_.evaluation is None else list(open_.evaluation)
-            state.values["open"].append(
-                [root, number, evaluation, open_.asked, kinds, awaited, sorted(open_.sent), open_.due]
-            )
-        return state
+                    state.put(f"{place}.{tree}", total)
+            kinds = [None if total is None else total.dtype.str for total in open_.totals]
+            about = [root, number, open_.evaluation, open_.asked, kinds, open_.awaited, open_.sent, open_.due]
+            state.values["open"].append(plain(about))
 
-    def restore(self, state: State) -> None:
-        self._asked_up_to = {root: list(latest) for root, latest in state.values["asked_up_to"].items()}
+    def _load_open(self, state: State) -> None:
         self._open = {}
         for place, (root, number, evaluation, asked, kinds, awaited, sent, due) in enumerate(state.values["open"]):
-            rows = state.tensors[f"{place}.rows"].numpy().view(np.uint32)
-            totals = [
-                None if kind is None else state.tensors[f"{place}.{tree}"].numpy().view(kind).copy()
-                for tree, kind in enumerate(kinds)
-            ]
+            rows, own = state.take(f"{place}.rows", np.uint32), state.take(f"{place}.own")
+            totals = [kind and state.take(f"{place}.{tree}", kind) for tree, kind in enumerate(kinds)]
             scored = None if evaluation is None else (evaluation[0], evaluation[1])
-            own = state.tensors[f"{place}.own"].numpy()
             waiting = [set(parties) for parties in awaited]
             self._open[root, number] = OpenSum(rows, scored, asked, totals, waiting, own, set(sent), due)
+
+    MEMORY = (value("_asked_up_to"), custom("_open", save=_save_open, load=_load_open))

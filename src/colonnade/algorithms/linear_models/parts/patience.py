@@ -9,18 +9,21 @@ from math import inf
 from colonnade.algorithms.linear_models.parts.open_sums import OpenSum, OpenSums
 from colonnade.algorithms.linear_models.parts.trees import Tree
 from colonnade.party import Effect, SetTimer
-from colonnade.state import State
+from colonnade.state import Remembering, value
 
 TIMER = "request"
 """The name of the timer after which sums may be overdue."""
 _MOMENT_SECONDS = 1e-6  # a timer may run out so much too soon, by rounding
 
 
-class Patience:
+class Patience(Remembering):
     """When each open sum is due, and one timer for all of them.
 
     A schedule with a time limit sets `timeout_seconds` and keeps `now`.
     """
+
+    MEMORY = (value("silent", restored=set), value("_looks_at", "_leniency"))
+    DERIVED = ("now", "_shares")
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -60,14 +63,6 @@ class Patience:
             return []
         self._looks_at = due
         return [SetTimer(TIMER, max(0.0, due - self.now))]
-
-    def state(self) -> State:
-        values = {"silent": sorted(self.silent), "looks_at": self._looks_at, "leniency": self._leniency}
-        return State(values=values)
-
-    def restore(self, state: State) -> None:
-        self.silent, self._looks_at = set(state.values["silent"]), state.values["looks_at"]
-        self._leniency = state.values["leniency"]
 
 
 def _height(tree: Tree, name: str) -> int:

@@ -15,13 +15,14 @@ from colonnade.errors import ProtocolError, SettingsError
 from colonnade.messages import EvaluationMaskedSum, EvaluationProductSum, MaskedSum, Message, ProductSum
 from colonnade.privacy.masking import OwnMasks, PairwiseMasks
 from colonnade.privacy.ring import FixedPoint
+from colonnade.state import Remembering, State, custom
 
 Floats = NDArray[np.float64]
 Total = Floats | NDArray[np.uint64]
 """A sum on its way: of products, or in the ring where masks are added."""
 
 
-class SumScheme:
+class SumScheme(Remembering):
     """One party's way to hide its parts. Numbers of sums are as in open_sums.py: those of evaluations are negative."""
 
     def __init__(self, kind: str, parties: Sequence[str], arity: int, point: FixedPoint) -> None:
@@ -73,14 +74,17 @@ class SumScheme:
             return plain
         return self._point.decode(totals[0] - totals[1] if self.has_two_trees else totals[0])
 
-    def state(self) -> dict[str, Any] | None:
-        """Which masks are used up."""
-        return None if self._masks is None else self._masks.state()
+    def _save_masks(self, state: State) -> None:
+        """Which of them are used up."""
+        state.values["masks"] = None if self._masks is None else self._masks.state()
 
-    def restore(self, used: dict[str, Any] | None) -> None:
-        if used is not None:
+    def _load_masks(self, state: State) -> None:
+        if state.values["masks"] is not None:
             assert self._masks is not None, "masks are agreed on before the state is restored"
-            self._masks.restore(used)
+            self._masks.restore(state.values["masks"])
+
+    MEMORY = (custom("_masks", save=_save_masks, load=_load_masks),)
+    DERIVED = ("_trees",)
 
 
 def check_scheme(scheme: str, parties: int, allow_two_parties: bool) -> None:

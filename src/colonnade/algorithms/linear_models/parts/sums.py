@@ -29,7 +29,7 @@ from colonnade.messages import (
     ProductSum,
 )
 from colonnade.party import Effect, Send
-from colonnade.state import State
+from colonnade.state import Remembering, included, value
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Completed:
     own: NDArray[np.float64]
 
 
-class Sums:
+class Sums(Remembering):
     """The sums under way at one party. `products` gives its own part for some rows, `evaluate` for an evaluation.
 
     `oldest`: how many requests ago a lost child's last known sum may have come; 0: none is kept. `abandons`: whether a
@@ -50,6 +50,15 @@ class Sums:
     A schedule with a time limit says so to `patience`, tells it of whom it hears, and calls `look_at_the_time` when the
     timer runs out.
     """
+
+    MEMORY = (
+        value("_number", "_evaluations", "_failed", "waits_for_lost", "stale_products", "abandoned"),
+        value("lost", restored=set),
+        included("_scheme"),
+        included("_open"),
+        included("_last_known"),
+        included("patience"),
+    )
 
     def __init__(
         self,
@@ -264,39 +273,9 @@ class Sums:
             return []
         return [Send(root, (Abandoned if number > 0 else EvaluationAbandoned)(root, abs(number)))]
 
-    # --- state ---
-
     def counts(self) -> dict[str, int]:
         """What this party made of the absence of others."""
         return {"late_rows": self.stale_products, "abandoned_sums": self.abandoned}
-
-    def state(self) -> State:
-        values = {
-            "number": self._number,
-            "evaluations": self._evaluations,
-            "failed": list(self._failed),
-            "lost": sorted(self.lost),
-            "waits_for_lost": self.waits_for_lost,
-            "stale_products": self.stale_products,
-            "abandoned": self.abandoned,
-            "masks": self._scheme.state(),
-        }
-        state = State(values=values)
-        for part in (self._open, self._last_known, self.patience):
-            own = part.state()
-            state.tensors.update(own.tensors)
-            state.values.update(own.values)
-        return state
-
-    def restore(self, state: State) -> None:
-        values = state.values
-        self._number, self._evaluations = values["number"], values["evaluations"]
-        self._failed, self.lost = list(values["failed"]), set(values["lost"])
-        self.waits_for_lost = values["waits_for_lost"]
-        self.stale_products, self.abandoned = values["stale_products"], values["abandoned"]
-        self._scheme.restore(values["masks"])
-        for part in (self._open, self._last_known, self.patience):
-            part.restore(state)
 
 
 def _number_here(message: Any) -> int:
