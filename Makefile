@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint format bench docs clean
+.PHONY: demo test lint format coverage bench docs clean
 
 demo: $(INSTALLED)
 	$(BIN)/colonnade demo
@@ -21,6 +21,9 @@ format: $(INSTALLED)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+coverage: $(INSTALLED)
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term
+
 bench: $(INSTALLED)
 	$(BIN)/colonnade bench
 
@@ -29,7 +32,7 @@ docs: $(INSTALLED)
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) build dist site *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist site .coverage .coverage.* *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
