@@ -93,7 +93,7 @@ def run(
             data,
             settings.algorithm,
             training=settings.training,
-            bottom={party: settings.bottoms().get(party, settings.bottom) for party in data.columns},
+            bottom=settings.plan(data).bottom,
             top=settings.top,
             privacy=settings.privacy,
             simulate=settings.simulate,

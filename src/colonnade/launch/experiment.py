@@ -28,8 +28,9 @@ from colonnade.costs.noise import calibrated
 from colonnade.data.federated import Columns, FederatedData, data_digest
 from colonnade.errors import DataError, ProtocolError, RunError, SettingsError, unknown_name
 from colonnade.federation.building import MOST_DENSE_VALUES, all_dense, build_parties, facts_of, own_of
-from colonnade.federation.file import digest, write_toml
+from colonnade.federation.file import digest
 from colonnade.federation.plan import Bottoms, Facts, Plan, check_plan
+from colonnade.federation.toml import write_toml
 from colonnade.files import write_atomically
 from colonnade.launch.processes import RunRecord, run_processes
 from colonnade.models.bottom import BottomSettings

@@ -28,9 +28,10 @@ from colonnade.data.loading import load_own
 from colonnade.data.settings import TASKS
 from colonnade.errors import ProtocolError, RunError, SettingsError, unknown_name
 from colonnade.federation.building import PrivateData, all_dense_columns, build_party, width_of
-from colonnade.federation.file import Federation, digest, federation_values, write_toml
+from colonnade.federation.file import Federation, digest, federation_values
 from colonnade.federation.party_file import PartyFile
 from colonnade.federation.plan import Facts, Plan, check_plan
+from colonnade.federation.toml import write_toml
 from colonnade.files import write_atomically
 from colonnade.models.top import TopSettings
 from colonnade.party import Party

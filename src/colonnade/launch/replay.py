@@ -17,7 +17,6 @@ from colonnade.errors import RunError, SettingsError
 from colonnade.federation.building import build_parties, facts_of
 from colonnade.federation.file import read_federation
 from colonnade.federation.party_file import PartyFile
-from colonnade.federation.plan import Plan
 from colonnade.launch.join import rebuilt
 from colonnade.party import Party
 from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint
@@ -68,15 +67,14 @@ def replay_run(
 def _of_one_place(kept: Path) -> Mapping[str, Party]:
     """The parties of a run whose data lie in one place, as they were when it began."""
     try:
-        own = read_federation(kept)
+        federation = read_federation(kept)
     except SettingsError as error:
         raise SettingsError(
             f"{kept} does not say how to build this run again: {error} A run that was started from Python is replayed "
             "from there, with colonnade.runtimes.replay."
         ) from None
-    data = load(own.data, own.party_data(), own.label_party, kept.parent)
-    bottom = {party: own.bottoms().get(party, own.bottom) for party in data.columns}
-    plan = Plan(own.algorithm, own.training, own.privacy, bottom, own.top, own.seed)
+    data = load(federation.data, federation.party_data(), federation.label_party, kept.parent)
+    plan = federation.plan(data)
     plan = calibrated(plan, facts_of(data, plan))
     return build_parties(data, plan.algorithm, plan.training, plan.privacy, plan.bottom, plan.top, plan.seed)
 

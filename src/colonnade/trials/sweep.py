@@ -221,7 +221,7 @@ def run_cell(job: Mapping[str, Any]) -> dict[str, Any]:
             data,
             settings.algorithm,
             training=settings.training,
-            bottom={party: settings.bottoms().get(party, settings.bottom) for party in data.columns},
+            bottom=settings.plan(data).bottom,
             top=settings.top,
             privacy=settings.privacy,
             simulate=settings.simulate,
