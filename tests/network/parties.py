@@ -25,7 +25,8 @@ from colonnade.data.settings import PartyData
 from colonnade.federation.building import build_parties
 from colonnade.federation.file import Federation, parse_federation
 from colonnade.federation.toml import write_toml
-from colonnade.launch.experiment import Outcome, train
+from colonnade.launch.experiment import train
+from colonnade.launch.outcome import Outcome
 from colonnade.party import Party
 from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint
 from colonnade.runtimes.processes.fork_server import Child, ForkServer

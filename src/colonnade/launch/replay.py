@@ -33,9 +33,11 @@ class Replayed:
 
 
 def replay_run(
-    directory: Path, own: PartyFile | None = None, party_timeout_seconds: float | None = None, threads: int = 1
+    directory: Path, party_file: PartyFile | None = None, party_timeout_seconds: float | None = None, threads: int = 1
 ) -> Iterator[Replayed]:
-    """Play every trace of a run again, or with `own` that of one party of a network run. RunError if anything differs.
+    """Play every trace of a run again, or with `party_file` that of one party of a network run.
+
+    RunError if anything differs.
 
     `party_timeout_seconds` and `threads`: what was given for --party-timeout and --threads. The order of additions is
     part of the result.
@@ -47,8 +49,8 @@ def replay_run(
         raise SettingsError(f"{directory} has no traces. A run records them when it is started with --trace.")
     torch.set_num_threads(threads)
     build: Callable[[], Mapping[str, Party]] = partial(_of_one_place, kept)
-    if own is not None:
-        build = partial(rebuilt, read_federation(kept), own, directory, party_timeout_seconds)
+    if party_file is not None:
+        build = partial(rebuilt, read_federation(kept), party_file, directory, party_timeout_seconds)
     played, restored = build(), build()
     for name, party in played.items():
         trace = directory / "trace" / f"{name}.trace"
