@@ -18,7 +18,7 @@ from colonnade.cli.application import app
 from colonnade.data import from_arrays
 from colonnade.data.federated import FederatedData
 from colonnade.errors import ColonnadeError, RunError
-from colonnade.federation.file import write_toml
+from colonnade.federation.toml import write_toml
 from colonnade.runtimes.processes.fork_server import Child, fork_server_for, serve
 from colonnade.wire.certificates import issue, make_authority
 

@@ -25,7 +25,8 @@ from colonnade.benchmarks.mnist_shaped import BATCH, PARTIES, RATE, ROWS, WIDTH,
 from colonnade.benchmarks.party_programs import free_port, joined, training_lines, wait_for_all, write_federation
 from colonnade.data import from_arrays
 from colonnade.data.federated import FederatedData
-from colonnade.launch.experiment import Outcome, train
+from colonnade.launch.experiment import train
+from colonnade.launch.outcome import Outcome
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.runtimes.processes.settings import Processes

@@ -49,8 +49,7 @@ def account(
     """Price a plan: exchanges, bytes, and ε claimed and sound against everybody. Nothing is sent or trained."""
     settings = read_federation(federation, changes or [])
     data = load(settings.data, settings.party_data(), settings.label_party, federation.parent)
-    bottoms = {party: settings.bottoms().get(party, settings.bottom) for party in data.columns}
-    plan = Plan(settings.algorithm, settings.training, settings.privacy, bottoms, settings.top, settings.seed)
+    plan = settings.plan(data)
     if delta is not None:
         plan = with_delta(plan, delta)
     check_plan(plan, data.rows, (data.label_party, *data.feature_parties), data.columns)

@@ -17,7 +17,8 @@ from colonnade.cli.output import TrainingProgress, console, errors, megabytes, s
 from colonnade.data import load
 from colonnade.data.settings import DataSettings
 from colonnade.federation.file import Federation, federation_values
-from colonnade.launch.experiment import train
+from colonnade.launch.experiment import train_plan
+from colonnade.launch.run_options import RunOptions
 from colonnade.reports import ComparisonRow, comparison_rows, read_run
 from colonnade.reports.page import write_comparison, write_report
 from colonnade.runtimes.simulate import Simulate, SimulatedParty
@@ -54,17 +55,13 @@ def demo(
         total = federation.training.steps(data.rows) * parties
         unit = "steps" if name == "centralised" else "exchanges"
         with stop_on_interrupt() as stop, TrainingProgress(f"{name:12}", total, unit, as_json) as progress:
-            outcome = train(
-                data,
-                algorithm,
-                training=federation.training,
-                simulate=federation.simulate,
-                seed=federation.seed,
-                out=out / name,
+            options = RunOptions(
+                out / name,
                 watch=progress.watch,
                 stop_requested=stop,
                 settings=federation_values(federation),
             )
+            outcome = train_plan(data, federation.plan(data), federation.simulate, options)
         if not outcome.finished:
             errors.print("Stopped. Run the demo again to see it whole.")
             raise typer.Exit(1)

@@ -20,9 +20,10 @@ from colonnade.cli.output import console, errors, interrupted, stop_on_interrupt
 from colonnade.errors import ColonnadeError, RunError, SettingsError
 from colonnade.federation.file import Federation, read_federation
 from colonnade.federation.party_file import PartySettings, read_party_file
-from colonnade.launch.join import Joined, Participant, PeriodicReport
+from colonnade.launch.join import Joined
 from colonnade.launch.join import join as take_part
 from colonnade.launch.join import leave as take_leave
+from colonnade.launch.participant import Participant
 from colonnade.reports.page import write_report
 from colonnade.runtimes.network.carrier import Guest, Host
 from colonnade.runtimes.operations import Operations, picture_of
@@ -89,7 +90,6 @@ def join(
             without=tuple(without or ()),
             party_timeout_seconds=party_timeout,
             trace=trace,
-            report=PeriodicReport(),
             operate=running.begin,
             stop_requested=stop,
         )

@@ -14,11 +14,14 @@ from colonnade.cli.output import TrainingProgress, console, errors, interrupted,
 from colonnade.data import load
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.federation.file import Federation, federation_values, read_federation
-from colonnade.launch.experiment import RUNTIMES, Outcome, train
+from colonnade.launch.experiment import RUNTIMES, train_plan
+from colonnade.launch.outcome import Outcome
+from colonnade.launch.run_options import RunOptions
 from colonnade.reports.epsilons import in_one_line
 from colonnade.reports.page import write_report
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
+from colonnade.runtimes.simulate import Simulate
 
 
 def run(
@@ -89,19 +92,10 @@ def run(
         stop_on_interrupt() as stop,
         TrainingProgress(name, total, unit, quiet=as_json) as progress,
     ):
-        outcome = train(
-            data,
-            settings.algorithm,
-            training=settings.training,
-            bottom={party: settings.bottoms().get(party, settings.bottom) for party in data.columns},
-            top=settings.top,
-            privacy=settings.privacy,
-            simulate=settings.simulate,
-            seed=settings.seed,
-            out=directory,
+        options = RunOptions(
+            directory,
             resume=resume,
             trace=trace,
-            runtime=_chosen(settings, runtime, address),
             watch=progress.watch,
             report=progress.report,
             stop_requested=stop,
@@ -109,6 +103,7 @@ def run(
             threads=threads,
             settings=federation_values(settings),
         )
+        outcome = train_plan(data, settings.plan(data), _chosen(settings, runtime, address), options)
     page = None
     if outcome.finished and not no_report:
         with interrupted(f"The run is whole; write its report with: colonnade report {shlex.quote(str(directory))}"):
@@ -122,13 +117,13 @@ def run(
         raise typer.Exit(1)
 
 
-def _chosen(settings: Federation, runtime: str, address: str | None) -> str | Processes | Ray:
+def _chosen(settings: Federation, runtime: str, address: str | None) -> Simulate | Processes | Ray:
     """The runtime with the federation's settings for it."""
     if address is not None and runtime != Ray.name:
         raise SettingsError(f"--address says which Ray cluster to use, but the runtime is {runtime}: leave it out.")
     if runtime == Ray.name:
         return settings.ray if address is None else replace(settings.ray, address=address)
-    return settings.processes if runtime == Processes.name else runtime
+    return settings.processes if runtime == Processes.name else settings.simulate
 
 
 def default_directory(settings: Federation, path: Path) -> Path:
