@@ -20,7 +20,8 @@ from colonnade.algorithms.linear_models.afsgd import Afsgd
 from colonnade.algorithms.split_models.split import Split
 from colonnade.algorithms.split_models.vafl import Vafl
 from colonnade.algorithms.training import Training
-from colonnade.benchmarks import Benchmark, Watch, absence, one_thread, slow_links
+from colonnade.benchmarks import absence, slow_links
+from colonnade.benchmarks.benchmark import Benchmark, Watch, one_thread
 from colonnade.benchmarks.mnist_shaped import BATCH, PARTIES, RATE, ROWS, WIDTH, Simulated, mnist_shaped
 from colonnade.benchmarks.party_programs import free_port, joined, training_lines, wait_for_all, write_federation
 from colonnade.data import from_arrays

@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 
-from colonnade.cli.output import stop_on_interrupt
 from colonnade.errors import ColonnadeError
+from colonnade.exit_codes import ExitCode
 from colonnade.launch.seat_files import SeatFiles, read_seat
 from colonnade.launch.seated_party import REPORT_SECONDS, progress_of, seated_station, unwritable
+from colonnade.runtimes.interrupt import stop_on_interrupt
 from colonnade.runtimes.processes.fork_server import serve
 from colonnade.runtimes.processes.sockets import SocketCarrier
-from colonnade.runtimes.processes.supervisor import STOPPED
 from colonnade.runtimes.run_lock import only_process_in
 from colonnade.runtimes.station import Station
 
@@ -71,7 +71,7 @@ def take_part(folder: Path, seat: SeatFiles) -> int:
         for shared in (folder.parent, Path(life.sockets)):
             with suppress(OSError):
                 shared.rmdir()  # the last one's deed
-    return 0 if finished else STOPPED
+    return ExitCode.DONE if finished else ExitCode.STOPPED
 
 
 class Reports:
