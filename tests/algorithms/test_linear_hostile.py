@@ -126,7 +126,7 @@ def _takes(party: Party, sender: str) -> bool:
 def test_messages_before_their_time_are_kept_up_to_a_bound(
     name: str, message: Message, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("colonnade.algorithms.linear_models.parts.asynchronous.MOST_EARLY", 3)
+    monkeypatch.setattr("colonnade.algorithms.linear_models.parts.linear_party.MOST_EARLY", 3)
     party = Plan(tiny_data(), ALGORITHMS[name].settings(), Training(epochs=2, batch_size=8)).parties()["party1"]
     party.handle(Started(0.0))
     for sender in ("party2", "party3"):  # each has its own bound

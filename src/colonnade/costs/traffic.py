@@ -19,7 +19,7 @@ from colonnade import messages
 from colonnade.algorithms.linear_models.fcg import Fcg
 from colonnade.algorithms.linear_models.parts.record import ROWS_A_SUM
 from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear
-from colonnade.algorithms.linear_models.parts.sums import check_scheme
+from colonnade.algorithms.linear_models.parts.sum_schemes import check_scheme
 from colonnade.algorithms.linear_models.parts.trees import Tree, balanced, different_pair
 from colonnade.algorithms.linear_models.parts.windows import ROWS_OF_A_PASS
 from colonnade.algorithms.split_models.dpzv import Dpzv

@@ -8,7 +8,6 @@ that they are multiples of, one a row and output.
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
@@ -17,7 +16,7 @@ from colonnade.algorithms.linear_models.parts.solving import Descent, Floats, re
 from colonnade.algorithms.seats import LinearSeat
 from colonnade.models.linear import Window
 from colonnade.party import Party
-from colonnade.state import State
+from colonnade.state import Remembering, array, value
 
 
 @dataclass(frozen=True)
@@ -31,10 +30,12 @@ def linear_party(seat: LinearSeat) -> Party:
     return AsynchronousLinearParty(block_party, Descent(block_party, Saga(block_party), shared_rows=False))
 
 
-class Saga:
+class Saga(Remembering):
     """v̂ = ∇_ℓ f_I(ŵ) − α̂_I + (1/n) Σ_i α̂_i, then α̂_I ← ∇_ℓ f_I(ŵ), with α̂_i = ϑ_i x_i."""
 
     independent_rows = True
+
+    MEMORY = (array("table"), value("_taken_at"))
 
     def __init__(self, block_party: BlockParty) -> None:
         self._block_party = block_party
@@ -56,9 +57,3 @@ class Saga:
 
     def step(self, window: Window, step_size: float, steps: int) -> float:
         return self._block_party.block.saga_steps(window, step_size, self.table)
-
-    def state(self) -> State:
-        return State({"table": torch.from_numpy(self.table.copy())}, {"taken_at": self._taken_at})
-
-    def restore(self, state: State) -> None:
-        self.table, self._taken_at = state.tensors["table"].numpy().copy(), state.values["taken_at"]

@@ -1,7 +1,8 @@
 """AFSGD-VP: every party steps along its own block of the stochastic gradient, at its own pace; no server has a model.
 
 B. Gu, A. Xu, Z. Huo, C. Deng, H. Huang. "Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for
-Multiparty Collaborative Learning", 2021, Algorithm 3. The schedule is in parts/peers.py, the sums in parts/sums.py.
+Multiparty Collaborative Learning", 2021, Algorithm 3. The schedule is in parts/asynchronous.py,
+the sums in parts/sums.py.
 """
 
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from colonnade.algorithms.linear_models.parts.solving import (
 from colonnade.algorithms.seats import LinearSeat
 from colonnade.models.linear import Window
 from colonnade.party import Party
-from colonnade.state import State
+from colonnade.state import Remembering
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def linear_party(seat: LinearSeat) -> Party:
     return AsynchronousLinearParty(block_party, Descent(block_party, Sgd(block_party), shared_rows=False))
 
 
-class Sgd:
+class Sgd(Remembering):
     """w_ℓ ← w_ℓ − γ v̂ with v̂ = ∇_ℓ f_I(ŵ): the own block is current, the others' as they answered."""
 
     independent_rows = False
@@ -68,9 +69,3 @@ class Sgd:
         return self._block_party.block.sgd_steps(
             window, step_size / (1 + self._block_party.seat.settings.decay * epochs)
         )
-
-    def state(self) -> State:
-        return State()
-
-    def restore(self, state: State) -> None:
-        pass

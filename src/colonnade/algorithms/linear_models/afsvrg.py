@@ -8,7 +8,6 @@ number a row and output: no barrier is needed, and the inner loop sends nothing 
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
@@ -23,7 +22,7 @@ from colonnade.algorithms.linear_models.parts.solving import (
 from colonnade.algorithms.seats import LinearSeat
 from colonnade.models.linear import Window
 from colonnade.party import Party
-from colonnade.state import State
+from colonnade.state import Remembering, array, value
 
 
 @dataclass(frozen=True)
@@ -43,10 +42,12 @@ def linear_party(seat: LinearSeat) -> Party:
     return AsynchronousLinearParty(block_party, Descent(block_party, Svrg(block_party), shared_rows=False))
 
 
-class Svrg:
+class Svrg(Remembering):
     """v̂ = ∇_ℓ f_I(ŵ) − ∇_ℓ f_I(wˢ) + ∇_ℓ f(wˢ), with ϑ_i(wˢ) kept for every row."""
 
     independent_rows = True
+
+    MEMORY = (array("snapshot"), value("_taken_at"))
 
     def __init__(self, block_party: BlockParty) -> None:
         self._block_party = block_party
@@ -67,10 +68,3 @@ class Svrg:
 
     def step(self, window: Window, step_size: float, steps: int) -> float:
         return self._block_party.block.svrg_steps(window, step_size, self.snapshot)
-
-    def state(self) -> State:
-        return State({"snapshot": torch.from_numpy(self.snapshot.copy())}, {"taken_at": self._taken_at})
-
-    def restore(self, state: State) -> None:
-        self._taken_at = state.values["taken_at"]
-        self.snapshot = state.tensors["snapshot"].numpy().copy()

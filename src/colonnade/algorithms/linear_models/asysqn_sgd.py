@@ -8,7 +8,6 @@ step and what it learns from are in parts/curved_block.py.
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from colonnade.algorithms.linear_models.afsgd import Afsgd, Sgd
 from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
@@ -19,16 +18,12 @@ from colonnade.algorithms.linear_models.parts.solving import Descent, Floats, Ro
 from colonnade.algorithms.seats import LinearSeat
 from colonnade.models.linear import Window
 from colonnade.party import Party
-from colonnade.state import State
+from colonnade.state import Remembering, array, part
 
 
 @dataclass(frozen=True)
 class AsysqnSgd(QuasiNewton, Afsgd):
     """`[algorithm]` with name = "asysqn-sgd"."""
-
-    def __post_init__(self) -> None:
-        Afsgd.__post_init__(self)
-        QuasiNewton.__post_init__(self)
 
 
 def linear_party(seat: LinearSeat) -> Party:
@@ -39,10 +34,12 @@ def linear_party(seat: LinearSeat) -> Party:
     )
 
 
-class SqnSgd:
+class SqnSgd(Remembering):
     """v̂ = ∇_ℓ f_I(ŵ)."""
 
     independent_rows = False
+
+    MEMORY = (array("_seen"), part("_block"))
 
     def __init__(self, block_party: BlockParty) -> None:
         self._first_order = Sgd(block_party)
@@ -71,12 +68,3 @@ class SqnSgd:
             return step_size / (1 + self._decay * (steps + batch) / self._per_epoch)
 
         return self._block.steps(window, gradient, decayed)
-
-    def state(self) -> State:
-        state = State({"seen": torch.from_numpy(self._seen.copy())})
-        state.add("block", self._block.state())
-        return state
-
-    def restore(self, state: State) -> None:
-        self._seen[:] = state.tensors["seen"].numpy()
-        self._block.restore(state.part("block"))

@@ -1,7 +1,7 @@
 """FSAGA: afsaga.py with one shared batch and a barrier; without delay it is SAGA on the joined columns.
 
 The synchronous baseline of B. Gu et al., "Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for
-Multiparty Collaborative Learning", 2021. The schedule is in parts/lockstep.py.
+Multiparty Collaborative Learning", 2021. The schedule is in parts/synchronous.py.
 """
 
 from dataclasses import dataclass

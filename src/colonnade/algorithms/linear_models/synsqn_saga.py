@@ -1,12 +1,12 @@
 """SynSQN-SAGA: asysqn_saga.py with one shared batch and a barrier.
 
 The synchronous baseline of Q. Zhang et al., "AsySQN: Faster Vertical Federated Learning Algorithms with Better
-Computation Resource Utilization", 2021. The schedule is in parts/lockstep.py.
+Computation Resource Utilization", 2021. The schedule is in parts/synchronous.py.
 """
 
 from dataclasses import dataclass
 
-from colonnade.algorithms.linear_models.asysqn_saga import SqnSaga
+from colonnade.algorithms.linear_models.asysqn_saga import sqn_saga
 from colonnade.algorithms.linear_models.fsaga import Fsaga
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.settings import QuasiNewton
@@ -20,13 +20,9 @@ from colonnade.party import Party
 class SynsqnSaga(QuasiNewton, Fsaga):
     """`[algorithm]` with name = "synsqn-saga"."""
 
-    def __post_init__(self) -> None:
-        Fsaga.__post_init__(self)
-        QuasiNewton.__post_init__(self)
-
 
 def linear_party(seat: LinearSeat) -> Party:
     block_party = BlockParty(seat, abandons=False, requests_per_epoch=shared_steps_per_epoch(seat))
     return SynchronousLinearParty(
-        block_party, Descent(block_party, SqnSaga(block_party), shared_rows=True, newton=True)
+        block_party, Descent(block_party, sqn_saga(block_party), shared_rows=True, newton=True)
     )

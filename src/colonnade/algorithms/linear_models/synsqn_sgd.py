@@ -1,7 +1,7 @@
 """SynSQN-SGD: asysqn_sgd.py with one shared batch and a barrier.
 
 The synchronous baseline of Q. Zhang et al., "AsySQN: Faster Vertical Federated Learning Algorithms with Better
-Computation Resource Utilization", 2021. The schedule is in parts/lockstep.py.
+Computation Resource Utilization", 2021. The schedule is in parts/synchronous.py.
 """
 
 from dataclasses import dataclass
@@ -19,10 +19,6 @@ from colonnade.party import Party
 @dataclass(frozen=True)
 class SynsqnSgd(QuasiNewton, Fsgd):
     """`[algorithm]` with name = "synsqn-sgd"."""
-
-    def __post_init__(self) -> None:
-        Fsgd.__post_init__(self)
-        QuasiNewton.__post_init__(self)
 
 
 def linear_party(seat: LinearSeat) -> Party:
