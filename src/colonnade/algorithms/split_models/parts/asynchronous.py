@@ -305,17 +305,6 @@ class AsynchronousLabelParty(Remembering):
     table keeps, where it is not the one called `embedding`.
     """
 
-    MEMORY = (
-        value("_requests", "_late_rows"),
-        value("_without_budget", restored=set),
-        custom(
-            *("_update", "_waiting"),
-            save=lambda party, state: party._save_uploads(state),
-            load=lambda party, state: party._load_uploads(state),
-        ),
-        *(part("_record", "books"), part("_budget")),
-    )
-
     def __init__(
         self,
         seat: LabelSeat,
@@ -519,6 +508,13 @@ class AsynchronousLabelParty(Remembering):
         held = state.values["in_update"]
         self._update = Update(uploads[:held], dict(map(tuple, state.values["awaited"]))) if held else None
         self._waiting = uploads[held:]
+
+    MEMORY = (
+        value("_requests", "_late_rows"),
+        value("_without_budget", restored=set),
+        custom("_update", "_waiting", save=_save_uploads, load=_load_uploads),
+        *(part("_record", "books"), part("_budget")),
+    )
 
     def model(self) -> dict[str, torch.nn.Module]:
         return self._top.models()

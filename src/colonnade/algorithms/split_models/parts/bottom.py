@@ -29,18 +29,6 @@ from colonnade.state import Memory, Remembering, State, arrays, custom, generato
 class Bottom(Remembering):
     """The bottom model of one feature party, and its uploads that await a reply."""
 
-    MEMORY: ClassVar[tuple[Memory, ...]] = (
-        # First: to repeat a forward pass, it sets the sources of randomness back, and they are restored afterwards.
-        custom(
-            "_pending",
-            save=lambda bottom, state: bottom._save_pending(state),
-            load=lambda bottom, state: bottom._load_pending(state),
-        ),
-        included("_embedder"),
-        *(weights("_optimiser"), generator("_update_noise"), arrays("_owed", dtype=np.uint32)),
-        value("uploads", "steps"),
-    )
-
     def __init__(self, seat: FeatureSeat, several_in_flight: bool = False) -> None:
         if isinstance(seat.bottom, FlatModel):
             raise SettingsError(
@@ -216,6 +204,14 @@ class Bottom(Remembering):
                 self._generator.set_state(before.generator)
             rows = saved.take("rows", np.uint32)
             self._pending[entry["exchange"]] = _Pending(rows, self._forward(again, rows)[1], before, again)
+
+    MEMORY: ClassVar[tuple[Memory, ...]] = (
+        # First: to repeat a forward pass, it sets the sources of randomness back, and they are restored afterwards.
+        custom("_pending", save=_save_pending, load=_load_pending),
+        included("_embedder"),
+        *(weights("_optimiser"), generator("_update_noise"), arrays("_owed", dtype=np.uint32)),
+        value("uploads", "steps"),
+    )
 
 
 class _Before:

@@ -34,15 +34,6 @@ def check_each_once(rows: NDArray[np.uint32], sender: str) -> None:
 class RowBudget(Remembering):
     """The costs of one party's rows, of training or of testing. No call names a row twice."""
 
-    MEMORY = (
-        custom(
-            *("_added_up", "_waiting"),
-            save=lambda budget, state: state.put("spent", budget._spent()),
-            load=lambda budget, state: budget._begin_with(state),
-        ),
-    )
-    DERIVED = ("_waiting_rows", "_most", "_most_is_loose")
-
     def __init__(self, rows: int, mu: float) -> None:
         self._limit = mu * mu * (1 + _ROUNDING)
         self._added_up: NDArray[np.float64] = np.zeros(rows if mu < inf else 0)
@@ -96,11 +87,17 @@ class RowBudget(Remembering):
             self._waiting_rows = 0
         return self._added_up
 
-    def _begin_with(self, state: State) -> None:
+    def _save_spent(self, state: State) -> None:
+        state.put("spent", self._spent())
+
+    def _load_spent(self, state: State) -> None:
         self._waiting.clear()
         self._waiting_rows = 0
         self._added_up[:] = state.take("spent")
         self._most, self._most_is_loose = float(self._added_up.max(initial=0.0)), 0
+
+    MEMORY = (custom("_added_up", "_waiting", save=_save_spent, load=_load_spent),)
+    DERIVED = ("_waiting_rows", "_most", "_most_is_loose")
 
 
 def cost_of(event: PrivacyEvent) -> float:
