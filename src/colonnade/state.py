@@ -277,6 +277,11 @@ def part(attribute: str, key: str = "") -> Memory:
 
     def load(owner: Any, state: State) -> None:
         held: Remembers | None = getattr(owner, attribute)
+        if (held is None) != (state.values.get(under, {}) is None):
+            raise RunError(
+                f"The saved state {'has' if held is None else 'lacks'} {under!r}, and this run does not. Resume with "
+                "the settings that the run was started with."
+            )
         if held is not None:
             held.restore(state.part(under))
 

@@ -28,7 +28,7 @@ from colonnade.algorithms.split_models.parts.top import Top, mean_gradients, mea
 from colonnade.errors import ProtocolError
 from colonnade.messages import PerturbedUpload, RowLossReply
 from colonnade.party import Effect, Party, Send
-from colonnade.state import State
+from colonnade.state import generator, tensors_by_number
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Czofo(Cascaded):
 
 class PerturbingBottom(Bottom):
     """A bottom model of first order whose gradient comes from finite differences around its embedding."""
+
+    MEMORY = (generator("_looking"), tensors_by_number("_looked"))
 
     def __init__(self, seat: FeatureSeat) -> None:
         super().__init__(seat, several_in_flight=seat.settings.in_flight > 1)
@@ -82,18 +84,6 @@ class PerturbingBottom(Bottom):
     def forget_uploads(self) -> None:
         super().forget_uploads()
         self._looked.clear()
-
-    def state(self) -> State:
-        state = super().state()
-        state.tensors["looking"] = self._looking.get_state()
-        state.tensors.update({f"looked.{exchange}": looked.clone() for exchange, looked in self._looked.items()})
-        state.values["looked"] = list(self._looked)
-        return state
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self._looking.set_state(state.tensors["looking"])
-        self._looked = {exchange: state.tensors[f"looked.{exchange}"] for exchange in state.values["looked"]}
 
 
 def feature_party(seat: FeatureSeat) -> Party:

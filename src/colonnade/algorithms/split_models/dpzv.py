@@ -36,7 +36,7 @@ from colonnade.models.row_gradients import clipped_sum, mixes_rows
 from colonnade.party import Effect, Party, Send, Spend
 from colonnade.privacy.events import PrivacyEvent
 from colonnade.privacy.secret_gaussian import SecretGaussian
-from colonnade.state import State
+from colonnade.state import generator
 
 _HUGE = 1e30
 """In place of a private row's loss that is no number: one row must not decide by itself whether the run goes on."""
@@ -172,6 +172,8 @@ def _release(
 class NoisedTop(ZerothOrderTop):
     """The label party's model, with the noise on what it answers and on how it updates itself."""
 
+    MEMORY = (generator("_noise"),)
+
     def __init__(self, seat: LabelSeat, settings: Dpzv) -> None:
         super().__init__(
             seat, settings.directions_used(), first_order=settings.server_update in ("first-order", "dp-sgd")
@@ -229,15 +231,6 @@ class NoisedTop(ZerothOrderTop):
         clip, noise = self._settings.server_clip, self._settings.server_noise
         total = _flat(clipped_sum(self.row_gradients(batch, embeddings), clip))
         return self._noise.added_to(total.div_(batch.rows), noise, 2 * clip / batch.rows, total.numel()).float()
-
-    def state(self) -> State:
-        state = super().state()
-        state.tensors["noise"] = self._noise.get_state()
-        return state
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self._noise.set_state(state.tensors["noise"])
 
 
 def _flat(gradients: list[torch.Tensor]) -> torch.Tensor:

@@ -15,7 +15,7 @@ from colonnade.errors import ProtocolError, SettingsError
 from colonnade.messages import EvaluationMaskedSum, EvaluationProductSum, MaskedSum, Message, ProductSum
 from colonnade.privacy.masking import OwnMasks, PairwiseMasks
 from colonnade.privacy.ring import FixedPoint
-from colonnade.state import Remembering, State, custom
+from colonnade.state import Remembering, part
 
 Floats = NDArray[np.float64]
 Total = Floats | NDArray[np.uint64]
@@ -24,6 +24,9 @@ Total = Floats | NDArray[np.uint64]
 
 class SumScheme(Remembering):
     """One party's way to hide its parts. Numbers of sums are as in open_sums.py: those of evaluations are negative."""
+
+    MEMORY = (part("_masks"),)  # which are agreed on before they are restored
+    DERIVED = ("_trees",)
 
     def __init__(self, kind: str, parties: Sequence[str], arity: int, point: FixedPoint) -> None:
         self.is_plain = kind == "plain"
@@ -73,18 +76,6 @@ class SumScheme(Remembering):
             plain: Floats = totals[0]
             return plain
         return self._point.decode(totals[0] - totals[1] if self.has_two_trees else totals[0])
-
-    def _save_masks(self, state: State) -> None:
-        """Which of them are used up."""
-        state.values["masks"] = None if self._masks is None else self._masks.state()
-
-    def _load_masks(self, state: State) -> None:
-        if state.values["masks"] is not None:
-            assert self._masks is not None, "masks are agreed on before the state is restored"
-            self._masks.restore(state.values["masks"])
-
-    MEMORY = (custom("_masks", save=_save_masks, load=_load_masks),)
-    DERIVED = ("_trees",)
 
 
 def check_scheme(scheme: str, parties: int, allow_two_parties: bool) -> None:
