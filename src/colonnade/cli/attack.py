@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from colonnade import algorithms
+from colonnade.algorithms.row import Passes
 from colonnade.algorithms.training import Training
 from colonnade.attacks.embedding_inversion import Inversion
 from colonnade.cli.output import console, errors, interrupted
@@ -37,7 +38,14 @@ ATTACKS = ("label-inference", "model-completion", "embedding-inversion", "produc
 SPLIT = ATTACKS[:3]
 PARTIES = {**dict.fromkeys(SPLIT, 2), "product-inference": 3}  # masked sums of fewer hide nothing
 DATA = {**dict.fromkeys(SPLIT, "digits"), "product-inference": "breast_cancer"}
-ALGORITHM = {**dict.fromkeys(SPLIT, "vafl"), "product-inference": "afsvrg"}
+# Snapshots are full passes: they show every row's product, again and again.
+_WITH_SNAPSHOTS = algorithms.which(
+    lambda row: row.conversation is not None and row.conversation.passes is Passes.SNAPSHOTS
+)
+ALGORITHM = {
+    **dict.fromkeys(SPLIT, algorithms.DEFAULT),
+    "product-inference": _WITH_SNAPSHOTS[0].name,
+}
 SUMS = ("plain", "two-tree", "pairwise")
 BATCH_SIZE = 64
 
@@ -66,7 +74,9 @@ def attack(
     algorithm: Annotated[
         list[str] | None,
         typer.Option(
-            help="Whose federation; may be repeated. Default: vafl; afsvrg for product-inference.", show_default=False
+            help="Whose federation; may be repeated. Default: "
+            f"{ALGORITHM['label-inference']}; {ALGORITHM['product-inference']} for product-inference.",
+            show_default=False,
         ),
     ] = None,
     data: Annotated[
@@ -259,10 +269,11 @@ def _federated(
     directions: int | None,
 ) -> Federated:
     chosen = algorithms.find(algorithm)
-    if chosen.alone is not None:
+    said = chosen.conversation
+    if said is None:
         raise SettingsError(f"{algorithm!r} sends no message, so there is nothing to attack: choose another algorithm.")
     settings = chosen.settings()
-    zeroth_order = hasattr(settings, "looks") and algorithm != "czofo"
+    zeroth_order = not said.bottom_needs_gradients
     if directions is not None:
         if not hasattr(settings, "directions"):
             raise SettingsError(f"--directions is for algorithms that have several, and {algorithm!r} has not.")
@@ -273,7 +284,7 @@ def _federated(
         epochs=epochs if epochs is not None else 1.0 if direct else 40.0,
         batch_size=BATCH_SIZE,
         learning_rate=rate if learning_rate is None else learning_rate,
-        top_learning_rate=0.1 if zeroth_order and not direct and algorithm == "cascaded" else None,
+        top_learning_rate=0.1 if zeroth_order and not direct and said.top_needs_gradients else None,
         evaluate_every_epochs=0,
     )
     # With a label party that only sums, bottoms are as wide as the outputs; linear ones make it softmax regression.

@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from colonnade.algorithms.split_models.centralised import Centralised
-from colonnade.algorithms.split_models.split import Split
-from colonnade.algorithms.split_models.vafl import Vafl
+from colonnade import algorithms
+from colonnade.algorithms.row import Algorithm, Family
 from colonnade.algorithms.training import Training
 from colonnade.cli.output import TrainingProgress, console, errors, megabytes, shown, stop_on_interrupt
 from colonnade.data import load
@@ -23,6 +22,19 @@ from colonnade.reports.page import write_comparison, write_report
 from colonnade.runtimes.simulate import Simulate, SimulatedParty
 
 TARGET_ACCURACY = 0.95
+
+ASYNCHRONOUS = algorithms.find(algorithms.DEFAULT)
+
+
+def _waits(row: Algorithm) -> bool:
+    """Whether it does the same with a barrier: everything but the reply, which names the next batch as well."""
+    said, free = row.conversation, ASYNCHRONOUS.conversation
+    assert free is not None
+    return said is not None and not said.asynchronous and (said.upload, said.answers) == (free.upload, free.answers)
+
+
+SYNCHRONOUS = algorithms.which(_waits)[0]
+CENTRAL = algorithms.which(lambda row: row.family is Family.ALONE)[0]
 
 FEDERATION = Federation(
     name="demo",
@@ -48,11 +60,12 @@ def demo(
             "party4 is three times slower. Times are virtual: what the parties would have taken."
         )
     directories = []
-    for algorithm, name in ((Split(), "split"), (Vafl(), "vafl"), (Centralised(), "centralised")):
+    for row in (SYNCHRONOUS, ASYNCHRONOUS, CENTRAL):
+        name, algorithm = row.name, row.settings()
         federation = replace(FEDERATION, algorithm=algorithm)
-        parties = 1 if name == "centralised" else len(data.feature_parties)
+        parties = 1 if row is CENTRAL else len(data.feature_parties)
         total = federation.training.steps(data.rows) * parties
-        unit = "steps" if name == "centralised" else "exchanges"
+        unit = "steps" if row is CENTRAL else "exchanges"
         with stop_on_interrupt() as stop, TrainingProgress(f"{name:12}", total, unit, as_json) as progress:
             outcome = train(
                 data,
@@ -92,7 +105,7 @@ def _table(rows: Sequence[ComparisonRow], central: float | None) -> Table:
         "speed-up",
         "bytes",
         "final accuracy",
-        "against centralised",
+        f"against {CENTRAL.name}",
     ):
         table.add_column(heading, justify="right")
     for row in rows:
@@ -106,17 +119,20 @@ def _table(rows: Sequence[ComparisonRow], central: float | None) -> Table:
             shown(final, "{:.4f}"),
             difference,
         )
-    table.add_row("centralised", "–", "–", "–", shown(central, "{:.4f}"), "")
+    table.add_row(CENTRAL.name, "–", "–", "–", shown(central, "{:.4f}"), "")
     return table
 
 
 def _conclusion(rows: Sequence[ComparisonRow]) -> str:
     """What the table means, in words; only what the figures say."""
     seconds = {row["algorithm"]: row["seconds_to_target"] for row in rows}
-    slow, fast = seconds["split"], seconds["vafl"]
+    slow, fast = seconds[SYNCHRONOUS.name], seconds[ASYNCHRONOUS.name]
     if slow is None or fast is None:
         return f"Not every run reached {TARGET_ACCURACY:.0%}."
-    return f"vafl reached {TARGET_ACCURACY:.0%} {slow / fast:.1f} times as fast as split, which waits for party4."
+    return (
+        f"{ASYNCHRONOUS.name} reached {TARGET_ACCURACY:.0%} {slow / fast:.1f} times as fast as {SYNCHRONOUS.name}, "
+        "which waits for party4."
+    )
 
 
 def _free(out: Path) -> Path:

@@ -74,7 +74,7 @@ def run(
         data = load(settings.data, settings.party_data(), settings.label_party, base)
     settings = settings.with_absolute_files(base)
     name = algorithms.name_of(settings.algorithm)
-    alone = algorithms.find(name).alone is not None
+    alone = algorithms.find(name).family is algorithms.Family.ALONE
     total = settings.training.steps(data.rows) * (1 if alone else len(data.feature_parties))
     unit = "steps" if alone else "exchanges"
     again = f"colonnade run {shlex.quote(str(directory))} --resume"

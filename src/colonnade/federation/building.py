@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from colonnade import algorithms
 from colonnade.algorithms.parts.randomness import seed_for
+from colonnade.algorithms.row import Family
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat, LinearSeat
 from colonnade.algorithms.training import Training
 from colonnade.data.federated import FederatedData, Labels, PartyColumns
@@ -94,7 +96,8 @@ def width_of(name: str, facts: Facts, plan: Plan) -> int:
 def build_party(own: PrivateData, facts: Facts, plan: Plan) -> Party:
     """One party, whatever its role."""
     chosen = plan.chosen
-    if chosen.linear_party is not None:
+    if plan.is_linear:
+        assert chosen.linear_party is not None
         return chosen.linear_party(_linear_seat(own, facts, plan))
     assert chosen.label_party is not None and chosen.feature_party is not None
     if own.name == facts.label_party:
@@ -184,7 +187,8 @@ def all_dense_columns(name: str, own: PartyColumns) -> PartyColumns:
     if own.sparse and values > MOST_DENSE_VALUES:
         raise SettingsError(
             f"The sparse columns of {name} would have {values} values when made dense, as this algorithm needs "
-            f"them; at most {MOST_DENSE_VALUES} are. Choose a linear algorithm, such as afsaga, or fewer columns."
+            f"them; at most {MOST_DENSE_VALUES} are. Choose a linear algorithm, such as "
+            f"{algorithms.to_begin_with(Family.LINEAR)}, or fewer columns."
         )
     return own.dense() if own.sparse else own
 

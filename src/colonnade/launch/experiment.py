@@ -20,7 +20,6 @@ from torch import nn
 
 from colonnade import algorithms
 from colonnade.algorithms.parts.losses import headline
-from colonnade.algorithms.split_models.vafl import Vafl
 from colonnade.algorithms.training import Training
 from colonnade.costs.disclosure import as_sentences, disclosures
 from colonnade.costs.guarantees import guarantees, privacy_summary
@@ -134,8 +133,8 @@ def train(
     28
     """
     if algorithm is None:
-        algorithm = Vafl()
-    elif isinstance(algorithm, str):
+        algorithm = algorithms.DEFAULT
+    if isinstance(algorithm, str):
         algorithm = algorithms.find(algorithm).settings()
     training = training or Training()
     bottom = BottomSettings() if bottom is None else bottom

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 import torch
 
+from colonnade import algorithms
 from colonnade.algorithms.parts.losses import headline
 from colonnade.costs.disclosure import as_sentences, disclosures
 from colonnade.costs.guarantees import guarantees, privacy_summary
@@ -82,7 +83,7 @@ class Participant:
         if self.plan.is_alone:
             raise SettingsError(
                 f"{self.plan.chosen.name} trains on everybody's data in one place, which a network run never has. "
-                "Choose another algorithm, such as vafl."
+                f"Choose another algorithm, such as {algorithms.DEFAULT}."
             )
         self.directory = out or self._directory()
         self.credentials()  # a wrong certificate is said before anything is loaded
@@ -170,7 +171,7 @@ class Participant:
     def fixed_width(self, shape: tuple[int, ...]) -> int:
         """The width of this party's embeddings, or 0 where it follows from the label party's task."""
         only_sums = isinstance(self.plan.top, TopSettings) and self.plan.top.only_sums
-        if self.plan.is_linear or self.plan.chosen.bottom is not None or only_sums:
+        if self.plan.chosen.brings_models or only_sums:
             return 0
         return width_of(self.name, self.alone(shape), self.plan)
 
@@ -446,7 +447,7 @@ def _check_without(participant: Participant, without: Sequence[str]) -> None:
             raise unknown_name("feature party to begin without", name, participant.feature_parties)
     if without and not participant.is_label_party:
         raise SettingsError("--without is the label party's to say: it decides when to begin.")
-    if without and (participant.relays or participant.plan.chosen.bottom is not None):
+    if without and participant.plan.chosen.brings_models:
         raise SettingsError(
             f"{participant.plan.chosen.name} cannot begin without a party: everybody's block or share of the columns "
             "is part of the first step."
