@@ -31,7 +31,7 @@ def check_privacy(plan: Plan) -> None:
     """Refuse a target that this algorithm cannot keep, and settings of [privacy] that would do nothing."""
     name, privacy = plan.chosen.name, plan.privacy
     if plan.is_linear:
-        return  # refused by seating.check_plan, whatever is set
+        return  # refused by check_plan of federation/plan.py, whatever is set
     wanted = [target for target in ("labels_epsilon", "columns_epsilon") if getattr(privacy, target) > 0]
     if privacy.formula == "paper" and not wanted:
         raise SettingsError(
@@ -174,6 +174,8 @@ def calibrated(plan: Plan, facts: Facts) -> Plan:
     The targets stay: parties keep to them row by row (algorithms/parts/budget.py).
     """
     check_privacy(plan)
+    if plan.is_linear:
+        return plan
     answers, privacy = plan.noised_answers, plan.privacy
     if answers is not None and privacy.labels_epsilon > 0 and answers.noise == 0:
         counted, share = release_plan(plan, facts), top_share(plan)
