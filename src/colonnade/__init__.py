@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from colonnade.data import FederatedData, dataset, from_arrays, from_frames
     from colonnade.errors import ColonnadeError, DataError, ProtocolError, RunError, SettingsError
     from colonnade.estimators import VerticalClassifier, VerticalRegressor
-    from colonnade.launch.experiment import Outcome, train
+    from colonnade.launch.experiment import train
+    from colonnade.launch.outcome import Outcome
     from colonnade.models.bottom import BottomSettings
     from colonnade.models.flat import FlatModel
     from colonnade.models.top import TopSettings
@@ -107,7 +108,7 @@ _HOMES = {
     "DataError": "colonnade.errors",
     "FederatedData": "colonnade.data",
     "FlatModel": "colonnade.models.flat",
-    "Outcome": "colonnade.launch.experiment",
+    "Outcome": "colonnade.launch.outcome",
     "PerturbationSettings": "colonnade.privacy.noise",
     "ProtocolError": "colonnade.errors",
     "Ray": "colonnade.runtimes.ray.settings",

@@ -1,6 +1,7 @@
 """Outside `algorithms/` no algorithm is named: whoever needs to know something of one asks its row.
 
-Reproductions and benchmarks are about certain algorithms; the package's exports are written from the table.
+Reproductions and benchmarks are about certain algorithms; the package's exports and the names in help texts are
+written from the table.
 """
 
 import ast
@@ -11,7 +12,7 @@ from tree import MODULES, imports_of, is_in, parsed
 
 from colonnade.algorithms import ALGORITHMS
 
-ABOUT_SOME = ("colonnade.algorithms", "colonnade.reproductions", "colonnade.benchmarks")
+ABOUT_SOME = ("colonnade.algorithms", "colonnade.reproductions", "colonnade.benchmarks", "colonnade.cli.names")
 ELSEWHERE = [name for name in MODULES if name != "colonnade" and not is_in(name, ABOUT_SOME)]
 SETTINGS = {row.settings.__name__ for row in ALGORITHMS.values()}
 FILES = {row.settings.__module__ for row in ALGORITHMS.values()}

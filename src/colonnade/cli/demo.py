@@ -4,100 +4,127 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
-from rich.table import Table
 
-from colonnade import algorithms
-from colonnade.algorithms.row import Algorithm, Family
-from colonnade.algorithms.training import Training
-from colonnade.cli.output import TrainingProgress, console, errors, megabytes, shown, stop_on_interrupt
-from colonnade.data import load
-from colonnade.data.settings import DataSettings
-from colonnade.federation.file import Federation, federation_values
-from colonnade.launch.experiment import train
-from colonnade.reports import ComparisonRow, comparison_rows, read_run
-from colonnade.reports.page import write_comparison, write_report
-from colonnade.runtimes.simulate import Simulate, SimulatedParty
+from colonnade.cli.options import json_option
+from colonnade.cli.output import InterruptedCommandError, console, megabytes, shown
+from colonnade.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from colonnade.algorithms import Algorithm
+    from colonnade.data import FederatedData
+    from colonnade.federation.file import Federation
+    from colonnade.reports import ComparisonRow
 
 TARGET_ACCURACY = 0.95
-
-ASYNCHRONOUS = algorithms.find(algorithms.DEFAULT)
-
-
-def _waits(row: Algorithm) -> bool:
-    """Whether it does the same with a barrier: everything but the reply, which names the next batch as well."""
-    said, free = row.conversation, ASYNCHRONOUS.conversation
-    assert free is not None
-    return said is not None and not said.asynchronous and (said.upload, said.answers) == (free.upload, free.answers)
+EPOCHS = 40.0
 
 
-SYNCHRONOUS = algorithms.which(_waits)[0]
-CENTRAL = algorithms.which(lambda row: row.family is Family.ALONE)[0]
+class _Compared(NamedTuple):
+    """The rows that the demo is about."""
 
-FEDERATION = Federation(
-    name="demo",
-    data=DataSettings(set="digits", parties=4),
-    training=Training(epochs=40, batch_size=32, learning_rate=0.1, evaluate_every_epochs=0.5),
-    # Ten milliseconds a step, one millisecond a message; party4 is three times slower than the others.
-    simulate=Simulate(parties={"party4": SimulatedParty(slowdown=3.0)}),
-)
+    synchronous: "Algorithm"
+    asynchronous: "Algorithm"
+    central: "Algorithm"
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="Where the runs and the report go; a number is added if it exists.")] = Path(
         "colonnade-demo"
     ),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
+    as_json: Annotated[bool, json_option("Print the table as JSON.")] = False,
 ) -> None:
     """Train on handwritten digits: four parties hold a quarter of each image, one of them is three times slower."""
+    from colonnade.data import load
+    from colonnade.reports import comparison_rows, read_run
+    from colonnade.reports.page import write_comparison, write_report
+
     out = _free(out)
-    data = load(FEDERATION.data, {}, FEDERATION.label_party, Path())
+    federation = _federation()
+    data = load(federation.data, {}, federation.label_party, Path())
     if not as_json:
         console.print(
             f"{data.rows} digits; four parties hold 16 of the 64 pixels each, a fifth holds the labels.\n"
             "party4 is three times slower. Times are virtual: what the parties would have taken."
         )
-    directories = []
-    for row in (SYNCHRONOUS, ASYNCHRONOUS, CENTRAL):
-        name, algorithm = row.name, row.settings()
-        federation = replace(FEDERATION, algorithm=algorithm)
-        parties = 1 if row is CENTRAL else len(data.feature_parties)
-        total = federation.training.steps(data.rows) * parties
-        unit = "steps" if row is CENTRAL else "exchanges"
-        with stop_on_interrupt() as stop, TrainingProgress(f"{name:12}", total, unit, as_json) as progress:
-            outcome = train(
-                data,
-                algorithm,
-                training=federation.training,
-                simulate=federation.simulate,
-                seed=federation.seed,
-                out=out / name,
-                watch=progress.watch,
-                stop_requested=stop,
-                settings=federation_values(federation),
-            )
-        if not outcome.finished:
-            errors.print("Stopped. Run the demo again to see it whole.")
-            raise typer.Exit(1)
-        directories.append(out / name)
-    federated = directories[:2]
+    compared = _compared()
+    for row in compared:
+        _train(federation, data, row, out / row.name, quiet=as_json)
+    federated = [out / row.name for row in (compared.synchronous, compared.asynchronous)]
     for directory in federated:
         write_report(directory)
     page = write_comparison(federated, out / "report.html", TARGET_ACCURACY)
     runs = [read_run(directory) for directory in federated]
     rows = comparison_rows(runs, TARGET_ACCURACY)
-    central = read_run(directories[2]).final_metric
+    central = read_run(out / compared.central.name).final_metric
     if as_json:
         print(json.dumps({"report": str(page), "centralised_accuracy": central, "rows": rows}))
         return
-    console.print(_table(rows, central))
-    console.print(_conclusion(rows), markup=False)
+    console.print(_table(rows, compared.central.name, central))
+    console.print(_conclusion(rows, compared), markup=False)
     console.print(f"Report: {page}", markup=False, soft_wrap=True)
 
 
-def _table(rows: Sequence[ComparisonRow], central: float | None) -> Table:
+def _compared() -> _Compared:
+    """What a newcomer begins with, the same with a barrier, and the same in one place."""
+    from colonnade.algorithms import DEFAULT, Family, find, which
+
+    begun = find(DEFAULT)
+    first = begun.conversation
+    assert first is not None
+
+    def waits(row: "Algorithm") -> bool:
+        """It sends the same and is answered alike; its reply names the next batch as well."""
+        said = row.conversation
+        if said is None or said.asynchronous:
+            return False
+        return (said.upload, said.answers) == (first.upload, first.answers)
+
+    return _Compared(which(waits)[0], begun, which(lambda row: row.family is Family.ALONE)[0])
+
+
+def _federation() -> "Federation":
+    from colonnade.algorithms.training import Training
+    from colonnade.data.settings import DataSettings
+    from colonnade.federation.file import Federation
+    from colonnade.runtimes.simulate import Simulate, SimulatedParty
+
+    return Federation(
+        name="demo",
+        data=DataSettings(set="digits", parties=4),
+        training=Training(epochs=EPOCHS, batch_size=32, learning_rate=0.1, evaluate_every_epochs=0.5),
+        # Ten milliseconds per step, one millisecond per message; party4 is three times slower than the others.
+        simulate=Simulate(parties={"party4": SimulatedParty(slowdown=3.0)}),
+    )
+
+
+def _train(shared: "Federation", data: "FederatedData", row: "Algorithm", out: Path, quiet: bool) -> None:
+    """One algorithm's run of the demo."""
+    from colonnade.algorithms import Family
+    from colonnade.cli.progress import TrainingProgress
+    from colonnade.federation.file import federation_values
+    from colonnade.launch.experiment import train_plan
+    from colonnade.launch.run_options import RunOptions
+    from colonnade.runtimes.interrupt import stop_on_interrupt
+
+    federation = replace(shared, algorithm=row.settings())
+    alone = row.family is Family.ALONE
+    total = federation.training.steps(data.rows) * (1 if alone else len(data.feature_parties))
+    unit = "steps" if alone else "exchanges"
+    with stop_on_interrupt() as stop, TrainingProgress(f"{row.name:12}", total, unit, quiet) as progress:
+        options = RunOptions(out, watch=progress.watch, stop_requested=stop, settings=federation_values(federation))
+        outcome = train_plan(data, federation.plan(data), federation.simulate, options)
+    if not outcome.finished:
+        raise InterruptedCommandError("Stopped. Run the demo again to see it whole.", ExitCode.INTERRUPTED)
+
+
+def _table(rows: "Sequence[ComparisonRow]", name: str, central: float | None) -> "Table":
+    from rich.table import Table
+
     table = Table()
     table.add_column("algorithm")
     for heading in (
@@ -105,7 +132,7 @@ def _table(rows: Sequence[ComparisonRow], central: float | None) -> Table:
         "speed-up",
         "bytes",
         "final accuracy",
-        f"against {CENTRAL.name}",
+        f"against {name}",
     ):
         table.add_column(heading, justify="right")
     for row in rows:
@@ -119,20 +146,18 @@ def _table(rows: Sequence[ComparisonRow], central: float | None) -> Table:
             shown(final, "{:.4f}"),
             difference,
         )
-    table.add_row(CENTRAL.name, "–", "–", "–", shown(central, "{:.4f}"), "")
+    table.add_row(name, "–", "–", "–", shown(central, "{:.4f}"), "")
     return table
 
 
-def _conclusion(rows: Sequence[ComparisonRow]) -> str:
+def _conclusion(rows: "Sequence[ComparisonRow]", compared: _Compared) -> str:
     """What the table means, in words; only what the figures say."""
     seconds = {row["algorithm"]: row["seconds_to_target"] for row in rows}
-    slow, fast = seconds[SYNCHRONOUS.name], seconds[ASYNCHRONOUS.name]
+    waiting, free = compared.synchronous.name, compared.asynchronous.name
+    slow, fast = seconds[waiting], seconds[free]
     if slow is None or fast is None:
         return f"Not every run reached {TARGET_ACCURACY:.0%}."
-    return (
-        f"{ASYNCHRONOUS.name} reached {TARGET_ACCURACY:.0%} {slow / fast:.1f} times as fast as {SYNCHRONOUS.name}, "
-        "which waits for party4."
-    )
+    return f"{free} reached {TARGET_ACCURACY:.0%} {slow / fast:.1f} times as fast as {waiting}, which waits for party4."
 
 
 def _free(out: Path) -> Path:
