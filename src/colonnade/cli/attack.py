@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from colonnade.cli import attack_result
-from colonnade.cli.names import SUMS, algorithm_names, data_set_names, offering
+from colonnade.cli.names import DEFAULT_ALGORITHM, SUMS, WITH_SNAPSHOTS, algorithm_names, data_set_names, offering
 from colonnade.cli.options import Seed, Trials, json_option
 from colonnade.cli.output import console, interrupted, tell
 from colonnade.cli.verbs import Verb, Verbs
@@ -60,7 +60,7 @@ AsJson = Annotated[bool, json_option("Print the result as JSON, and nothing else
 
 @app.command("label-inference", cls=Verb)
 def label_inference(
-    algorithm: Algorithms = ["vafl"],
+    algorithm: Algorithms = [DEFAULT_ALGORITHM],
     data: Data = "digits",
     trials: Trials = 5,
     seed: Seed = 0,
@@ -93,7 +93,7 @@ def label_inference(
 
 @app.command("model-completion", cls=Verb)
 def model_completion(
-    algorithm: Algorithms = ["vafl"],
+    algorithm: Algorithms = [DEFAULT_ALGORITHM],
     data: Data = "digits",
     trials: Trials = 5,
     seed: Seed = 0,
@@ -126,7 +126,7 @@ def model_completion(
 
 @app.command("embedding-inversion", cls=Verb)
 def embedding_inversion(
-    algorithm: Algorithms = ["vafl"],
+    algorithm: Algorithms = [DEFAULT_ALGORITHM],
     data: Data = "digits",
     trials: Trials = 5,
     seed: Seed = 0,
@@ -166,7 +166,7 @@ def embedding_inversion(
 
 @app.command("product-inference", cls=Verb)
 def product_inference(
-    algorithm: Algorithms = ["afsvrg"],
+    algorithm: Algorithms = [WITH_SNAPSHOTS],  # full passes show every row's product, again and again
     data: Data = "breast_cancer",
     trials: Trials = 5,
     seed: Seed = 0,
@@ -281,10 +281,11 @@ def _federated(
     from colonnade.trials.attack import Federated
 
     chosen = algorithms.find(algorithm)
-    if chosen.alone is not None:
+    said = chosen.conversation
+    if said is None:
         raise SettingsError(f"{algorithm!r} sends no message, so there is nothing to attack: choose another algorithm.")
     settings = chosen.settings()
-    zeroth_order = hasattr(settings, "looks") and algorithm != "czofo"
+    zeroth_order = not said.bottom_needs_gradients
     if directions is not None:
         if not hasattr(settings, "directions"):
             raise SettingsError(f"--directions is for algorithms that have several, and {algorithm!r} has not.")
@@ -295,7 +296,7 @@ def _federated(
         epochs=epochs,
         batch_size=BATCH_SIZE,
         learning_rate=rate if learning_rate is None else learning_rate,
-        top_learning_rate=0.1 if zeroth_order and not direct and algorithm == "cascaded" else None,
+        top_learning_rate=0.1 if zeroth_order and not direct and said.top_needs_gradients else None,
         evaluate_every_epochs=0,
     )
     # With a label party that only sums, bottoms are as wide as the outputs; linear ones make it softmax regression.

@@ -1,14 +1,16 @@
 """AFSVRG-VP: AFSGD-VP with the variance of the gradient reduced by a snapshot.
 
 B. Gu, A. Xu, Z. Huo, C. Deng, H. Huang. "Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for
-Multiparty Collaborative Learning", 2021, Algorithm 4. A party's snapshot is what one full pass of its own gave, one
-number a row and output: no barrier is needed, and the inner loop sends nothing for it.
+Multiparty Collaborative Learning", IEEE TNNLS 2021, arXiv:2008.06233, Algorithm 4. A party's snapshot is what
+one full pass of its own gave, one number a row and output: no barrier is needed, and the inner loop sends nothing for
+it.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
+from colonnade.algorithms.linear_models.afsgd import ALGORITHM as AFSGD
 from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear
@@ -19,7 +21,9 @@ from colonnade.algorithms.linear_models.parts.solving import (
     requests_per_epoch,
     steps_per_epoch,
 )
+from colonnade.algorithms.row import Algorithm, Conversation, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
+from colonnade.messages import MaskedSum, ProductSum, ResidualReply
 from colonnade.models.linear import Window
 from colonnade.party import Party
 from colonnade.state import Remembering, array, value
@@ -68,3 +72,20 @@ class Svrg(Remembering):
 
     def step(self, window: Window, step_size: float, steps: int) -> float:
         return self._block_party.block.svrg_steps(window, step_size, self.snapshot)
+
+
+ALGORITHM = Algorithm(
+    name="afsvrg",
+    summary="linear; as afsgd, variance reduced by snapshots",
+    family=Family.LINEAR,
+    settings=Afsvrg,
+    paper=AFSGD.paper,
+    conversation=Conversation(
+        upload=ProductSum,
+        masked_upload=MaskedSum,
+        reply=ResidualReply,
+        answers="residuals",
+        passes=Passes.SNAPSHOTS,
+    ),
+    linear_party=linear_party,
+)

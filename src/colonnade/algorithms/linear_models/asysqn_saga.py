@@ -1,20 +1,23 @@
 """AsySQN-SAGA: afsaga.py along a quasi-Newton direction d = Hv that every party learns from its own block.
 
 Q. Zhang, B. Gu, C. Deng, S. Gu, L. Bo, J. Pei, H. Huang. "AsySQN: Faster Vertical Federated Learning Algorithms with
-Better Computation Resource Utilization", 2021, Algorithm 5. H is Algorithm 1, in parts/damped_lbfgs.py; the
-step and what it learns from are in parts/curved_block.py.
+Better Computation Resource Utilization", KDD 2021, arXiv:2109.12519, Algorithm 5. H is Algorithm 1, in
+parts/damped_lbfgs.py; the step and what it learns from are in parts/curved_block.py.
 """
 
 from dataclasses import dataclass
 
 from colonnade.algorithms.linear_models.afsaga import Afsaga, Saga
+from colonnade.algorithms.linear_models.asysqn_sgd import ALGORITHM as ASYSQN_SGD
 from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.curved_block import CurvedBlock
 from colonnade.algorithms.linear_models.parts.quasi_newton import QuasiNewtonEstimator
 from colonnade.algorithms.linear_models.parts.settings import QuasiNewton
 from colonnade.algorithms.linear_models.parts.solving import Descent, Floats, Rows, requests_per_epoch
+from colonnade.algorithms.row import Algorithm, Conversation, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
+from colonnade.messages import MaskedSum, ProductSum, ResidualReply
 from colonnade.party import Party
 
 
@@ -44,3 +47,20 @@ def sqn_saga(block_party: BlockParty) -> QuasiNewtonEstimator:
         return change + mean
 
     return QuasiNewtonEstimator(saga, block, gradient)
+
+
+ALGORITHM = Algorithm(
+    name="asysqn-saga",
+    summary="linear; as afsaga, quasi-Newton",
+    family=Family.LINEAR,
+    settings=AsysqnSaga,
+    paper=ASYSQN_SGD.paper,
+    conversation=Conversation(
+        upload=ProductSum,
+        masked_upload=MaskedSum,
+        reply=ResidualReply,
+        answers="residuals",
+        passes=Passes.ONCE,
+    ),
+    linear_party=linear_party,
+)

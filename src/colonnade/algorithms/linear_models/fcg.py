@@ -23,6 +23,7 @@ from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.linear_party import LinearParty
 from colonnade.algorithms.linear_models.parts.settings import Linear, check_choices
 from colonnade.algorithms.linear_models.parts.sums import Completed
+from colonnade.algorithms.row import Algorithm, Conversation, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
 from colonnade.errors import ProtocolError, SettingsError
 from colonnade.messages import JointStep, MaskedSum, ProductSum, Stop, WeightsSettled
@@ -296,3 +297,21 @@ class ConjugateParty(LinearParty):
 
     def _progress(self) -> tuple[int, int]:
         return self._steps, self._steps
+
+
+ALGORITHM = Algorithm(
+    name="fcg",
+    summary="linear; synchronous, conjugate gradients over all blocks, all rows at every step",
+    family=Family.LINEAR,
+    settings=Fcg,
+    paper=None,
+    conversation=Conversation(
+        upload=ProductSum,
+        masked_upload=MaskedSum,
+        reply=JointStep,
+        answers="residuals",
+        asynchronous=False,
+        passes=Passes.ALWAYS,
+    ),
+    linear_party=linear_party,
+)
