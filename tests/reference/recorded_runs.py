@@ -92,7 +92,7 @@ class Plan:
     def models(self) -> tuple[Any, Any]:
         """Bottom and top; those of an algorithm that defines its models itself are not asked for."""
         row = algorithms.find(algorithms.name_of(self.algorithm))
-        own = row.linear_party is not None or row.bottom is not None
+        own = row.brings_models
         return (BottomSettings(), TopSettings()) if own else (self.bottom, self.top)
 
     def run(self, out: Path, **how: Any) -> Outcome:

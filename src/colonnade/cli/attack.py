@@ -28,8 +28,13 @@ app = typer.Typer(
 )
 
 Algorithms = Annotated[
-    list[str],
-    typer.Option("--algorithm", help="Whose federation. May be repeated.", autocompletion=offering(algorithm_names)),
+    list[str] | None,
+    typer.Option(
+        "--algorithm",
+        help="Whose federation. May be repeated. Default: the one to begin with.",
+        autocompletion=offering(algorithm_names),
+        show_default=False,
+    ),
 ]
 Data = Annotated[
     str,
@@ -60,7 +65,7 @@ AsJson = Annotated[bool, json_option("Print the result as JSON, and nothing else
 
 @app.command("label-inference", cls=Verb)
 def label_inference(
-    algorithm: Algorithms = ["vafl"],
+    algorithm: Algorithms = None,
     data: Data = "digits",
     trials: Trials = 5,
     seed: Seed = 0,
@@ -79,7 +84,7 @@ def label_inference(
     asked = _Asked("label-inference", data, 2, trials, seed, max_rows, out, as_json)
     federations = [
         _federated(one, own_noise, clip, None, epochs, learning_rate, directions)
-        for one in algorithm
+        for one in algorithm or _to_begin_with()
         for own_noise in noise
     ]
 
@@ -93,7 +98,7 @@ def label_inference(
 
 @app.command("model-completion", cls=Verb)
 def model_completion(
-    algorithm: Algorithms = ["vafl"],
+    algorithm: Algorithms = None,
     data: Data = "digits",
     trials: Trials = 5,
     seed: Seed = 0,
@@ -111,7 +116,7 @@ def model_completion(
     asked = _Asked("model-completion", data, 2, trials, seed, max_rows, out, as_json)
     federations = [
         _federated(one, own_noise, clip, own_width, epochs, learning_rate)
-        for one in algorithm
+        for one in algorithm or _to_begin_with()
         for own_width in width
         for own_noise in noise
     ]
@@ -126,7 +131,7 @@ def model_completion(
 
 @app.command("embedding-inversion", cls=Verb)
 def embedding_inversion(
-    algorithm: Algorithms = ["vafl"],
+    algorithm: Algorithms = None,
     data: Data = "digits",
     trials: Trials = 5,
     seed: Seed = 0,
@@ -151,7 +156,7 @@ def embedding_inversion(
     inversion = Inversion(inverse, last)
     federations = [
         _federated(one, own_noise, clip, own_width, epochs, learning_rate)
-        for one in algorithm
+        for one in algorithm or _to_begin_with()
         for own_width in width
         for own_noise in noise
     ]
@@ -166,7 +171,7 @@ def embedding_inversion(
 
 @app.command("product-inference", cls=Verb)
 def product_inference(
-    algorithm: Algorithms = ["afsvrg"],
+    algorithm: Algorithms = None,
     data: Data = "breast_cancer",
     trials: Trials = 5,
     seed: Seed = 0,
@@ -216,7 +221,8 @@ def product_inference(
             line for exposed in exposures for line in product_inference(rows, federated, exposed, wanted, asked.say)
         ]
 
-    asked.answer([_linear(one, scheme, epochs) for one in algorithm for scheme in sums], measured)
+    chosen = algorithm or _with_snapshots()
+    asked.answer([_linear(one, scheme, epochs) for one in chosen for scheme in sums], measured)
 
 
 @dataclass(frozen=True)
@@ -264,6 +270,21 @@ class _Asked:
             console.print(f"Report: {page}", markup=False, soft_wrap=True)
 
 
+def _to_begin_with() -> list[str]:
+    from colonnade import algorithms
+
+    return [algorithms.DEFAULT]
+
+
+def _with_snapshots() -> list[str]:
+    """Snapshots are full passes: they show the products of every row, again and again."""
+    from colonnade import algorithms
+    from colonnade.algorithms.row import Passes
+
+    said = {row.name: row.conversation for row in algorithms.ALGORITHMS.values()}
+    return [name for name, one in said.items() if one is not None and one.passes is Passes.SNAPSHOTS][:1]
+
+
 def _federated(
     algorithm: str,
     noise: float,
@@ -281,10 +302,11 @@ def _federated(
     from colonnade.trials.attack import Federated
 
     chosen = algorithms.find(algorithm)
-    if chosen.alone is not None:
+    said = chosen.conversation
+    if said is None:
         raise SettingsError(f"{algorithm!r} sends no message, so there is nothing to attack: choose another algorithm.")
     settings = chosen.settings()
-    zeroth_order = hasattr(settings, "looks") and algorithm != "czofo"
+    zeroth_order = not said.bottom_needs_gradients
     if directions is not None:
         if not hasattr(settings, "directions"):
             raise SettingsError(f"--directions is for algorithms that have several, and {algorithm!r} has not.")
@@ -295,7 +317,7 @@ def _federated(
         epochs=epochs,
         batch_size=BATCH_SIZE,
         learning_rate=rate if learning_rate is None else learning_rate,
-        top_learning_rate=0.1 if zeroth_order and not direct and algorithm == "cascaded" else None,
+        top_learning_rate=0.1 if zeroth_order and not direct and said.top_needs_gradients else None,
         evaluate_every_epochs=0,
     )
     # With a label party that only sums, bottoms are as wide as the outputs; linear ones make it softmax regression.

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 RUNTIMES = ("simulate", "processes", "ray")
-AUDITED = ("dpzv", "vafl", "czofo")
 BENCHMARKS = ("split", "zeroth-order", "linear", "runtimes", "privacy")
 SUMS = ("plain", "two-tree", "pairwise")
 

@@ -122,7 +122,7 @@ def _progress(settings: "Federation", data: "FederatedData", quiet: bool) -> "Tr
     from colonnade.cli.progress import TrainingProgress
 
     name = algorithms.name_of(settings.algorithm)
-    alone = algorithms.find(name).alone is not None
+    alone = algorithms.find(name).family is algorithms.Family.ALONE
     total = settings.training.steps(data.rows) * (1 if alone else len(data.feature_parties))
     return TrainingProgress(name, total, "steps" if alone else "exchanges", quiet)
 

@@ -52,7 +52,7 @@ class Federation:
     """A whole federation.toml."""
 
     data: DataSettings
-    algorithm: Any = field(default_factory=lambda: algorithms.find("vafl").settings())
+    algorithm: Any = field(default_factory=lambda: algorithms.find(algorithms.DEFAULT).settings())
     name: str = ""
     label_party: str = "label"
     seed: int = 0
@@ -119,7 +119,7 @@ def parse_federation(values: Mapping[str, Any]) -> Federation:
         check_table(values.get(section, {}), section)
     head = build(_Head, values.get("federation", {}), "federation")
     chosen = dict(values.get("algorithm", {}))
-    algorithm = algorithms.find(str(chosen.pop("name", "vafl")))
+    algorithm = algorithms.find(str(chosen.pop("name", algorithms.DEFAULT)))
     if "data" not in values:
         raise SettingsError('There is no [data] section. Give one, for instance: [data] set = "digits", parties = 4.')
     parties: dict[str, PartySection] = {}
