@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import colonnade
-from colonnade.algorithms import ALGORITHMS, DEFAULT, Algorithm, Family
+from colonnade.algorithms import ALGORITHMS, DEFAULT, Algorithm, Family, which
+from colonnade.algorithms.row import Passes
+from colonnade.trials.audit import AUDITED
 
 ROOT = Path(__file__).parents[1]
 ROWS = list(ALGORITHMS.values())
@@ -112,6 +114,18 @@ def exports() -> str:
     return "\n".join(f'    "{name}",' for name in names)
 
 
+def help_names() -> str:
+    """Names in help texts, which must not load the table: it takes PyTorch with it."""
+    snapshots = which(lambda row: row.conversation is not None and row.conversation.passes is Passes.SNAPSHOTS)
+    return "\n".join(
+        [
+            f'DEFAULT_ALGORITHM = "{DEFAULT}"',
+            f'WITH_SNAPSHOTS = "{snapshots[0].name}"',
+            f"AUDITED = ({', '.join(json.dumps(name) for name in AUDITED)})",
+        ]
+    )
+
+
 # --- where ------------------------------------------------------------------------------------------------------
 
 MARKDOWN = "<!-- algorithms: {} -->"
@@ -120,6 +134,7 @@ BLOCKS: list[tuple[str, str, Callable[[], str]]] = [
     ("docs/which-algorithm.md", MARKDOWN, comparison),
     ("docs/settings.md", MARKDOWN, settings),
     ("mkdocs.yml", "      # algorithms: {}", navigation),
+    ("src/colonnade/cli/names.py", "# algorithms: names {}", help_names),
     ("src/colonnade/__init__.py", "# algorithms: imports {}", imports),
     ("src/colonnade/__init__.py", "    # algorithms: exports {}", exports),
 ]

@@ -12,6 +12,7 @@ from colonnade.benchmarks import benchmarks
 from colonnade.cli import names
 from colonnade.data import names as data_sets
 from colonnade.launch import experiment
+from colonnade.trials import audit
 
 
 def completed(line: str) -> list[str]:
@@ -26,6 +27,7 @@ def test_the_names_are_those_of_their_tables() -> None:
     assert names.algorithm_names() == sorted(ALGORITHMS)
     assert names.data_set_names() == [facts.name for facts in data_sets()]
     assert tuple(experiment.RUNTIMES) == names.RUNTIMES
+    assert names.AUDITED == audit.AUDITED
     assert tuple(benchmarks()) == names.BENCHMARKS
     assert get_args(get_type_hints(Afsvrg)["sums"]) == names.SUMS
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from colonnade.cli import attack_result
-from colonnade.cli.names import SUMS, algorithm_names, data_set_names, offering
+from colonnade.cli.names import DEFAULT_ALGORITHM, SUMS, WITH_SNAPSHOTS, algorithm_names, data_set_names, offering
 from colonnade.cli.options import Seed, Trials, json_option
 from colonnade.cli.output import console, interrupted, tell
 from colonnade.cli.verbs import Verb, Verbs
@@ -28,13 +28,8 @@ app = typer.Typer(
 )
 
 Algorithms = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--algorithm",
-        help="Whose federation. May be repeated. Default: the one to begin with.",
-        autocompletion=offering(algorithm_names),
-        show_default=False,
-    ),
+    list[str],
+    typer.Option("--algorithm", help="Whose federation. May be repeated.", autocompletion=offering(algorithm_names)),
 ]
 Data = Annotated[
     str,
@@ -65,7 +60,7 @@ AsJson = Annotated[bool, json_option("Print the result as JSON, and nothing else
 
 @app.command("label-inference", cls=Verb)
 def label_inference(
-    algorithm: Algorithms = None,
+    algorithm: Algorithms = [DEFAULT_ALGORITHM],
     data: Data = "digits",
     trials: Trials = 5,
     seed: Seed = 0,
@@ -84,7 +79,7 @@ def label_inference(
     asked = _Asked("label-inference", data, 2, trials, seed, max_rows, out, as_json)
     federations = [
         _federated(one, own_noise, clip, None, epochs, learning_rate, directions)
-        for one in algorithm or _to_begin_with()
+        for one in algorithm
         for own_noise in noise
     ]
 
@@ -98,7 +93,7 @@ def label_inference(
 
 @app.command("model-completion", cls=Verb)
 def model_completion(
-    algorithm: Algorithms = None,
+    algorithm: Algorithms = [DEFAULT_ALGORITHM],
     data: Data = "digits",
     trials: Trials = 5,
     seed: Seed = 0,
@@ -116,7 +111,7 @@ def model_completion(
     asked = _Asked("model-completion", data, 2, trials, seed, max_rows, out, as_json)
     federations = [
         _federated(one, own_noise, clip, own_width, epochs, learning_rate)
-        for one in algorithm or _to_begin_with()
+        for one in algorithm
         for own_width in width
         for own_noise in noise
     ]
@@ -131,7 +126,7 @@ def model_completion(
 
 @app.command("embedding-inversion", cls=Verb)
 def embedding_inversion(
-    algorithm: Algorithms = None,
+    algorithm: Algorithms = [DEFAULT_ALGORITHM],
     data: Data = "digits",
     trials: Trials = 5,
     seed: Seed = 0,
@@ -156,7 +151,7 @@ def embedding_inversion(
     inversion = Inversion(inverse, last)
     federations = [
         _federated(one, own_noise, clip, own_width, epochs, learning_rate)
-        for one in algorithm or _to_begin_with()
+        for one in algorithm
         for own_width in width
         for own_noise in noise
     ]
@@ -171,7 +166,7 @@ def embedding_inversion(
 
 @app.command("product-inference", cls=Verb)
 def product_inference(
-    algorithm: Algorithms = None,
+    algorithm: Algorithms = [WITH_SNAPSHOTS],  # full passes show every row's product, again and again
     data: Data = "breast_cancer",
     trials: Trials = 5,
     seed: Seed = 0,
@@ -221,8 +216,7 @@ def product_inference(
             line for exposed in exposures for line in product_inference(rows, federated, exposed, wanted, asked.say)
         ]
 
-    chosen = algorithm or _with_snapshots()
-    asked.answer([_linear(one, scheme, epochs) for one in chosen for scheme in sums], measured)
+    asked.answer([_linear(one, scheme, epochs) for one in algorithm for scheme in sums], measured)
 
 
 @dataclass(frozen=True)
@@ -268,21 +262,6 @@ class _Asked:
         console.print(attack_result.table_of(self.name, rows, lines, self.trials))
         if page is not None:
             console.print(f"Report: {page}", markup=False, soft_wrap=True)
-
-
-def _to_begin_with() -> list[str]:
-    from colonnade import algorithms
-
-    return [algorithms.DEFAULT]
-
-
-def _with_snapshots() -> list[str]:
-    """Snapshots are full passes: they show the products of every row, again and again."""
-    from colonnade import algorithms
-    from colonnade.algorithms.row import Passes
-
-    said = {row.name: row.conversation for row in algorithms.ALGORITHMS.values()}
-    return [name for name, one in said.items() if one is not None and one.passes is Passes.SNAPSHOTS][:1]
 
 
 def _federated(

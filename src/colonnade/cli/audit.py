@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from colonnade.cli.names import algorithm_names, offering
+from colonnade.cli.names import AUDITED, offering
 from colonnade.cli.options import json_option
 from colonnade.cli.output import console, interrupted, shown
 from colonnade.errors import RunError
@@ -18,19 +18,13 @@ if TYPE_CHECKING:
 
 def audit(
     algorithm: Annotated[
-        str | None,
-        typer.Argument(
-            help="A private algorithm. Default: the one that noises its answers.",
-            autocompletion=offering(algorithm_names),
-            show_default=False,
-        ),
-    ] = None,
+        str, typer.Argument(help=f"One of: {', '.join(AUDITED)}.", autocompletion=offering(AUDITED))
+    ] = AUDITED[0],
     epsilon: Annotated[float, typer.Option(help="The ε that the noise is to keep.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Its δ.")] = 1e-5,
     formula: Annotated[str, typer.Option(help="Whose noise: the paper's, or the sound one.")] = "paper",
     server_update: Annotated[
-        str,
-        typer.Option(help="Of the top model: zeroth-order, first-order (the paper's), private-zo, dp-sgd or frozen."),
+        str, typer.Option(help=f"{AUDITED[0]}: zeroth-order, first-order (the paper's), private-zo, dp-sgd or frozen.")
     ] = "zeroth-order",
     rows: Annotated[int, typer.Option(help="Training rows.", min=2)] = 4096,
     batch_size: Annotated[int, typer.Option(help="Rows in a batch.", min=1)] = 8,
@@ -50,10 +44,9 @@ def audit(
     """Guess the secret bits of canary rows from one training run: how large must ε have been?"""
     from colonnade.reports.audit_page import audit_page
     from colonnade.reports.observed import AUDIT_FILE
-    from colonnade.trials.audit import AUDITED, Audit, run_audit
+    from colonnade.trials.audit import Audit, run_audit
 
-    name = algorithm or AUDITED[0]
-    asked = Audit(name, epsilon, delta, formula, rows, batch_size, epochs, server_update=server_update, seed=seed)
+    asked = Audit(algorithm, epsilon, delta, formula, rows, batch_size, epochs, server_update=server_update, seed=seed)
     with interrupted("No audit is kept."):
         results = [run_audit(replace(asked, seed=seed + trial)) for trial in range(trials)]
     values = [result.as_values() for result in results]
