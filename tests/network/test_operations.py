@@ -447,7 +447,7 @@ def test_an_address_that_is_taken_ends_a_party_with_1(town: Callable[..., Town])
 def test_a_defect_is_a_line_of_json_too(town: Callable[..., Town]) -> None:
     one = town(shared("vafl", IRIS, epochs=1, batch_size=8))
     observed(one)
-    one.label.options = {"patches": {"colonnade.cli.join.PeriodicReport": None}}  # calling it raises TypeError
+    one.label.options = {"patches": {"colonnade.launch.join.PeriodicReport": None}}  # calling it raises TypeError
     line = ending(one.label, 1)
     assert (line["level"], line["event"]) == ("critical", "defect")
     assert "TypeError" in line["traceback"]
