@@ -400,7 +400,7 @@ def met_by(town: Town, script: Callable[[Conversation], None], said: str, owner:
 BAD_GREETINGS: dict[str, tuple[Callable[[Town, Conversation], None], str]] = {
     "noise": (lambda town, one: one.say(b"noise"), "Something else came where a word of the handshake was expected"),
     "packets": (lambda town, one: one.say(bytes([PACKETS]) + bytes(24)), "Something else came"),
-    "everybody first": (lambda town, one: one.say(say(roster(["party1"]))), "said Everybody before Welcome"),
+    "everybody first": (lambda town, one: one.say(say(roster(["party1"]))), "said Roster before Welcome"),
     "signed by another": (
         lambda town, one: one.say(welcome(town.label, town["party1"], one.hello, signer=town["party2"])),
         "What answers is not label: it could not sign as label does",
