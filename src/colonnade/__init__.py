@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from colonnade.privacy.noise import PerturbationSettings
     from colonnade.runtimes.processes.settings import Processes
     from colonnade.runtimes.ray.settings import Ray
-    from colonnade.runtimes.simulate import Simulate, SimulatedLink, SimulatedParty
+    from colonnade.runtimes.simulate.settings import Simulate, SimulatedLink, SimulatedParty
     from colonnade.trials.sweep import sweep
 
 __version__ = metadata.version("colonnade")
@@ -123,9 +123,9 @@ _HOMES = {
     "RunError": "colonnade.errors",
     "SettingsError": "colonnade.errors",
     "Processes": "colonnade.runtimes.processes.settings",
-    "Simulate": "colonnade.runtimes.simulate",
-    "SimulatedLink": "colonnade.runtimes.simulate",
-    "SimulatedParty": "colonnade.runtimes.simulate",
+    "Simulate": "colonnade.runtimes.simulate.settings",
+    "SimulatedLink": "colonnade.runtimes.simulate.settings",
+    "SimulatedParty": "colonnade.runtimes.simulate.settings",
     "Split": "colonnade.algorithms.split_models.split",
     "SynsqnSaga": "colonnade.algorithms.linear_models.synsqn_saga",
     "SynsqnSgd": "colonnade.algorithms.linear_models.synsqn_sgd",

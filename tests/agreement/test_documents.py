@@ -21,7 +21,7 @@ from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.network.settings import Network
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
-from colonnade.runtimes.simulate import Simulate, SimulatedLink, SimulatedParty
+from colonnade.runtimes.simulate.settings import Simulate, SimulatedLink, SimulatedParty
 from colonnade.runtimes.station import Endurance
 
 

@@ -42,7 +42,7 @@ from colonnade.messages import (
 from colonnade.runtimes.journal import events_after
 from colonnade.runtimes.network import carrier as network
 from colonnade.runtimes.processes.fork_server import ForkServer
-from colonnade.runtimes.simulate import Simulate
+from colonnade.runtimes.simulate.settings import Simulate
 from colonnade.settings import build
 from colonnade.wire import certificates
 from colonnade.wire.certificates import issue, make_authority

@@ -48,7 +48,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Any:
             if left[0] < 0:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        monkeypatch.setattr(checkpoint.os, "fsync", fsync)
+        monkeypatch.setattr(os, "fsync", fsync)
 
     return fill_after
 

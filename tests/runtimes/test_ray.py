@@ -32,7 +32,8 @@ from colonnade.launch.ray import PartyActor
 from colonnade.launch.seat_files import write_seat
 from colonnade.party import Effect, Finish, Send
 from colonnade.privacy.ledger import Ledger
-from colonnade.runtimes.ray.carrier import NAMESPACE, CallCarrier, cluster
+from colonnade.runtimes.ray.carrier import CallCarrier
+from colonnade.runtimes.ray.cluster import NAMESPACE, cluster
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.station import Endurance, Station

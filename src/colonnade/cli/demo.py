@@ -20,7 +20,7 @@ from colonnade.federation.file import Federation, federation_values
 from colonnade.launch.experiment import train
 from colonnade.reports import ComparisonRow, comparison_rows, read_run
 from colonnade.reports.page import write_comparison, write_report
-from colonnade.runtimes.simulate import Simulate, SimulatedParty
+from colonnade.runtimes.simulate.settings import Simulate, SimulatedParty
 
 TARGET_ACCURACY = 0.95
 

@@ -45,7 +45,8 @@ from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.recorder import Recorder, by_kind
 from colonnade.runtimes.run_lock import only_process_in
-from colonnade.runtimes.simulate import Simulate, Simulation
+from colonnade.runtimes.simulate.settings import Simulate
+from colonnade.runtimes.simulate.simulation import Simulation
 from colonnade.settings import as_values
 from colonnade.state import State
 
@@ -350,7 +351,7 @@ def _readiness(runtime: Processes | Ray, parties: list[str]) -> Iterator[Callabl
     try:
         # In here, since Ray takes a second to load and is an extra; both before it connects, which ray:// insists on.
         from colonnade.launch.ray import run_actors
-        from colonnade.runtimes.ray.carrier import cluster
+        from colonnade.runtimes.ray.cluster import cluster
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "ray":
             raise

@@ -22,8 +22,9 @@ from colonnade.launch.processes import RunRecord, gather, peers_of
 from colonnade.launch.seat_files import SeatFiles, read_seat, write_seat
 from colonnade.party import Party
 from colonnade.privacy.ledger import Ledger
-from colonnade.runtimes.ray.carrier import ActorSupervisor, CallCarrier
+from colonnade.runtimes.ray.carrier import CallCarrier
 from colonnade.runtimes.ray.settings import Ray
+from colonnade.runtimes.ray.supervisor import ActorSupervisor
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.station import Endurance, Station
 from colonnade.settings import as_values, build

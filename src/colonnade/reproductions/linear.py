@@ -28,7 +28,7 @@ from colonnade.reproductions.objective import (
     objective,
     reference_model,
 )
-from colonnade.runtimes.simulate import Simulate, SimulatedParty
+from colonnade.runtimes.simulate.settings import Simulate, SimulatedParty
 from colonnade.trials.pool import run_each
 
 PARTIES = 8

@@ -11,7 +11,7 @@ from scipy import sparse
 from colonnade.algorithms.training import Training
 from colonnade.data.federated import Columns, FederatedData
 from colonnade.launch.experiment import Outcome, train
-from colonnade.runtimes.simulate import Simulate
+from colonnade.runtimes.simulate.settings import Simulate
 
 
 def _matrix(rows: Columns) -> Any:
