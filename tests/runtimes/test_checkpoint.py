@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from colonnade.errors import RunError
 from colonnade.files import write_atomically
-from colonnade.runtimes import checkpoint
 from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint, read_latest, write_checkpoint
 from colonnade.state import State
 

@@ -37,10 +37,11 @@ from colonnade.party import Party
 from colonnade.privacy.ledger import Ledger, check_journal
 from colonnade.reports.summary import summarise, versions
 from colonnade.runtimes.journal import first_number
+from colonnade.runtimes.links import Company
 from colonnade.runtimes.network.carrier import Guest, Host, Keys, another_directory
 from colonnade.runtimes.recorder import Recorder, by_kind
 from colonnade.runtimes.run_lock import only_process_in
-from colonnade.runtimes.station import Station
+from colonnade.runtimes.station import Books, Station
 from colonnade.settings import as_values
 from colonnade.wire.certificates import Credentials, read_credentials
 from colonnade.wire.codec import Limits
@@ -474,15 +475,11 @@ def _station(
     return Station(
         participant.name,
         party,
-        [name for name in peers if name != participant.name],
-        participant.label_party,
+        Company([name for name in peers if name != participant.name], participant.label_party, without),
         home.path,
-        recorder,
-        lambda position: Ledger(home.path / "ledger.jsonl", position),
-        trace=trace,
+        Books(recorder, lambda position: Ledger(home.path / "ledger.jsonl", position), trace),
         endurance=participant.own.endurance,
         limits=LIMITS,
-        without=without,
     )
 
 

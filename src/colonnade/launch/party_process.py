@@ -1,4 +1,4 @@
-"""The program of one party's process, started by a nursery of them: `python -m colonnade.launch.party_process SOCKET`.
+"""The program of one party's process, started by a fork server: `python -m colonnade.launch.party_process SOCKET`.
 
 Reads its seat, takes up its state where a process before it left off, and carries on until the training ends or it is
 asked to stop. What it has to say goes to standard output, one JSON object a line, for the process that started it.
@@ -22,12 +22,14 @@ from colonnade.federation.building import build_alone, build_party
 from colonnade.launch.seat_files import SeatFiles, read_seat
 from colonnade.party import Party
 from colonnade.privacy.ledger import Ledger
+from colonnade.runtimes.endurance import Endurance
+from colonnade.runtimes.links import Company
 from colonnade.runtimes.processes.fork_server import serve
 from colonnade.runtimes.processes.sockets import SocketCarrier
 from colonnade.runtimes.processes.supervisor import STOPPED
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.run_lock import only_process_in
-from colonnade.runtimes.station import Endurance, Station
+from colonnade.runtimes.station import Books, Pace, Station
 from colonnade.settings import build
 
 _REPORT_SECONDS = 0.5
@@ -71,15 +73,15 @@ def take_part(folder: Path, seat: SeatFiles) -> int:
     station = Station(
         name,
         build_seat(seat),
-        life["peers"],
-        seat.facts.label_party,
+        Company(life["peers"], seat.facts.label_party),
         directory,
-        recorder,
-        lambda position: Ledger(directory / "ledger" / f"{name}.jsonl", position),
-        trace=life["trace"],
+        Books(
+            recorder,
+            lambda position: Ledger(directory / "ledger" / f"{name}.jsonl", position),
+            trace=life["trace"],
+        ),
         endurance=endurance,
-        slowdown=life["slowdown"],
-        compute_seconds=life["compute_seconds"],
+        pace=Pace(life["slowdown"], life["compute_seconds"]),
     )
     with stop_on_interrupt(quiet=True) as stop:
         carrier = SocketCarrier(

@@ -22,11 +22,13 @@ from colonnade.launch.processes import RunRecord, gather, peers_of
 from colonnade.launch.seat_files import SeatFiles, read_seat, write_seat
 from colonnade.party import Party
 from colonnade.privacy.ledger import Ledger
+from colonnade.runtimes.endurance import Endurance
+from colonnade.runtimes.links import Company
 from colonnade.runtimes.ray.carrier import CallCarrier
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.ray.supervisor import ActorSupervisor
 from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.station import Endurance, Station
+from colonnade.runtimes.station import Books, Station
 from colonnade.settings import as_values, build
 
 _REPORT_SECONDS = 0.5
@@ -81,12 +83,13 @@ class PartyActor:
         station = Station(
             name,
             build_seat(seat),
-            life["peers"],
-            seat.facts.label_party,
+            Company(life["peers"], seat.facts.label_party),
             directory,
-            recorder,
-            lambda position: Ledger(directory / "ledger" / f"{name}.jsonl", position),
-            trace=life["trace"],
+            Books(
+                recorder,
+                lambda position: Ledger(directory / "ledger" / f"{name}.jsonl", position),
+                trace=life["trace"],
+            ),
             endurance=endurance,
         )
         self._carrier = CallCarrier(

@@ -27,16 +27,16 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from colonnade.errors import ColonnadeError, RunError
+from colonnade.runtimes.links import Link
 from colonnade.runtimes.network.carrier import Guest, Host
 from colonnade.runtimes.network.settings import parse_address
 from colonnade.runtimes.recorder import Recorder, Traffic
-from colonnade.runtimes.station import Link
 
 log = logging.getLogger("colonnade.operations")
 
 PICTURE_SECONDS = 0.5
 STALLED_SECONDS = 60.0
-"""A party whose thread has not come by for so long is not well. A peer that is silent is no illness of this party."""
+"""A party whose thread has not come by for so long is not well. A silent peer does not make this party unhealthy."""
 _REQUEST_SECONDS = 10.0
 STATUSES = ("waiting", "training", "finished")
 

@@ -8,9 +8,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-
 from colonnade.messages import KINDS, Message
+from colonnade.runtimes.checkpoint import joined_frames, split_frames
 from colonnade.runtimes.simulate.agenda import (
     Acknowledged,
     Agenda,
@@ -90,8 +89,7 @@ def snapshot(
         "recorder": recorder,
         "frame_sizes": [len(frame) for frame in pack.frames],
     }
-    joined = torch.frombuffer(bytearray(b"".join(pack.frames) or b"\0"), dtype=torch.uint8)
-    return State({"frames": joined}, values)
+    return State({"frames": joined_frames(pack.frames)}, values)
 
 
 def restore(state: State, agenda: Agenda, places: Sequence[Place], links: Links) -> None:
@@ -151,12 +149,7 @@ class _Unpacking:
     """The way back."""
 
     def __init__(self, state: State) -> None:
-        blob = state.tensors["frames"].numpy().tobytes()
-        self._frames: list[bytearray] = []
-        place = 0
-        for size in state.values["frame_sizes"]:
-            self._frames.append(bytearray(blob[place : place + size]))
-            place += size
+        self._frames = split_frames(state.tensors["frames"], state.values["frame_sizes"])
 
     def item(self, packed: Sequence[Any]) -> Any:
         word, *fields = packed
