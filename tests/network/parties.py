@@ -1,6 +1,6 @@
 """A federation of real processes on this machine, as tests need it: files, certificates, a port, and who is running.
 
-Every party is `colonnade join` itself over mutual TLS on loopback. They come from a nursery, so that starting one takes
+Every party is `colonnade join` itself over mutual TLS on loopback. A fork server starts them, each in a few
 milliseconds. What a party said is in its log, what it has become in its run directory.
 """
 
@@ -55,7 +55,7 @@ def start_fork_server() -> ForkServer:
 
 
 class SupervisedForkServer:
-    """The same nursery for the processes of one machine, in the place of their own: one less to load."""
+    """The same fork server for the processes of one machine, in the place of their own: one less to load."""
 
     def __init__(self, fork_server: ForkServer, **options: Any) -> None:
         self._fork_server = fork_server
@@ -274,7 +274,7 @@ class Town:
     def processed(self, options: Mapping[str, Any] | None = None, **more: Any) -> Outcome:
         """The same federation as processes over Unix sockets."""
         self.supervisor = SupervisedForkServer(self.fork_server, **(options or {}))
-        with mock.patch("colonnade.launch.processes.nursery_of", lambda module: self.supervisor):
+        with mock.patch("colonnade.launch.processes.fork_server_for", lambda module: self.supervisor):
             return self._trained(self.federation().processes, None, **more)
 
     def _trained(self, runtime: str | Processes, seed: int | None, **more: Any) -> Outcome:

@@ -19,7 +19,8 @@ from colonnade.federation.file import read_federation
 from colonnade.federation.party_file import read_party_file
 from colonnade.launch import join as joining
 from colonnade.messages import Message
-from colonnade.runtimes.network.carrier import METHOD, SERVICE, Guest
+from colonnade.runtimes.network.guest import Guest
+from colonnade.runtimes.network.stream import METHOD, SERVICE
 from colonnade.runtimes.recorder import Recorder
 from colonnade.wire.codec import encode
 from colonnade.wire.handshake import PACKETS, WORD, Hello, Refused, Roster, Welcome, heard, say, sign_welcome

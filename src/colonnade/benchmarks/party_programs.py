@@ -1,6 +1,6 @@
-"""Whole `colonnade join` programs for benchmarks, started from a nursery: a federation over loopback and mutual TLS.
+"""`colonnade join` programs for benchmarks, started by a fork server: a federation over loopback and mutual TLS.
 
-`python -m colonnade.benchmarks.party_programs SOCKET` is the nursery; what it starts is the command line itself.
+`python -m colonnade.benchmarks.party_programs SOCKET` is the fork server; what it starts is the command line itself.
 """
 
 import json

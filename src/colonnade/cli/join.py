@@ -24,7 +24,8 @@ from colonnade.launch.join import Joined, Participant, PeriodicReport
 from colonnade.launch.join import join as take_part
 from colonnade.launch.join import leave as take_leave
 from colonnade.reports.page import write_report
-from colonnade.runtimes.network.carrier import Guest, Host
+from colonnade.runtimes.network.guest import Guest
+from colonnade.runtimes.network.host import Host
 from colonnade.runtimes.operations import Operations, picture_of
 from colonnade.runtimes.recorder import Recorder
 

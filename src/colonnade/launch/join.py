@@ -38,7 +38,10 @@ from colonnade.privacy.ledger import Ledger, check_journal
 from colonnade.reports.summary import summarise, versions
 from colonnade.runtimes.journal import first_number
 from colonnade.runtimes.links import Company
-from colonnade.runtimes.network.carrier import Guest, Host, Keys, another_directory
+from colonnade.runtimes.network.carrier import Keys
+from colonnade.runtimes.network.greeting import another_directory
+from colonnade.runtimes.network.guest import Guest
+from colonnade.runtimes.network.host import Host
 from colonnade.runtimes.recorder import Recorder, by_kind
 from colonnade.runtimes.run_lock import only_process_in
 from colonnade.runtimes.station import Books, Station

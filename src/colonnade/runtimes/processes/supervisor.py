@@ -1,4 +1,4 @@
-"""One operating-system process a party, watched over by the one that started them.
+"""One operating-system process per party, watched over by the one that started them.
 
 The parent starts every party, shows what they report, starts a party again that was killed, and gives up with that
 party's last words if it fails by itself. A party reads the parent's end of a pipe: when the parent is gone, however it
@@ -24,7 +24,10 @@ _STOP_SECONDS = 20.0
 """How long a party may take to save its state before it is killed."""
 _LAST_LINES = 8
 STOPPED = 75
-"""What a party's process returns that was asked to stop and has saved its state."""
+"""The exit status of a party's process that was asked to stop and has saved its state (EX_TEMPFAIL: try again later).
+
+It is said by a party's process to its supervisor, and defined here alone; what `colonnade` itself returns, the command
+line decides."""
 
 
 @dataclass
@@ -144,7 +147,7 @@ class ProcessSupervisor:
     def kill(self) -> None:
         """Leave nobody behind."""
         for child in self._children.values():
-            with suppress(RunError):  # the nursery is gone: then a closed pipe tells the party to end
+            with suppress(RunError):  # the fork server is gone: then a closed pipe tells the party to end
                 child.process.send(signal.SIGKILL)
                 child.process.wait(_STOP_SECONDS)
             child.process.close()
