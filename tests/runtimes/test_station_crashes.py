@@ -38,8 +38,8 @@ from colonnade.federation.plan import Facts, Plan
 from colonnade.messages import EmbeddingUpload, GradientReply
 from colonnade.party import Party
 from colonnade.runtimes import checkpoint
+from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.replay import event_of, replay
-from colonnade.runtimes.station import Endurance
 from colonnade.trace import Record, read_trace
 from colonnade.wire.codec import decode
 
@@ -73,7 +73,7 @@ def tiny_data() -> Any:
 
 
 def models_for(name: str) -> dict[str, Any]:
-    if algorithms.find(algorithms.name_of(PLANS[name][0])).peer is not None:
+    if algorithms.find(algorithms.name_of(PLANS[name][0])).linear_party is not None:
         return {"bottom": BottomSettings(), "top": TopSettings()}
     return {"bottom": BottomSettings("linear", embedding=2), "top": TopSettings("concat-linear")}
 
@@ -117,7 +117,7 @@ def weights(models: Any) -> dict[str, torch.Tensor]:
 
 
 def town_of(plan: str, directory: Path, checkpoint_seconds: float = 1e9) -> Town:
-    peers = algorithms.find(algorithms.name_of(PLANS[plan][0])).peer is not None
+    peers = algorithms.find(algorithms.name_of(PLANS[plan][0])).linear_party is not None
     links = [(one, other) for one, other in permutations(NAMES, 2) if NAMES.index(one) < NAMES.index(other)]
     return Town(
         directory,
@@ -267,10 +267,10 @@ def test_death_in_a_checkpoint(
         begin(number)
         raise KilledError
 
-    whole, begin = checkpoint.write_atomically, station._journal.begin
+    whole, begin = checkpoint.write_atomically, station._keeper.journal.begin
     with monkeypatch.context() as patch, pytest.raises(KilledError):
         patch.setattr(checkpoint, "write_atomically", write_and_die)
-        patch.setattr(station._journal, "begin", begin_or_die)
+        patch.setattr(station._keeper.journal, "begin", begin_or_die)
         station.save()
     assert len(written) == (0 if after == "the tensors" else 1)  # the description, which goes last
     town.kill(dying)

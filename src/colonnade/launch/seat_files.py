@@ -25,7 +25,7 @@ from colonnade.federation.plan import Facts, Plan
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.privacy.noise import PerturbationSettings
-from colonnade.runtimes.station import Endurance
+from colonnade.runtimes.endurance import Endurance
 from colonnade.settings import as_values, build
 
 

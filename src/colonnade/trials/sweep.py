@@ -316,7 +316,7 @@ def _failed(why: str) -> Measured:
 
 def _on_ray() -> Callable[..., Any]:
     try:
-        from colonnade.runtimes.ray.carrier import (
+        from colonnade.runtimes.ray.cluster import (
             run_each_on_ray,  # in here, since Ray takes a second to load and is an extra
         )
     except ModuleNotFoundError as error:
