@@ -24,7 +24,7 @@ from colonnade.errors import ProtocolError, RunError, SettingsError
 from colonnade.messages import Stop
 from colonnade.party import Checkpoint, Effect, Finish, Send, SetTimer
 from colonnade.runtimes.simulate.settings import Simulate, SimulatedLink, SimulatedParty
-from colonnade.runtimes.simulate.simulation import simulation as simulation_module
+from colonnade.runtimes.simulate import simulation as simulation_module
 from colonnade.trace import read_trace
 from colonnade.wire.codec import encode
 
