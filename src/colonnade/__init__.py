@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from colonnade.privacy.noise import PerturbationSettings
     from colonnade.runtimes.processes.settings import Processes
     from colonnade.runtimes.ray.settings import Ray
-    from colonnade.runtimes.simulate import Simulate, SimulatedLink, SimulatedParty
+    from colonnade.runtimes.simulate.settings import Simulate, SimulatedLink, SimulatedParty
     from colonnade.trials.sweep import sweep
 
 # algorithms: imports begin
@@ -115,9 +115,9 @@ _HOMES = {
     "RunError": "colonnade.errors",
     "SettingsError": "colonnade.errors",
     "Processes": "colonnade.runtimes.processes.settings",
-    "Simulate": "colonnade.runtimes.simulate",
-    "SimulatedLink": "colonnade.runtimes.simulate",
-    "SimulatedParty": "colonnade.runtimes.simulate",
+    "Simulate": "colonnade.runtimes.simulate.settings",
+    "SimulatedLink": "colonnade.runtimes.simulate.settings",
+    "SimulatedParty": "colonnade.runtimes.simulate.settings",
     "TopSettings": "colonnade.models.top",
     "Training": "colonnade.algorithms.training",
     "VerticalClassifier": "colonnade.estimators",

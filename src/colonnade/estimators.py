@@ -33,7 +33,7 @@ from colonnade.models.dense import is_dense
 from colonnade.models.network import network_for
 from colonnade.models.top import TopSettings
 from colonnade.privacy.noise import LayerNoise, PerturbationSettings
-from colonnade.runtimes.simulate import Simulate
+from colonnade.runtimes.simulate.settings import Simulate
 
 LABEL_PARTY = "label"
 """Who holds y, and columns too if `parties` gives it some."""

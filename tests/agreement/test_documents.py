@@ -20,11 +20,11 @@ from colonnade.federation.party_file import KeySettings, PartySettings
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.privacy.noise import PerturbationSettings
+from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.network.settings import Network
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
-from colonnade.runtimes.simulate import Simulate, SimulatedLink, SimulatedParty
-from colonnade.runtimes.station import Endurance
+from colonnade.runtimes.simulate.settings import Simulate, SimulatedLink, SimulatedParty
 
 
 def text_of(name: str) -> str:

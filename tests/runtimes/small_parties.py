@@ -15,7 +15,8 @@ from colonnade.messages import BatchRequest, EvaluationRequest, Message, Refresh
 from colonnade.party import Effect, Event, Finish, Received, Send, TimerFired
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.simulate import Simulate, Simulation
+from colonnade.runtimes.simulate.settings import Simulate
+from colonnade.runtimes.simulate.simulation import Simulation
 from colonnade.state import State
 
 LETTER_BYTES = 32

@@ -22,7 +22,7 @@ from colonnade.messages import EmbeddingUpload, EvaluationEmbedding
 from colonnade.privacy import ledger as ledgers
 from colonnade.privacy.events import PrivacyEvent
 from colonnade.privacy.ledger import Ledger
-from colonnade.runtimes.station import Endurance
+from colonnade.runtimes.endurance import Endurance
 from colonnade.wire.codec import decode
 
 BLOCK = 4

@@ -29,7 +29,12 @@ app = typer.Typer(
 
 Algorithms = Annotated[
     list[str],
-    typer.Option("--algorithm", help="Whose federation. May be repeated.", autocompletion=offering(algorithm_names)),
+    typer.Option(
+        "--algorithm",
+        metavar="NAME",
+        help="Whose federation. May be repeated.",
+        autocompletion=offering(algorithm_names),
+    ),
 ]
 Data = Annotated[
     str,
@@ -39,9 +44,14 @@ Data = Annotated[
         autocompletion=offering(data_set_names),
     ),
 ]
-Noises = Annotated[list[float], typer.Option("--noise", help="Deviation of the noise on embeddings. May be repeated.")]
+Noises = Annotated[
+    list[float],
+    typer.Option("--noise", metavar="NUMBER", help="Deviation of the noise on embeddings. May be repeated."),
+]
 Clip = Annotated[float, typer.Option("--clip", help="Norm bound of an embedding before its noise; 0: none.")]
-Widths = Annotated[list[int], typer.Option("--width", help="Numbers in an embedding. May be repeated.")]
+Widths = Annotated[
+    list[int], typer.Option("--width", metavar="COUNT", help="Numbers in an embedding. May be repeated.")
+]
 Epochs = Annotated[float, typer.Option("--epochs", help="How long the federation trains.")]
 Rate = Annotated[
     float | None,
@@ -102,7 +112,9 @@ def model_completion(
     epochs: Epochs = 40.0,
     learning_rate: Rate = None,
     max_rows: MaxRows = 0,
-    labels_per_class: Annotated[list[int], typer.Option(help="Labelled rows of each class. May be repeated.")] = [4],
+    labels_per_class: Annotated[
+        list[int], typer.Option(metavar="COUNT", help="Labelled rows of each class. May be repeated.")
+    ] = [4],
     width: Widths = [16],
     out: Out = None,
     as_json: AsJson = False,
@@ -136,9 +148,9 @@ def embedding_inversion(
     learning_rate: Rate = None,
     max_rows: MaxRows = 0,
     width: Widths = [16],
-    auxiliary: Annotated[list[float], typer.Option(help="The share of rows that is known whole. May be repeated.")] = [
-        0.05
-    ],
+    auxiliary: Annotated[
+        list[float], typer.Option(metavar="SHARE", help="The share of rows that is known whole. May be repeated.")
+    ] = [0.05],
     inverse: Annotated[str, typer.Option(help="What learns the way back: ridge or mlp.")] = "ridge",
     last: Annotated[int, typer.Option(help="How many embeddings of a row are averaged.")] = 1,
     out: Out = None,
@@ -175,17 +187,23 @@ def product_inference(
     sums: Annotated[
         list[str],
         typer.Option(
+            metavar="KIND",
             help="How products are summed: plain, two-tree or pairwise. May be repeated.",
             autocompletion=offering(SUMS),
         ),
     ] = list(SUMS),
-    columns: Annotated[list[int], typer.Option(help="Columns of the attacked party. May be repeated.")] = [1],
-    padding: Annotated[list[int], typer.Option(help="Columns of zeros that it adds. May be repeated.")] = [0],
+    columns: Annotated[
+        list[int], typer.Option(metavar="COUNT", help="Columns of the attacked party. May be repeated.")
+    ] = [1],
+    padding: Annotated[
+        list[int], typer.Option(metavar="COUNT", help="Columns of zeros that it adds. May be repeated.")
+    ] = [0],
     knows: Annotated[
         list[str],
         typer.Option(
+            metavar="WHAT",
             help="What the adversary knows of the column: rows (a few values), range (its ends) or introduction "
-            "(nothing but what the party told everybody). May be repeated."
+            "(nothing but what the party told everybody). May be repeated.",
         ),
     ] = ["rows"],
     known_rows: Annotated[

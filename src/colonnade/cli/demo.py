@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,21 +15,13 @@ from colonnade.exit_codes import ExitCode
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from colonnade.algorithms import Algorithm
     from colonnade.data import FederatedData
     from colonnade.federation.file import Federation
     from colonnade.reports import ComparisonRow
 
 TARGET_ACCURACY = 0.95
 EPOCHS = 40.0
-
-
-class _Compared(NamedTuple):
-    """The rows that the demo is about."""
-
-    synchronous: "Algorithm"
-    asynchronous: "Algorithm"
-    central: "Algorithm"
+ALGORITHMS = ("split", "vafl", "centralised")
 
 
 def demo(
@@ -51,47 +43,28 @@ def demo(
             f"{data.rows} digits; four parties hold 16 of the 64 pixels each, a fifth holds the labels.\n"
             "party4 is three times slower. Times are virtual: what the parties would have taken."
         )
-    compared = _compared()
-    for row in compared:
-        _train(federation, data, row, out / row.name, quiet=as_json)
-    federated = [out / row.name for row in (compared.synchronous, compared.asynchronous)]
+    for name in ALGORITHMS:
+        _train(federation, data, name, out / name, quiet=as_json)
+    federated = [out / "split", out / "vafl"]
     for directory in federated:
         write_report(directory)
     page = write_comparison(federated, out / "report.html", TARGET_ACCURACY)
     runs = [read_run(directory) for directory in federated]
     rows = comparison_rows(runs, TARGET_ACCURACY)
-    central = read_run(out / compared.central.name).final_metric
+    central = read_run(out / "centralised").final_metric
     if as_json:
         print(json.dumps({"report": str(page), "centralised_accuracy": central, "rows": rows}))
         return
-    console.print(_table(rows, compared.central.name, central))
-    console.print(_conclusion(rows, compared), markup=False)
+    console.print(_table(rows, central))
+    console.print(_conclusion(rows), markup=False)
     console.print(f"Report: {page}", markup=False, soft_wrap=True)
-
-
-def _compared() -> _Compared:
-    """What a newcomer begins with, the same with a barrier, and the same in one place."""
-    from colonnade.algorithms import DEFAULT, Family, find, which
-
-    begun = find(DEFAULT)
-    first = begun.conversation
-    assert first is not None
-
-    def waits(row: "Algorithm") -> bool:
-        """It sends the same and is answered alike; its reply names the next batch as well."""
-        said = row.conversation
-        if said is None or said.asynchronous:
-            return False
-        return (said.upload, said.answers) == (first.upload, first.answers)
-
-    return _Compared(which(waits)[0], begun, which(lambda row: row.family is Family.ALONE)[0])
 
 
 def _federation() -> "Federation":
     from colonnade.algorithms.training import Training
     from colonnade.data.settings import DataSettings
     from colonnade.federation.file import Federation
-    from colonnade.runtimes.simulate import Simulate, SimulatedParty
+    from colonnade.runtimes.simulate.settings import Simulate, SimulatedParty
 
     return Federation(
         name="demo",
@@ -102,27 +75,27 @@ def _federation() -> "Federation":
     )
 
 
-def _train(shared: "Federation", data: "FederatedData", row: "Algorithm", out: Path, quiet: bool) -> None:
+def _train(shared: "Federation", data: "FederatedData", name: str, out: Path, quiet: bool) -> None:
     """One algorithm's run of the demo."""
-    from colonnade.algorithms import Family
+    from colonnade import algorithms
     from colonnade.cli.progress import TrainingProgress
     from colonnade.federation.file import federation_values
     from colonnade.launch.experiment import train_plan
     from colonnade.launch.run_options import RunOptions
     from colonnade.runtimes.interrupt import stop_on_interrupt
 
-    federation = replace(shared, algorithm=row.settings())
-    alone = row.family is Family.ALONE
-    total = federation.training.steps(data.rows) * (1 if alone else len(data.feature_parties))
-    unit = "steps" if alone else "exchanges"
-    with stop_on_interrupt() as stop, TrainingProgress(f"{row.name:12}", total, unit, quiet) as progress:
+    federation = replace(shared, algorithm=algorithms.find(name).settings())
+    parties = 1 if name == "centralised" else len(data.feature_parties)
+    total = federation.training.steps(data.rows) * parties
+    unit = "steps" if name == "centralised" else "exchanges"
+    with stop_on_interrupt() as stop, TrainingProgress(f"{name:12}", total, unit, quiet) as progress:
         options = RunOptions(out, watch=progress.watch, stop_requested=stop, settings=federation_values(federation))
         outcome = train_plan(data, federation.plan(data), federation.simulate, options)
     if not outcome.finished:
         raise InterruptedCommandError("Stopped. Run the demo again to see it whole.", ExitCode.INTERRUPTED)
 
 
-def _table(rows: "Sequence[ComparisonRow]", name: str, central: float | None) -> "Table":
+def _table(rows: "Sequence[ComparisonRow]", central: float | None) -> "Table":
     from rich.table import Table
 
     table = Table()
@@ -132,7 +105,7 @@ def _table(rows: "Sequence[ComparisonRow]", name: str, central: float | None) ->
         "speed-up",
         "bytes",
         "final accuracy",
-        f"against {name}",
+        "against centralised",
     ):
         table.add_column(heading, justify="right")
     for row in rows:
@@ -146,18 +119,17 @@ def _table(rows: "Sequence[ComparisonRow]", name: str, central: float | None) ->
             shown(final, "{:.4f}"),
             difference,
         )
-    table.add_row(name, "–", "–", "–", shown(central, "{:.4f}"), "")
+    table.add_row("centralised", "–", "–", "–", shown(central, "{:.4f}"), "")
     return table
 
 
-def _conclusion(rows: "Sequence[ComparisonRow]", compared: _Compared) -> str:
+def _conclusion(rows: "Sequence[ComparisonRow]") -> str:
     """What the table means, in words; only what the figures say."""
     seconds = {row["algorithm"]: row["seconds_to_target"] for row in rows}
-    waiting, free = compared.synchronous.name, compared.asynchronous.name
-    slow, fast = seconds[waiting], seconds[free]
+    slow, fast = seconds["split"], seconds["vafl"]
     if slow is None or fast is None:
         return f"Not every run reached {TARGET_ACCURACY:.0%}."
-    return f"{free} reached {TARGET_ACCURACY:.0%} {slow / fast:.1f} times as fast as {waiting}, which waits for party4."
+    return f"vafl reached {TARGET_ACCURACY:.0%} {slow / fast:.1f} times as fast as split, which waits for party4."
 
 
 def _free(out: Path) -> Path:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from colonnade.launch.outcome import Outcome
     from colonnade.runtimes.processes.settings import Processes
     from colonnade.runtimes.ray.settings import Ray
-    from colonnade.runtimes.simulate import Simulate
+    from colonnade.runtimes.simulate.settings import Simulate
 
 
 def run(

@@ -28,7 +28,7 @@ from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.network.settings import Network
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
-from colonnade.runtimes.simulate import Simulate
+from colonnade.runtimes.simulate.settings import Simulate
 from colonnade.settings import as_values, build, check_table
 
 _SECTIONS = (

@@ -33,7 +33,7 @@ from colonnade.models.top import TopSettings
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
-from colonnade.runtimes.simulate import Simulate
+from colonnade.runtimes.simulate.settings import Simulate
 from colonnade.settings import as_values
 
 RUNTIMES = (Simulate.name, Processes.name, Ray.name)

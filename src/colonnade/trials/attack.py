@@ -46,7 +46,8 @@ from colonnade.party import Party
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.simulate import Simulate, Simulation
+from colonnade.runtimes.simulate.settings import Simulate
+from colonnade.runtimes.simulate.simulation import Simulation
 
 Say = Callable[[str], None]
 
