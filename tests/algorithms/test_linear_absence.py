@@ -10,6 +10,7 @@ from recorded_runs import Item, Plan, read_run, receipts, sends, tiny_data
 from colonnade import Outcome, RunError, Simulate, SimulatedParty, Training
 from colonnade.algorithms import ALGORITHMS
 from colonnade.messages import Abandoned, MaskedSum, ProductSum, ResidualReply, SharedStep
+from colonnade.reports.rundir import read_run as read_directory
 from colonnade.runtimes.replay import replay
 
 DATA = tiny_data()
@@ -134,6 +135,16 @@ def test_a_synchronous_schedule_waits_unless_it_has_a_time_limit(name: str, tmp_
     # Who was away catches up with all that it missed.
     steps = {who: own["steps"] for who, own in went_on.summary["parties"].items()}
     assert steps["party3"] == steps["party1"] == steps["label"]
+
+
+@pytest.mark.parametrize("name", [*SYNCHRONOUS, "fcg"])
+def test_a_note_of_waiting_counts_exchanges_as_the_record_does(name: str, tmp_path: Path) -> None:
+    """Or a report would take the lines before it for a stretch that a resumed run repeated."""
+    outcome, _ = run(name, tmp_path / "run", {"party3": (0.1, 1.0)})
+    lines = [line for line in outcome.metrics if line["party"] == "label"]
+    assert any(line.get("note", "").startswith("waiting for party3") for line in lines[1:])
+    assert lines == sorted(lines, key=lambda line: line["exchange"])
+    assert len(read_directory(tmp_path / "run").curve) == len(lines)
 
 
 def test_a_party_that_was_back_in_time_is_waited_for_the_next_time_as_well(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def linear_party(seat: LinearSeat) -> Party:
 
 
 class Sgd(Remembering):
-    """w_ℓ ← w_ℓ − γ v̂ with v̂ = ∇_ℓ f_I(ŵ): the own block is current, the others' as they answered."""
+    """w_ℓ ← w_ℓ − γ v̂ with v̂ = ∇_ℓ f_I(ŵ): its own block is current, the others' as they answered."""
 
     independent_rows = False
 

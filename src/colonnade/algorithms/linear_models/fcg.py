@@ -28,7 +28,7 @@ from colonnade.errors import ProtocolError, SettingsError
 from colonnade.messages import JointStep, MaskedSum, ProductSum, Stop, WeightsSettled
 from colonnade.models.linear import LinearBlock, Precondition
 from colonnade.models.linear_loss import LinearLoss
-from colonnade.party import Effect, Observe, Party, Send, SetTimer
+from colonnade.party import Effect, Party, Send, SetTimer
 from colonnade.state import Remembering, Remembers, State, array, array_or_none, custom, value
 
 Floats = NDArray[np.float64]
@@ -233,10 +233,7 @@ class ConjugateParty(LinearParty):
 
     def _lose(self, peer: str) -> list[Effect]:
         effects, _ = self._sums.lose(peer)
-        if self._record is not None and not self._record.ending:
-            note = f"waiting for {peer}, which cannot be reached"
-            effects.append(Observe(self._steps, self._steps, float(self._steps), note=note))
-        return effects
+        return [*effects, *self._note_waiting(peer)]
 
     def _take(self, sender: str, message: Any) -> list[Effect]:
         match message:

@@ -25,7 +25,7 @@ from colonnade.messages import (
     Stop,
     WeightsSettled,
 )
-from colonnade.party import Effect, Event, Finish, PeerLost, PeerReturned, Received, Started, TimerFired
+from colonnade.party import Effect, Event, Finish, Observe, PeerLost, PeerReturned, Received, Started, TimerFired
 from colonnade.state import Memory, Remembering, Remembers, parts
 
 MOST_EARLY = 1 << 16
@@ -177,6 +177,14 @@ class LinearParty(Remembering, ABC):
             effects += self._fail(number)
         given_up = self._sums.failed(evaluations=True)
         return [*effects, *(self._record.abandon(given_up) if self._record else [])]
+
+    def _note_waiting(self, peer: str) -> list[Effect]:
+        """Label party of a schedule that waits: say for whom, beside the record's own counts."""
+        if self._record is None or self._record.ending:
+            return []
+        counts, (_, steps) = self._record.counts(), self._progress()
+        note = f"waiting for {peer}, which cannot be reached"
+        return [Observe(counts["exchanges"], steps, counts["epochs"], note=note)]
 
     # --- the rest of the contract ---
 

@@ -17,7 +17,7 @@ from colonnade.algorithms.linear_models.parts.solving import Descent
 from colonnade.algorithms.linear_models.parts.sums import Completed
 from colonnade.errors import ProtocolError
 from colonnade.messages import EvaluationAbandoned, MaskedSum, ProductSum, SharedStep, Stop, WeightsSettled
-from colonnade.party import Effect, Observe, Send, SetTimer
+from colonnade.party import Effect, Send, SetTimer
 from colonnade.state import State, array, custom, value
 
 _NO_ROWS = np.zeros(0, np.uint32)
@@ -50,11 +50,7 @@ class SynchronousLinearParty(LinearParty):
 
     def _lose(self, peer: str) -> list[Effect]:
         effects, completed = self._sums.lose(peer)
-        effects += self._complete_all(completed)
-        if self._record is not None and not self._record.ending:
-            note = f"waiting for {peer}, which cannot be reached"
-            counts = self._record.counts()
-            effects.append(Observe(counts["exchanges"], self._solver.steps, counts["epochs"], note=note))
+        effects += [*self._complete_all(completed), *self._note_waiting(peer)]
         if self._settings.party_timeout_seconds:
             effects.append(SetTimer("party", self._settings.party_timeout_seconds))
         return [*effects, *self._after_failures()]
