@@ -9,6 +9,7 @@ import functools
 import hashlib
 import json
 import types
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
@@ -24,12 +25,13 @@ FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, fu
 def changed_without_a_word(party: Any, events: Sequence[Any]) -> set[str]:
     """The attributes that changed during an event, though no declaration names them."""
     changed: set[str] = set()
+    before = Remembered(party).undeclared()
     for event in events:
-        before = Remembered(party).undeclared()
         party.handle(event)
         after = Remembered(party).undeclared()
-        # An owner may be new, as a window that has just been opened, or gone.
+        # A part may be new, as masks that have just been agreed on.
         changed |= {name for name in before.keys() & after.keys() if before[name] != after[name]}
+        before = after
     return changed
 
 
@@ -55,7 +57,7 @@ def inside(thing: object) -> Iterator[Any]:
     """What a container or an object holds."""
     if isinstance(thing, Mapping):
         yield from thing.values()
-    elif isinstance(thing, (list, tuple)):
+    elif isinstance(thing, (list, tuple, deque)):
         yield from thing
     if not isinstance(thing, (torch.Tensor, np.ndarray)):
         yield from attributes_of(thing).values()

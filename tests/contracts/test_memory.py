@@ -9,33 +9,44 @@ import torch
 from forgetting import changed_without_a_word, lost_by_a_restart
 from recorded_runs import Plan, StopAfter, tiny_data
 
-from colonnade import Simulate, SimulatedParty, Training
+from colonnade import PerturbationSettings, Simulate, SimulatedParty, Training
 from colonnade.algorithms import ALGORITHMS, Algorithm
 from colonnade.runtimes.replay import event_of
 from colonnade.state import Remembering, part, value
 from colonnade.trace import read_trace
 
-EVENTS = 25  # of each party: its introduction, some steps, an evaluation, a peer that was away
+EVENTS = 40  # of each party: its introduction, some steps, an evaluation, a peer that was away
 ROUGH = Simulate(
     latency_seconds={"distribution": "exponential", "mean": 0.01},
     reorder=True,
     parties={"party1": SimulatedParty(crashes=((0.02, 0.05),))},
 )
-EVERYTHING_SOON = Training(
-    epochs=4, batch_size=8, optimiser="adam", observe_every_epochs=0.2, evaluate_every_epochs=0.4
+BUDGET = PerturbationSettings(
+    bottom_update="dp-sgd", clip=1.0, noise=3.0, update_clip=0.1, update_noise=0.5, columns_epsilon=5.0
 )
+NOISE = PerturbationSettings(noise=0.3, inner_noise=0.1, clip=1.0)
+NO_NOISE = PerturbationSettings()
+# Together they make every part move, if not in every algorithm.
 SETTINGS: dict[str, dict[str, Any]] = {
     "vafl": {"in_flight": 2, "wait_for": 2, "max_delay": 3},
     "split": {"party_timeout_seconds": 0.01},
-    "dpzv": {"noise": 0.1},
+    "cascaded": {"activation_seconds": 0.01},
+    "dpzv": {"server_update": "private-zo", "clip": 1.0, "noise": 0.5, "server_noise": 0.5},
     "afsgd": {"sums": "two-tree"},
+    "afsvrg": {"precondition": "curvature"},
+    "fsgd": {"party_timeout_seconds": 0.02},
     "fcg": {"sums": "pairwise"},
 }
+PRIVACY = {"vafl": BUDGET, "czofo": NOISE, "zoo": NOISE, "dpzv": PerturbationSettings(labels_epsilon=20.0)}
+OWN_COLUMNS = ("split", "zoo-sync", "dpzv", "afsaga")
 
 
 def plan(row: Algorithm) -> Plan:
-    training = Training(epochs=4, batch_size=8) if row.name in ("dpzv",) or row.linear_party else EVERYTHING_SOON
-    return Plan(tiny_data(), row.settings(**SETTINGS.get(row.name, {})), training=training, simulate=ROUGH)
+    optimiser = "sgd" if row.name == "dpzv" or row.linear_party else "adam"
+    often = Training(4, 8, optimiser=optimiser, observe_every_epochs=0.2, evaluate_every_epochs=0.4)
+    settings, privacy = row.settings(**SETTINGS.get(row.name, {})), PRIVACY.get(row.name, NO_NOISE)
+    data = tiny_data(label_party_columns=row.name in OWN_COLUMNS)
+    return Plan(data, settings, training=often, privacy=privacy, simulate=ROUGH)
 
 
 # --- every algorithm --------------------------------------------------------------------------------------------
