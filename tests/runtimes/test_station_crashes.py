@@ -73,7 +73,7 @@ def tiny_data() -> Any:
 
 
 def models_for(name: str) -> dict[str, Any]:
-    if algorithms.find(algorithms.name_of(PLANS[name][0])).peer is not None:
+    if algorithms.find(algorithms.name_of(PLANS[name][0])).linear_party is not None:
         return {"bottom": BottomSettings(), "top": TopSettings()}
     return {"bottom": BottomSettings("linear", embedding=2), "top": TopSettings("concat-linear")}
 
@@ -117,7 +117,7 @@ def weights(models: Any) -> dict[str, torch.Tensor]:
 
 
 def town_of(plan: str, directory: Path, checkpoint_seconds: float = 1e9) -> Town:
-    peers = algorithms.find(algorithms.name_of(PLANS[plan][0])).peer is not None
+    peers = algorithms.find(algorithms.name_of(PLANS[plan][0])).linear_party is not None
     links = [(one, other) for one, other in permutations(NAMES, 2) if NAMES.index(one) < NAMES.index(other)]
     return Town(
         directory,
