@@ -7,18 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_parties import (
-    LETTER_BYTES,
-    Scripted,
-    evaluation,
-    finishes_after,
-    letter,
-    question,
-    says,
-    sends,
-    still,
-    world,
-)
+from small_world import still, world
 
 from colonnade.errors import RunError
 from colonnade.party import Checkpoint, Effect, Finish, Send, SetTimer
@@ -26,6 +15,7 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.checkpoint import read_latest
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.simulate import Simulate, SimulatedParty, Simulation
+from colonnade.testing import LETTER_BYTES, Scripted, evaluation, finishes_after, letter, question, says, sends
 
 INF = float("inf")
 
