@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from colonnade.data import FederatedData, dataset, from_arrays, from_frames
     from colonnade.errors import ColonnadeError, DataError, ProtocolError, RunError, SettingsError
     from colonnade.estimators import VerticalClassifier, VerticalRegressor
-    from colonnade.launch.experiment import Outcome, train
+    from colonnade.launch.experiment import train
+    from colonnade.launch.outcome import Outcome
     from colonnade.models.bottom import BottomSettings
     from colonnade.models.flat import FlatModel
     from colonnade.models.top import TopSettings
@@ -116,7 +117,7 @@ _HOMES = {
     "Fsaga": "colonnade.algorithms.linear_models.fsaga",
     "Fsgd": "colonnade.algorithms.linear_models.fsgd",
     "Fsvrg": "colonnade.algorithms.linear_models.fsvrg",
-    "Outcome": "colonnade.launch.experiment",
+    "Outcome": "colonnade.launch.outcome",
     "PerturbationSettings": "colonnade.privacy.noise",
     "ProtocolError": "colonnade.errors",
     "Ray": "colonnade.runtimes.ray.settings",

@@ -23,8 +23,10 @@ from colonnade.data.federated import FederatedData
 from colonnade.data.loading import load
 from colonnade.data.settings import PartyData
 from colonnade.federation.building import build_parties
-from colonnade.federation.file import Federation, parse_federation, write_toml
-from colonnade.launch.experiment import Outcome, train
+from colonnade.federation.file import Federation, parse_federation
+from colonnade.federation.toml import write_toml
+from colonnade.launch.experiment import train
+from colonnade.launch.outcome import Outcome
 from colonnade.party import Party
 from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint
 from colonnade.runtimes.processes.fork_server import Child, ForkServer
@@ -274,7 +276,7 @@ class Town:
     def processed(self, options: Mapping[str, Any] | None = None, **more: Any) -> Outcome:
         """The same federation as processes over Unix sockets."""
         self.supervisor = SupervisedForkServer(self.fork_server, **(options or {}))
-        with mock.patch("colonnade.launch.processes.nursery_of", lambda module: self.supervisor):
+        with mock.patch("colonnade.launch.processes.fork_server_for", lambda module: self.supervisor):
             return self._trained(self.federation().processes, None, **more)
 
     def _trained(self, runtime: str | Processes, seed: int | None, **more: Any) -> Outcome:

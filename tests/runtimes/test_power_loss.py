@@ -15,7 +15,7 @@ import pytest
 
 from colonnade import BottomSettings, PerturbationSettings, TopSettings, Training, Vafl, from_arrays
 from colonnade.errors import RunError
-from colonnade.federation.building import build_party, facts_of, own_of
+from colonnade.federation.building import build_party, facts_of, private_data_of
 from colonnade.federation.plan import Plan
 from colonnade.messages import EmbeddingUpload, EvaluationEmbedding
 from colonnade.privacy import ledger as ledgers
@@ -194,7 +194,7 @@ def private_town(folder: Path) -> FakeCarrier:
     endurance = Endurance(notice_seconds=1.0, arrival_seconds=5.0, checkpoint_seconds=1e9)
 
     def build(name: str) -> Any:
-        return build_party(own_of(data, name, plan), facts, plan)
+        return build_party(private_data_of(data, name, plan), facts, plan)
 
     return FakeCarrier(folder / "town", ("label", "party1", "party2"), build, endurance=endurance, trace=False)
 

@@ -14,7 +14,8 @@ import torch
 import colonnade
 from colonnade.data.federated import FederatedData
 from colonnade.errors import ColonnadeError, DataError, RunError, SettingsError
-from colonnade.launch.experiment import Outcome, train
+from colonnade.launch.experiment import train
+from colonnade.launch.outcome import Outcome
 from colonnade.runtimes import recorder
 
 TRAINING = colonnade.Training(epochs=2, batch_size=16, evaluate_every_epochs=1.0)

@@ -32,7 +32,7 @@ from colonnade import (
     train,
 )
 from colonnade.algorithms.linear_models.afsaga import Afsaga
-from colonnade.federation.building import build_party, facts_of, own_of
+from colonnade.federation.building import build_party, facts_of, private_data_of
 from colonnade.federation.plan import Facts, Plan
 from colonnade.messages import EmbeddingUpload, GradientReply
 from colonnade.party import Party
@@ -88,7 +88,7 @@ def agreed(name: str) -> tuple[Plan, Facts]:
 def build(name: str, party: str) -> Party:
     """A party as it is before its first event."""
     plan, facts = agreed(name)
-    return build_party(own_of(tiny_data(), party, plan), facts, plan)
+    return build_party(private_data_of(tiny_data(), party, plan), facts, plan)
 
 
 @cache

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
+from colonnade.cli.options import RunDirectory, json_option
 from colonnade.cli.output import console
-from colonnade.reports.page import write_report
 
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's directory.", show_default=False)],
+    run: RunDirectory,
     audit: Annotated[
         Path | None,
         typer.Option(
@@ -20,9 +20,11 @@ def report(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print {report: path}.")] = False,
+    as_json: Annotated[bool, json_option("Print {report: path}.")] = False,
 ) -> None:
     """Write report.html and its figures into a run's directory."""
+    from colonnade.reports.page import write_report
+
     page = write_report(run, audit)
     if as_json:
         print(json.dumps({"report": str(page)}))

@@ -27,7 +27,8 @@ from colonnade.data import load
 from colonnade.errors import ColonnadeError, SettingsError
 from colonnade.federation.file import digest, federation_values, parse_federation, read_federation
 from colonnade.files import write_atomically
-from colonnade.launch.experiment import train
+from colonnade.launch.experiment import train_plan
+from colonnade.launch.run_options import RunOptions
 from colonnade.runtimes.checkpoint import numbers_of
 from colonnade.trials.pool import run_each
 
@@ -217,19 +218,8 @@ def run_cell(job: Mapping[str, Any]) -> dict[str, Any]:
         if directory.exists() and not resumes:
             shutil.rmtree(directory)  # it was stopped before its first checkpoint
         data = load(settings.data, settings.party_data(), settings.label_party, Path(job["base"]))
-        outcome = train(
-            data,
-            settings.algorithm,
-            training=settings.training,
-            bottom={party: settings.bottoms().get(party, settings.bottom) for party in data.columns},
-            top=settings.top,
-            privacy=settings.privacy,
-            simulate=settings.simulate,
-            seed=settings.seed,
-            out=directory,
-            resume=resumes,
-            settings=job["values"],
-        )
+        options = RunOptions(directory, resume=resumes, settings=job["values"])
+        outcome = train_plan(data, settings.plan(data), settings.simulate, options)
     except ColonnadeError as error:
         return _failed(str(error))
     except Exception as error:

@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.errors import RunError
+from colonnade.exit_codes import ExitCode
 from colonnade.runtimes.processes.fork_server import Child, ForkServer
 from colonnade.runtimes.processes.settings import Processes
 
 _STOP_SECONDS = 20.0
 """How long a party may take to save its state before it is killed."""
 _LAST_LINES = 8
-STOPPED = 75
-"""What a party's process returns that was asked to stop and has saved its state."""
 
 
 @dataclass
@@ -114,7 +113,7 @@ class ProcessSupervisor:
             child.finished = True
             return
         how = f"was ended by {_signal_name(-code)}" if code < 0 else "was told to stop by somebody else"
-        if (code < 0 or code == STOPPED) and self.restarts < self._settings.restarts:
+        if (code < 0 or code == ExitCode.STOPPED) and self.restarts < self._settings.restarts:
             self.restarts += 1
             child.starts += 1
             child.said = b""
@@ -123,7 +122,7 @@ class ProcessSupervisor:
             child.process = self._fork_server.start(child.name, child.arguments, child.log)
             self._selector.register(child.process.stdout, selectors.EVENT_READ, child)
             return
-        what = how if code < 0 or code == STOPPED else "failed"
+        what = how if code < 0 or code == ExitCode.STOPPED else "failed"
         if child.last_note:
             raise RunError(f"The party {child.name} {what}: {child.last_note}")
         raise RunError(f"The party {child.name} {what}. The end of its log, {child.log}:\n{last_lines(child.log)}")

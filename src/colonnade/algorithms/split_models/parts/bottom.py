@@ -16,8 +16,9 @@ from colonnade.algorithms.seats import FeatureSeat
 from colonnade.algorithms.split_models.parts.budget import RowBudget
 from colonnade.algorithms.split_models.parts.embedder import Embedder
 from colonnade.errors import ProtocolError, SettingsError
+from colonnade.models.contract import Network, Pass
 from colonnade.models.flat import FlatModel
-from colonnade.models.network import Network, Pass, network_for
+from colonnade.models.network import network_for
 from colonnade.models.randomness import is_random
 from colonnade.models.row_gradients import clipped_sum
 from colonnade.party import Effect, Spend

@@ -13,7 +13,8 @@ from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat
 from colonnade.algorithms.split_models.parts.budget import RowBudget, budget_mu, cost_of
 from colonnade.errors import ProtocolError, SettingsError
-from colonnade.models.network import Network, rows_mix
+from colonnade.models.contract import Network
+from colonnade.models.network import rows_mix
 from colonnade.party import Effect, Spend
 from colonnade.privacy.noise import LayerNoise
 from colonnade.privacy.secret_gaussian import SecretGaussian
