@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint format coverage bench docs lock clean
+.PHONY: demo test lint format tables coverage bench docs lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/colonnade demo
@@ -20,6 +20,10 @@ lint: $(INSTALLED)
 format: $(INSTALLED)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# What the documents and the exports say of each algorithm, written from the table of algorithms.
+tables: $(INSTALLED)
+	$(BIN)/python tools/algorithm_tables.py
 
 coverage: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term

@@ -7,6 +7,23 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from colonnade.algorithms.training import Training
+    from colonnade.data import FederatedData, dataset, from_arrays, from_frames
+    from colonnade.errors import ColonnadeError, DataError, ProtocolError, RunError, SettingsError
+    from colonnade.estimators import VerticalClassifier, VerticalRegressor
+    from colonnade.launch.experiment import train
+    from colonnade.launch.outcome import Outcome
+    from colonnade.models.bottom import BottomSettings
+    from colonnade.models.flat import FlatModel
+    from colonnade.models.top import TopSettings
+    from colonnade.privacy.noise import PerturbationSettings
+    from colonnade.runtimes.processes.settings import Processes
+    from colonnade.runtimes.ray.settings import Ray
+    from colonnade.runtimes.simulate.settings import Simulate, SimulatedLink, SimulatedParty
+    from colonnade.trials.sweep import sweep
+
+# algorithms: imports begin
+if TYPE_CHECKING:
     from colonnade.algorithms.linear_models.afsaga import Afsaga
     from colonnade.algorithms.linear_models.afsgd import Afsgd
     from colonnade.algorithms.linear_models.afsvrg import Afsvrg
@@ -29,24 +46,12 @@ if TYPE_CHECKING:
     from colonnade.algorithms.split_models.vafl import Vafl
     from colonnade.algorithms.split_models.zoo import Zoo
     from colonnade.algorithms.split_models.zoo_sync import ZooSync
-    from colonnade.algorithms.training import Training
-    from colonnade.data import FederatedData, dataset, from_arrays, from_frames
-    from colonnade.errors import ColonnadeError, DataError, ProtocolError, RunError, SettingsError
-    from colonnade.estimators import VerticalClassifier, VerticalRegressor
-    from colonnade.launch.experiment import train
-    from colonnade.launch.outcome import Outcome
-    from colonnade.models.bottom import BottomSettings
-    from colonnade.models.flat import FlatModel
-    from colonnade.models.top import TopSettings
-    from colonnade.privacy.noise import PerturbationSettings
-    from colonnade.runtimes.processes.settings import Processes
-    from colonnade.runtimes.ray.settings import Ray
-    from colonnade.runtimes.simulate import Simulate, SimulatedLink, SimulatedParty
-    from colonnade.trials.sweep import sweep
+# algorithms: imports end
 
 __version__ = metadata.version("colonnade")
 
 __all__ = [
+    # algorithms: exports begin
     "Afsaga",
     "Afsgd",
     "Afsvrg",
@@ -93,30 +98,16 @@ __all__ = [
     "from_frames",
     "sweep",
     "train",
+    # algorithms: exports end
 ]
 
 # Loaded when first asked for: PyTorch and scikit-learn take seconds, and the command line must answer before.
 _HOMES = {
-    "Afsaga": "colonnade.algorithms.linear_models.afsaga",
-    "Afsgd": "colonnade.algorithms.linear_models.afsgd",
-    "Afsvrg": "colonnade.algorithms.linear_models.afsvrg",
-    "AsysqnSaga": "colonnade.algorithms.linear_models.asysqn_saga",
-    "AsysqnSgd": "colonnade.algorithms.linear_models.asysqn_sgd",
-    "AsysqnSvrg": "colonnade.algorithms.linear_models.asysqn_svrg",
     "BottomSettings": "colonnade.models.bottom",
-    "Cascaded": "colonnade.algorithms.split_models.cascaded",
-    "Centralised": "colonnade.algorithms.split_models.centralised",
     "ColonnadeError": "colonnade.errors",
-    "Czofo": "colonnade.algorithms.split_models.czofo",
     "DataError": "colonnade.errors",
-    "Dpzv": "colonnade.algorithms.split_models.dpzv",
-    "Fcg": "colonnade.algorithms.linear_models.fcg",
-    "Fdml": "colonnade.algorithms.split_models.fdml",
     "FederatedData": "colonnade.data",
     "FlatModel": "colonnade.models.flat",
-    "Fsaga": "colonnade.algorithms.linear_models.fsaga",
-    "Fsgd": "colonnade.algorithms.linear_models.fsgd",
-    "Fsvrg": "colonnade.algorithms.linear_models.fsvrg",
     "Outcome": "colonnade.launch.outcome",
     "PerturbationSettings": "colonnade.privacy.noise",
     "ProtocolError": "colonnade.errors",
@@ -124,20 +115,13 @@ _HOMES = {
     "RunError": "colonnade.errors",
     "SettingsError": "colonnade.errors",
     "Processes": "colonnade.runtimes.processes.settings",
-    "Simulate": "colonnade.runtimes.simulate",
-    "SimulatedLink": "colonnade.runtimes.simulate",
-    "SimulatedParty": "colonnade.runtimes.simulate",
-    "Split": "colonnade.algorithms.split_models.split",
-    "SynsqnSaga": "colonnade.algorithms.linear_models.synsqn_saga",
-    "SynsqnSgd": "colonnade.algorithms.linear_models.synsqn_sgd",
-    "SynsqnSvrg": "colonnade.algorithms.linear_models.synsqn_svrg",
+    "Simulate": "colonnade.runtimes.simulate.settings",
+    "SimulatedLink": "colonnade.runtimes.simulate.settings",
+    "SimulatedParty": "colonnade.runtimes.simulate.settings",
     "TopSettings": "colonnade.models.top",
     "Training": "colonnade.algorithms.training",
-    "Vafl": "colonnade.algorithms.split_models.vafl",
     "VerticalClassifier": "colonnade.estimators",
     "VerticalRegressor": "colonnade.estimators",
-    "Zoo": "colonnade.algorithms.split_models.zoo",
-    "ZooSync": "colonnade.algorithms.split_models.zoo_sync",
     "dataset": "colonnade.data",
     "from_arrays": "colonnade.data",
     "from_frames": "colonnade.data",
@@ -147,11 +131,16 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    if name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:  # the settings of an algorithm
+        rows = import_module("colonnade.algorithms").ALGORITHMS.values()
+        value = next(row.settings for row in rows if row.settings.__name__ == name)
+    globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted({*globals(), *__all__})

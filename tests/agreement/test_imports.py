@@ -28,9 +28,9 @@ def test_there_is_something_to_look_at() -> None:
     assert {"colonnade.algorithms.split_models.vafl", "colonnade.algorithms.split_models.parts.bottom"} <= set(
         ALGORITHMS
     )
-    assert "colonnade.runtimes.simulate" in RUNTIMES
+    assert "colonnade.runtimes.simulate.simulation" in RUNTIMES
     assert "colonnade.wire.codec" in ours("colonnade.runtimes.driver")
-    assert "heapq" in imports_of("colonnade.runtimes.simulate")
+    assert "heapq" in imports_of("colonnade.runtimes.simulate.agenda")
     assert "colonnade.privacy.events" in reached_from("colonnade.algorithms.split_models.vafl")
 
 

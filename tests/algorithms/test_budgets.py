@@ -23,7 +23,7 @@ from colonnade.privacy.events import PrivacyEvent
 from colonnade.privacy.gaussian import mu_of
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.noise import PerturbationSettings
-from colonnade.runtimes.simulate import Simulate, SimulatedParty
+from colonnade.runtimes.simulate.settings import Simulate, SimulatedParty
 
 TRAINING = colonnade.Training(epochs=6, batch_size=16, learning_rate=0.05, evaluate_every_epochs=0)
 

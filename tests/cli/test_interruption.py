@@ -129,7 +129,7 @@ def test_how_to_go_on_names_the_runtime_and_its_cluster(long: Path, monkeypatch:
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("colonnade.launch.experiment.train", interrupted)
+    monkeypatch.setattr("colonnade.launch.experiment.train_plan", interrupted)
     options = ("--runtime", "ray", "--address", "local", "--threads", "2")
     said = colonnade("run", long, "--out", "mine", *options).err
     assert said.endswith("continue with: colonnade run mine --resume --runtime ray --address local --threads 2\n")

@@ -25,10 +25,7 @@ def test_it_keeps_the_contract(row: Algorithm, check: str, tmp_path: Path) -> No
     CHECKS[check](Candidate(row, **MODELS.get(row.name, {})), tmp_path)
 
 
-def test_the_row_has_the_roles_of_one_family(row: Algorithm) -> None:
-    roles = (row.label_party, row.feature_party)
-    assert all(roles) or not any(roles)
-    assert sum((all(roles), row.alone is not None, row.linear_party is not None)) == 1
+def test_who_brings_one_model_brings_both(row: Algorithm) -> None:
     assert (row.bottom is None) == (row.top is None)
 
 

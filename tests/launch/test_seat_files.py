@@ -26,7 +26,7 @@ from colonnade.data.federated import FederatedData, Labels, PartyColumns
 from colonnade.federation.building import PrivateData, build_parties, build_seated, facts_of, private_data_of
 from colonnade.federation.plan import Plan
 from colonnade.launch.seat_files import Life, SeatFiles, plan_from, plan_values, read_seat, write_seat
-from colonnade.runtimes.station import Endurance
+from colonnade.runtimes.endurance import Endurance
 
 LIFE = Life("/somewhere", ("label",), Endurance(notice_seconds=2.5), order=("label", "party1"), slowdown=1.5)
 

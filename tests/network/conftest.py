@@ -1,4 +1,4 @@
-"""One nursery for all tests here; every federation's processes are gone when its test ends."""
+"""One fork server for all tests here; every federation's processes are gone when its test ends."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

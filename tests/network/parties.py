@@ -1,6 +1,6 @@
 """A federation of real processes on this machine, as tests need it: files, certificates, a port, and who is running.
 
-Every party is `colonnade join` itself over mutual TLS on loopback. They come from a nursery, so that starting one takes
+Every party is `colonnade join` itself over mutual TLS on loopback. A fork server starts them, each in a few
 milliseconds. What a party said is in its log, what it has become in its run directory.
 """
 
@@ -57,7 +57,7 @@ def start_fork_server() -> ForkServer:
 
 
 class SupervisedForkServer:
-    """The same nursery for the processes of one machine, in the place of their own: one less to load."""
+    """The same fork server for the processes of one machine, in the place of their own: one less to load."""
 
     def __init__(self, fork_server: ForkServer, **options: Any) -> None:
         self._fork_server = fork_server

@@ -1,4 +1,4 @@
-"""The nursery of the parties that tests here start: `python -m started_party SOCKET` loads everything once, then forks.
+"""The fork server of the parties that tests start: `python -m started_party SOCKET` loads everything once, then forks.
 
 What it starts is the command line itself. Before that, a test may shorten one of the product's pauses, have every byte
 that is given to a carrier written down, slow the party down or limit the size of its files.
@@ -25,7 +25,7 @@ from colonnade.cli.application import app
 from colonnade.launch import party_process
 from colonnade.reports import page
 from colonnade.runtimes import station
-from colonnade.runtimes.network import carrier as network
+from colonnade.runtimes.network.stream import Stream
 from colonnade.runtimes.processes import sockets
 from colonnade.runtimes.processes.fork_server import serve
 
@@ -33,7 +33,7 @@ from colonnade.runtimes.processes.fork_server import serve
 def main(arguments: list[str]) -> int:
     options, *command = arguments
     _prepare(json.loads(options))
-    if command[0] == "party":  # of a household, as `colonnade.launch.party_process` starts it
+    if command[0] == "party":  # of a run with processes, as `colonnade.launch.party_process` starts it
         return party_process.run(command[1:])
     sys.argv = ["colonnade", *command]
     try:
@@ -61,7 +61,7 @@ def _prepare(options: dict[str, Any]) -> None:
 def record_bytes(path: Path) -> None:
     """Every byte that either carrier is given to write, before any encryption of the link."""
     file: BinaryIO = path.open("ab", buffering=0)
-    stream, socket_write = network._Stream.__init__, sockets.SocketCarrier._write
+    stream, socket_write = Stream.__init__, sockets.SocketCarrier._write
 
     def watched(self: Any, peer: str, write: Any, close: Any) -> None:
         async def tell(data: bytes) -> None:
@@ -75,7 +75,7 @@ def record_bytes(path: Path) -> None:
             file.write(part)  # perhaps again, if the socket takes only a part of it: that hides nothing
         return socket_write(self, connection)
 
-    network._Stream.__init__ = watched  # type: ignore[method-assign]
+    Stream.__init__ = watched  # type: ignore[method-assign]
     sockets.SocketCarrier._write = watched_socket  # type: ignore[method-assign]
 
 

@@ -22,7 +22,8 @@ from colonnade.launch.participant import Participant
 from colonnade.launch.party_directory import PartyDirectory
 from colonnade.launch.run_options import RunOptions
 from colonnade.messages import Message
-from colonnade.runtimes.network.carrier import METHOD, SERVICE, Guest
+from colonnade.runtimes.network.guest import Guest
+from colonnade.runtimes.network.stream import METHOD, SERVICE
 from colonnade.runtimes.recorder import Recorder
 from colonnade.wire.codec import encode
 from colonnade.wire.handshake import PACKETS, WORD, Hello, Refused, Roster, Welcome, heard, say, sign_welcome

@@ -12,8 +12,8 @@ from colonnade.wire.certificates import issue
 
 SLOWLY = {"milliseconds_an_event": 5.0}
 SOON = {
-    "colonnade.runtimes.network.carrier._LONGEST_RETRY_SECONDS": 0.3,
-    "colonnade.runtimes.network.carrier._EXPIRY_CHECK_SECONDS": 0.1,
+    "colonnade.runtimes.network.limits.LONGEST_RETRY_SECONDS": 0.3,
+    "colonnade.runtimes.network.limits.EXPIRY_CHECK_SECONDS": 0.1,
 }
 OVER = "label refused party{}: The training has failed at label and does not go on by itself."
 
@@ -109,7 +109,7 @@ def test_files_that_are_being_replaced_are_waited_for(town: Callable[..., Town],
     torn = party.folder / ("party1.pem" if missing == "key" else "revoked.txt")
     before = torn.read_bytes()
     torn.write_bytes((tmp_path / torn.name).read_bytes() if missing == "key" else b"not a seri")
-    party.hear("the own certificate could not be read again: ", 2)
+    party.hear("our certificate could not be re-read: ", 2)
     assert party.alive()
     if missing == "key":
         for name in ("party1.key", "party1.pem"):

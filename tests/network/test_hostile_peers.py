@@ -40,9 +40,9 @@ from colonnade.messages import (
     Stop,
 )
 from colonnade.runtimes.journal import events_after
-from colonnade.runtimes.network import carrier as network
+from colonnade.runtimes.network.relay import wrap
 from colonnade.runtimes.processes.fork_server import ForkServer
-from colonnade.runtimes.simulate import Simulate
+from colonnade.runtimes.simulate.settings import Simulate
 from colonnade.settings import build
 from colonnade.wire import certificates
 from colonnade.wire.certificates import issue, make_authority
@@ -53,9 +53,9 @@ from colonnade.wire.sealing import Envelope
 PLAN = shared({"name": "split", "party_timeout_seconds": 0.2}, {**IRIS, "parties": 3}, 20, 16)
 MOST_MEGABYTES_MORE = 150.0
 SHORT_HELLO = {
-    "colonnade.runtimes.network.carrier._HELLO_SECONDS": 1.0,
+    "colonnade.runtimes.network.limits.HELLO_SECONDS": 1.0,
     # Other tests may come between those of this file: the party that is held still must not pass for lost meanwhile.
-    "colonnade.runtimes.network.carrier._OPTIONS": [["grpc.keepalive_time_ms", 900_000]],
+    "colonnade.runtimes.network.limits.OPTIONS": [["grpc.keepalive_time_ms", 900_000]],
 }
 
 
@@ -368,7 +368,7 @@ def test_messages_that_fit_no_federation_change_nothing(with_a_traitor: Town) ->
 def alone(town: Callable[..., Town]) -> Town:
     """A federation of which only a feature party runs so far; what it connects to is a test's."""
     one = town(shared("split", IRIS, 2, 16))
-    one["party1"].options["patches"] = {"colonnade.runtimes.network.carrier._LONGEST_RETRY_SECONDS": 0.3}
+    one["party1"].options["patches"] = {"colonnade.runtimes.network.limits.LONGEST_RETRY_SECONDS": 0.3}
     return one
 
 
@@ -400,7 +400,7 @@ def met_by(town: Town, script: Callable[[Conversation], None], said: str, owner:
 BAD_GREETINGS: dict[str, tuple[Callable[[Town, Conversation], None], str]] = {
     "noise": (lambda town, one: one.say(b"noise"), "Something else came where a word of the handshake was expected"),
     "packets": (lambda town, one: one.say(bytes([PACKETS]) + bytes(24)), "Something else came"),
-    "everybody first": (lambda town, one: one.say(say(roster(["party1"]))), "said Everybody before Welcome"),
+    "everybody first": (lambda town, one: one.say(say(roster(["party1"]))), "said Roster before Welcome"),
     "signed by another": (
         lambda town, one: one.say(welcome(town.label, town["party1"], one.hello, signer=town["party2"])),
         "What answers is not label: it could not sign as label does",
@@ -527,14 +527,14 @@ def test_envelopes_that_no_honest_party_sends(town: Callable[..., Town]) -> None
     guest = guest_of(traitor, traitor.out)
     digest = guest._keys.digest
     for attack, said, who in (
-        (lambda to, seal: network._wrap("party3", 1, b"x"), "who is not another party of the federation", LABEL),
-        (lambda to, seal: network._wrap("party9", 1, b"x"), "who is not another party of the federation", LABEL),
+        (lambda to, seal: wrap("party3", 1, b"x"), "who is not another party of the federation", LABEL),
+        (lambda to, seal: wrap("party9", 1, b"x"), "who is not another party of the federation", LABEL),
         (lambda to, seal: bytes([ENVELOPE]) + b"\xffparty1", "An envelope is truncated", LABEL),
-        (lambda to, seal: network._wrap("party1", to, b"short"), "is truncated: 5 bytes", "party1"),
-        (lambda to, seal: network._wrap("party1", to, flipped(seal(b"good"), 30)), "altered on the way", "party1"),
-        (lambda to, seal: network._wrap("party1", to, seal(os.urandom(99))), "it broke the protocol", "party1"),
-        (lambda to, seal: network._wrap("party1", to, seal(frame(1, Stop("now")))), "before the connection", "party1"),
-        (lambda to, seal: network._wrap("party1", to + 5, seal(b"of another generation")), "", "party1"),
+        (lambda to, seal: wrap("party1", to, b"short"), "is truncated: 5 bytes", "party1"),
+        (lambda to, seal: wrap("party1", to, flipped(seal(b"good"), 30)), "altered on the way", "party1"),
+        (lambda to, seal: wrap("party1", to, seal(os.urandom(99))), "it broke the protocol", "party1"),
+        (lambda to, seal: wrap("party1", to, seal(frame(1, Stop("now")))), "before the connection", "party1"),
+        (lambda to, seal: wrap("party1", to + 5, seal(b"of another generation")), "", "party1"),
     ):
         with calling(traitor) as caller:
             caller.enter(guest._hello(b"0123456789abcdef"))
@@ -581,7 +581,7 @@ def test_a_feature_party_cannot_play_the_label_party(town: Callable[..., Town], 
         generation, key = _presence_of(caller, "party1")
         envelope = Envelope(guest._keys.sealing, "party3", key, "party1", guest._keys.digest)
         sealed = envelope.seal(resume() + frame(1, hidden) + frame(2, message))
-        caller.say(network._wrap("party1", generation, sealed))
+        caller.say(wrap("party1", generation, sealed))
         one["party1"].hear(said)
         caller.packets(resume(), frame(1, hidden), frame(2, Stop("now")))
         assert "sent Stop, which is the label party's to send" in caller.refusal()

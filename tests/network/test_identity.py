@@ -12,7 +12,7 @@ from parties import IRIS, LABEL, Organisation, Town, assert_same_bits, shared, w
 from colonnade.wire import certificates
 from colonnade.wire.certificates import issue, make_authority, revoke
 
-OFTEN = {"colonnade.runtimes.network.carrier._EXPIRY_CHECK_SECONDS": 0.1}
+OFTEN = {"colonnade.runtimes.network.limits.EXPIRY_CHECK_SECONDS": 0.1}
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def of_another_authority(town: Town, one: Organisation) -> None:
 
 def test_a_certificate_that_tls_refuses_is_told_of_on_both_sides(town: Callable[..., Town]) -> None:
     one = town(shared("split", IRIS, 2, 16))
-    one.label.options["patches"] = {**OFTEN, "colonnade.runtimes.network.carrier._HELLO_SECONDS": 1.0}
+    one.label.options["patches"] = {**OFTEN, "colonnade.runtimes.network.limits.HELLO_SECONDS": 1.0}
     party = one["party1"]
     of_another_authority(one, party)
     one.start()

@@ -22,6 +22,7 @@ from colonnade.exit_codes import ExitCode
 from colonnade.federation.file import parse_federation
 from colonnade.federation.party_file import read_party_file
 from colonnade.runtimes import operations
+from colonnade.runtimes.links import Link
 from colonnade.runtimes.network.settings import parse_address
 from colonnade.runtimes.operations import (
     PICTURE_SECONDS,
@@ -30,7 +31,6 @@ from colonnade.runtimes.operations import (
     Operations,
     Picture,
 )
-from colonnade.runtimes.station import Link
 
 EXPIRES = datetime(2030, 1, 1, tzinfo=UTC)
 IRIS = {"set": "iris", "parties": 2}

@@ -17,7 +17,7 @@ def test_an_error_of_the_training_is_the_same_at_every_start(town: Callable[...,
     """The event that could not be handled stays unhandled: no checkpoint pretends that it was."""
     one = town(shared("vafl", IRIS, 50, 16, training={"learning_rate": 1e6}))
     # Nobody comes whom it could tell: it need not stay long.
-    one.label.options = {"patches": {"colonnade.runtimes.network.carrier._LONGEST_RETRY_SECONDS": 0.3}}
+    one.label.options = {"patches": {"colonnade.runtimes.network.limits.LONGEST_RETRY_SECONDS": 0.3}}
     one.start()
     for start in range(3):
         if start:

@@ -201,7 +201,7 @@ def test_the_figure_has_a_panel_for_each_set_and_direction() -> None:
 
 # --- the documents ----------------------------------------------------------------------------------------------
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "privacy.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "privacy.md"
 
 
 @pytest.mark.parametrize("algorithm", ["dpzv", "vafl"])

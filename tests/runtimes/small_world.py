@@ -6,7 +6,8 @@ from typing import Any
 
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.simulate import Simulate, Simulation
+from colonnade.runtimes.simulate.settings import Simulate
+from colonnade.runtimes.simulate.simulation import Simulation
 from colonnade.testing import Scripted
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from colonnade.errors import RunError
 from colonnade.files import write_atomically
-from colonnade.runtimes import checkpoint
 from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint, read_latest, write_checkpoint
 from colonnade.state import State
 
@@ -48,7 +47,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Any:
             if left[0] < 0:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        monkeypatch.setattr(checkpoint.os, "fsync", fsync)
+        monkeypatch.setattr(os, "fsync", fsync)
 
     return fill_after
 

@@ -110,16 +110,6 @@ def test_frames_are_counted_by_kind_and_evaluation_apart() -> None:
     assert traffic.evaluation_bytes() == len(encode(evaluation(1)))
 
 
-def test_a_frame_is_checked_before_the_party_sees_it() -> None:
-    diary = Diary()
-    driver = driven([], diary)
-    driver.receive(1.0, "label", encode(letter(3)))
-    assert driver.party.seen == [(1.0, "letter 3")]  # type: ignore[attr-defined]
-    with pytest.raises(ProtocolError):
-        driver.receive(2.0, "label", encode(letter(3))[:-1])
-    assert len(driver.party.seen) == 1  # type: ignore[attr-defined]
-
-
 def test_an_undeclared_message_is_neither_sent_nor_counted() -> None:
     class Secret(Message, frozen=True, eq=False):
         weight: float
@@ -135,7 +125,7 @@ def test_the_trace_holds_events_and_effects_in_order_with_the_frames_that_were_s
     writer = TraceWriter(tmp_path / "bank.trace")
     driver = driven(EVERYTHING, Diary(), writer)
     driver.deliver(Started(1.5))
-    driver.receive(2.0, "label", encode(letter(9)))
+    driver.deliver(Received(2.0, "label", letter(9)), encode(letter(9)))
     writer.close()
     records = list(read_trace(tmp_path / "bank.trace"))
     assert [record.type for record in records] == [

@@ -21,7 +21,7 @@ from colonnade.messages import EmbeddingUpload, EvaluationEmbedding
 from colonnade.privacy import ledger as ledgers
 from colonnade.privacy.events import PrivacyEvent
 from colonnade.privacy.ledger import Ledger
-from colonnade.runtimes.station import Endurance
+from colonnade.runtimes.endurance import Endurance
 from colonnade.testing import FakeCarrier
 from colonnade.wire.codec import decode
 

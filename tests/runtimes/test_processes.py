@@ -1,7 +1,7 @@
 """Real processes: what they train is what a simulation trains, whoever is killed, stopped or fails meanwhile.
 
 Parties are slowed down so that something can happen to them in the middle of a run; nothing here depends on how fast
-they are. All runs of this file share one nursery, so that a party starts in milliseconds.
+they are. All runs of this file share one fork server, so that a party starts in milliseconds.
 """
 
 import json
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="fi
 
 
 @pytest.fixture(scope="module", autouse=True)
-def one_nursery() -> Iterator[None]:
+def one_fork_server() -> Iterator[None]:
     yield
     fork_server = fork_server_module._fork_servers.get(PROGRAM)
     if fork_server is not None:
@@ -250,7 +250,7 @@ def test_a_training_that_diverges_ends(tmp_path: Path) -> None:
 
 
 def test_who_is_gone_leaves_no_orphans(tmp_path: Path) -> None:
-    """A program that trains is killed: its nursery and its parties end by themselves, and their state is whole."""
+    """A program that trains is killed: its fork server and its parties end by themselves, and their state is whole."""
     program = f"""
 import colonnade
 from colonnade import Split, Training
@@ -304,19 +304,19 @@ def test_the_end_of_a_log(tmp_path: Path) -> None:
     assert last_lines(log).splitlines() == [*(f"line {n}" for n in range(13, 20)), "\N{REPLACEMENT CHARACTER}"]
 
 
-# --- last, since another nursery takes seconds ---------------------------------------------------------------------
+# --- last, since another fork server takes seconds -----------------------------------------------------------------
 
 
-def test_without_the_nursery_the_run_ends_and_so_do_the_parties(tmp_path: Path) -> None:
+def test_without_the_fork_server_the_run_ends_and_so_do_the_parties(tmp_path: Path) -> None:
     before: list[int] = []
     fork_server = fork_server_for(PROGRAM)
 
-    def kill_the_nursery() -> None:
+    def kill_the_fork_server() -> None:
         before.extend(parties().values())
         os.kill(fork_server._process.pid, signal.SIGKILL)
 
     with pytest.raises(RunError, match="process that starts the parties has ended"):
-        run(Split(), tmp_path / "run", watch=AtLine({2: kill_the_nursery}))
+        run(Split(), tmp_path / "run", watch=AtLine({2: kill_the_fork_server}))
     fork_server.close()
     assert len(before) == 3
     wait_until(lambda: not any(alive(pid) for pid in before))

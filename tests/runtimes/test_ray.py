@@ -31,10 +31,13 @@ from colonnade.launch.ray import PartyActor
 from colonnade.launch.seat_files import Life, SeatFiles, write_seat
 from colonnade.party import Effect, Finish, Send
 from colonnade.privacy.ledger import Ledger
-from colonnade.runtimes.ray.carrier import NAMESPACE, CallCarrier, cluster
+from colonnade.runtimes.endurance import Endurance
+from colonnade.runtimes.links import Company
+from colonnade.runtimes.ray.carrier import CallCarrier
+from colonnade.runtimes.ray.cluster import NAMESPACE, cluster
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.station import Endurance, Station
+from colonnade.runtimes.station import Books, Station
 from colonnade.settings import build
 from colonnade.testing import Scripted, letter
 from colonnade.trials.sweep import sweep
@@ -282,7 +285,12 @@ def test_every_letter_comes_once_and_in_order(
         folder = tmp_path_factory.mktemp("town")
         for name, other in (("a", "b"), ("b", "a")):
             station = Station(
-                name, parties[name], [other], "a", folder, Recorder("a"), lambda at: Ledger(), endurance=endurance
+                name,
+                parties[name],
+                Company([other], "a"),
+                folder,
+                Books(Recorder("a"), lambda at: Ledger()),
+                endurance=endurance,
             )
 
             async def call(peer: str, method: str, *arguments: Any, name: str = name) -> bool:

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_world import still, world
 
-from colonnade.errors import RunError, SettingsError
+from colonnade.errors import ProtocolError, RunError, SettingsError
 from colonnade.messages import Stop
 from colonnade.party import Checkpoint, Effect, Finish, Send, SetTimer
-from colonnade.runtimes import simulate
-from colonnade.runtimes.simulate import Simulate, SimulatedLink, SimulatedParty
+from colonnade.runtimes.simulate import simulation as simulation_module
+from colonnade.runtimes.simulate.settings import Simulate, SimulatedLink, SimulatedParty
 from colonnade.testing import LETTER_BYTES, Scripted, evaluation, finishes_after, letter, question, says, sends
 from colonnade.trace import read_trace
 from colonnade.wire.codec import encode
@@ -89,6 +89,17 @@ def test_slowdown_and_straggling_multiply() -> None:
     assert [players[name].seen[0][0] for name in "abc"] == [0.5, 1.5, 15.0]
 
 
+def test_a_frame_is_checked_before_the_party_sees_it() -> None:
+    a, b = sends("b", letter(1)), finishes_after(2)
+    simulation = world({"a": a, "b": b}, still())
+    place = simulation._places[1]
+    place.receive("a", encode(letter(3)))
+    assert b.seen == [(0.0, "letter 3")]
+    with pytest.raises(ProtocolError, match="b refused a message of a: "):
+        place.receive("a", encode(letter(3))[:-1])
+    assert len(b.seen) == 1
+
+
 def test_a_straggler_straggles_now_and_then() -> None:
     a = sends("b", *(letter(number) for number in range(100)))
     b = finishes_after(100)
@@ -103,7 +114,7 @@ def test_a_straggler_straggles_now_and_then() -> None:
 
 def test_measured_work_is_charged_to_the_next_of_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter(range(1000))
-    monkeypatch.setattr(simulate, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+    monkeypatch.setattr(simulation_module, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
     # By this clock, which moves one second a look, every event takes one second.
     a = sends("b", letter(1), letter(2), letter(3))
     b = finishes_after(3)

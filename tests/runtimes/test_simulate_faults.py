@@ -14,7 +14,8 @@ from colonnade.party import Checkpoint, Effect, Finish, Send, SetTimer
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.checkpoint import read_latest
 from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.simulate import Simulate, SimulatedParty, Simulation
+from colonnade.runtimes.simulate.settings import Simulate, SimulatedParty
+from colonnade.runtimes.simulate.simulation import Simulation
 from colonnade.testing import LETTER_BYTES, Scripted, evaluation, finishes_after, letter, question, says, sends
 
 INF = float("inf")

@@ -17,10 +17,11 @@ from colonnade.messages import BatchRequest
 from colonnade.party import Effect, Finish, Received, Send, Started
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.journal import Journal
+from colonnade.runtimes.links import Company
 from colonnade.runtimes.processes import sockets
 from colonnade.runtimes.processes.sockets import SocketCarrier, socket_folder
 from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.station import Endurance, Station
+from colonnade.runtimes.station import Books, Station
 from colonnade.testing import Scripted, finishes_after, letter, says, sends
 from colonnade.wire.codec import encode
 from colonnade.wire.packets import FRAME, RESUME, header
@@ -38,7 +39,7 @@ class Life:
         self._recorder = Recorder("bank", virtual=False)
         peers = [other for other in ORDER if other != name]
         self.station = Station(
-            name, party, peers, "bank", directory, self._recorder, lambda _: Ledger(), endurance=Endurance()
+            name, party, Company(peers, "bank"), directory, Books(self._recorder, lambda _: Ledger())
         )
         linger = more.pop("linger_seconds", 30.0)
         self.carrier = SocketCarrier(

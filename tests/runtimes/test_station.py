@@ -17,10 +17,13 @@ from hypothesis import strategies as st
 
 from colonnade.errors import ProtocolError, RunError
 from colonnade.party import Effect, Finish, Send, SetTimer
+from colonnade.runtimes import keeper
 from colonnade.runtimes import station as station_module
 from colonnade.runtimes.checkpoint import numbers_of
 from colonnade.runtimes.delivery import ForgottenError
-from colonnade.runtimes.station import Endurance, Link
+from colonnade.runtimes.endurance import Endurance
+from colonnade.runtimes.links import Link
+from colonnade.runtimes.station import Pace
 from colonnade.testing import PATIENT, FakeCarrier, Scripted, finishes_after, letter, question, says, sends
 from colonnade.wire.codec import Limits, encode
 from colonnade.wire.packets import ACKNOWLEDGE, FRAME, RESUME, START, Packet, PacketReader, header
@@ -450,7 +453,7 @@ def test_a_message_that_breaks_the_protocol_is_taken_once_and_changes_nothing(to
 def test_what_no_honest_peer_sends(town: Any, data: bytes, said: str) -> None:
     here = started(town)
     bank = here.stations["bank"]
-    bank._limits = Limits(frame_bytes=1000)
+    bank._links._limits = Limits(frame_bytes=1000)
     here.part("bank", "shop")
     here.join("bank", "shop")
     here.settle()
@@ -493,7 +496,7 @@ def test_who_has_forgotten_what_it_took_is_noticed(town: Any) -> None:
     here = started(town, bank=lambda: sends("shop", letter(1), letter(2), letter(3), finish=False))
     here.clock.tick(1.0)
     here.settle()
-    assert not here.stations["bank"]._peers["shop"].delivery.kept
+    assert not here.stations["bank"]._links.peers["shop"].delivery.kept
     forgetful(here, "shop")
     here.stations["bank"].connected("shop")
     here.stations["shop"].connected("bank")
@@ -540,18 +543,18 @@ def test_what_was_handled_is_acknowledged_after_a_while_or_after_many(town: Any)
     here.clock.tick(1.0)
     here.settle()
     assert names(here, "bank")[-1] == "letter 1"
-    assert len(shop._peers["bank"].delivery.kept) == 1
+    assert len(shop._links.peers["bank"].delivery.kept) == 1
     due = bank.idle_until()
     assert due <= here.clock() + 0.05
     here.clock.tick(0.05)
     here.settle()
-    assert len(shop._peers["bank"].delivery.kept) == 0
+    assert len(shop._links.peers["bank"].delivery.kept) == 0
     here.clock.tick(9.0)
     here.settle()
-    assert len(shop._peers["bank"].delivery.kept) == 4  # sixteen were told of at once
+    assert len(shop._links.peers["bank"].delivery.kept) == 4  # sixteen were told of at once
     here.clock.tick(0.1)
     here.settle()
-    assert len(shop._peers["bank"].delivery.kept) == 0
+    assert len(shop._links.peers["bank"].delivery.kept) == 0
     assert bank.frames_taken == 21
 
 
@@ -621,7 +624,7 @@ def test_done_comes_after_the_last_frame_and_ends_all_waiting(town: Any) -> None
     here.clock.tick(1.0)
     here.settle()
     assert all(station.settled() for station in here.stations.values())
-    assert not here.stations["bank"]._peers["shop"].delivery.kept  # nor is a next life to send them
+    assert not here.stations["bank"]._links.peers["shop"].delivery.kept  # nor is a next life to send them
 
 
 def test_the_end_is_told_again_by_every_life(town: Any) -> None:
@@ -724,7 +727,7 @@ def test_lives_that_ended_before_a_first_checkpoint_count_as_well(town: Any) -> 
 
 
 def test_a_long_journal_is_cut_short_by_a_checkpoint(town: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(station_module, "JOURNAL_BYTES", 200)
+    monkeypatch.setattr(keeper, "JOURNAL_BYTES", 200)
     here = started(town, shop=lambda: sends("bank", *map(letter, range(40)), finish=False))
     numbers = numbers_of(here.directory / "checkpoints", "bank")
     assert len(numbers) == 2
@@ -821,7 +824,7 @@ def test_a_slower_party_sleeps_for_the_rest(tmp_path: Path, monkeypatch: pytest.
     here = FakeCarrier(tmp_path, ["bank"], lambda _: Scripted(lambda *_: here.clock.tick(2.0) or [Finish()]), links=[])
     slept: list[float] = []
     monkeypatch.setattr(station_module.time, "sleep", lambda seconds: (slept.append(seconds), here.clock.tick(seconds)))
-    here.stations["bank"]._slowdown = 3.0
+    here.stations["bank"]._pace = Pace(slowdown=3.0)
     here.turn("bank")
     here.close()
     assert slept == [4.0]
@@ -840,8 +843,8 @@ def test_nothing_leaves_of_a_turn_that_could_not_be_written_down(town: Any, monk
 
     here.clock.tick(1.0)
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
-        patch.setattr(shop._journal, "flush", full)
+        patch.setattr(shop._keeper.journal, "flush", full)
         shop.turn()
     assert not shop.has_outgoing("bank") and shop.outgoing("bank") == []
-    shop._journal.flush()
+    shop._keeper.journal.flush()
     assert shop.has_outgoing("bank") and len(shop.outgoing("bank")) == 2

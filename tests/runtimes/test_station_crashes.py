@@ -37,8 +37,8 @@ from colonnade.federation.plan import Facts, Plan
 from colonnade.messages import EmbeddingUpload, GradientReply
 from colonnade.party import Party
 from colonnade.runtimes import checkpoint
+from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.replay import event_of, replay
-from colonnade.runtimes.station import Endurance
 from colonnade.testing import FakeCarrier, KilledError
 from colonnade.trace import Record, read_trace
 from colonnade.wire.codec import decode
@@ -267,10 +267,10 @@ def test_death_in_a_checkpoint(
         begin(number)
         raise KilledError
 
-    whole, begin = checkpoint.write_atomically, station._journal.begin
+    whole, begin = checkpoint.write_atomically, station._keeper.journal.begin
     with monkeypatch.context() as patch, pytest.raises(KilledError):
         patch.setattr(checkpoint, "write_atomically", write_and_die)
-        patch.setattr(station._journal, "begin", begin_or_die)
+        patch.setattr(station._keeper.journal, "begin", begin_or_die)
         station.save()
     assert len(written) == (0 if after == "the tensors" else 1)  # the description, which goes last
     town.kill(dying)

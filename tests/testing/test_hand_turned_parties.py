@@ -42,6 +42,13 @@ def test_timers_run_out_by_hand_and_once() -> None:
         pair.fire("a", "wake")
 
 
+def test_a_timer_of_no_seconds_runs_out_by_itself() -> None:
+    pair = HandTurnedParties({"a": says({"Started": [SetTimer("now", 0.0), SetTimer("later", 1.0)]})})
+    pair.start()
+    assert pair.settle() == 0
+    assert pair.timers["a"] == {"later": 1.0}
+
+
 def test_peers_come_and_go_when_they_are_said_to() -> None:
     pair = HandTurnedParties({"a": says({"PeerLost b": [Send("b", letter(1))]}), "b": says({})})
     pair.lose("a", "b")

@@ -14,7 +14,8 @@ from colonnade.models.top import TopSettings
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.simulate import Simulate, Simulation
+from colonnade.runtimes.simulate.settings import Simulate
+from colonnade.runtimes.simulate.simulation import Simulation
 
 ROWS, COLUMNS, PARTIES, CLASSES, BATCH, WIDTH = 60_000, 784, 4, 10, 64, 128
 TURNS = 25
@@ -52,7 +53,7 @@ class Simulated:
 
     def label_seat(self) -> Any:
         """The label party's place in the simulation, for who wants to time it alone."""
-        return self._simulation._seats[0]
+        return self._simulation._places[0]
 
     def exchanges(self) -> int:
         return int(self._label._books.exchange)  # type: ignore[attr-defined]

@@ -39,7 +39,8 @@ from colonnade.privacy.events import PrivacyEvent
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.simulate import Simulate, Simulation
+from colonnade.runtimes.simulate.settings import Simulate
+from colonnade.runtimes.simulate.simulation import Simulation
 
 EPSILON = 1000.0  # kept, and never reached: no row is refused while it is timed
 COLUMNS = (Vafl(), PerturbationSettings(noise=1.0, clip=1.0, bottom_update="frozen", columns_epsilon=EPSILON))

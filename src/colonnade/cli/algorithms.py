@@ -12,7 +12,7 @@ from colonnade.cli.output import console
 def list_algorithms(
     as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
 ) -> None:
-    """List the algorithms and their own settings with defaults."""
+    """List the algorithms, their settings and the defaults."""
     from rich.table import Table
 
     from colonnade.algorithms import ALGORITHMS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from colonnade.cli import attack_result
-from colonnade.cli.names import SUMS, algorithm_names, data_set_names, offering
+from colonnade.cli.names import DEFAULT_ALGORITHM, SUMS, WITH_SNAPSHOTS, algorithm_names, data_set_names, offering
 from colonnade.cli.options import Seed, Trials, json_option
 from colonnade.cli.output import console, interrupted, tell
 from colonnade.cli.verbs import Verb, Verbs
@@ -29,7 +29,12 @@ app = typer.Typer(
 
 Algorithms = Annotated[
     list[str],
-    typer.Option("--algorithm", help="Whose federation. May be repeated.", autocompletion=offering(algorithm_names)),
+    typer.Option(
+        "--algorithm",
+        metavar="NAME",
+        help="Whose federation. May be repeated.",
+        autocompletion=offering(algorithm_names),
+    ),
 ]
 Data = Annotated[
     str,
@@ -39,9 +44,14 @@ Data = Annotated[
         autocompletion=offering(data_set_names),
     ),
 ]
-Noises = Annotated[list[float], typer.Option("--noise", help="Deviation of the noise on embeddings. May be repeated.")]
+Noises = Annotated[
+    list[float],
+    typer.Option("--noise", metavar="NUMBER", help="Deviation of the noise on embeddings. May be repeated."),
+]
 Clip = Annotated[float, typer.Option("--clip", help="Norm bound of an embedding before its noise; 0: none.")]
-Widths = Annotated[list[int], typer.Option("--width", help="Numbers in an embedding. May be repeated.")]
+Widths = Annotated[
+    list[int], typer.Option("--width", metavar="COUNT", help="Numbers in an embedding. May be repeated.")
+]
 Epochs = Annotated[float, typer.Option("--epochs", help="How long the federation trains.")]
 Rate = Annotated[
     float | None,
@@ -60,7 +70,7 @@ AsJson = Annotated[bool, json_option("Print the result as JSON, and nothing else
 
 @app.command("label-inference", cls=Verb)
 def label_inference(
-    algorithm: Algorithms = ["vafl"],
+    algorithm: Algorithms = [DEFAULT_ALGORITHM],
     data: Data = "digits",
     trials: Trials = 5,
     seed: Seed = 0,
@@ -93,7 +103,7 @@ def label_inference(
 
 @app.command("model-completion", cls=Verb)
 def model_completion(
-    algorithm: Algorithms = ["vafl"],
+    algorithm: Algorithms = [DEFAULT_ALGORITHM],
     data: Data = "digits",
     trials: Trials = 5,
     seed: Seed = 0,
@@ -102,7 +112,9 @@ def model_completion(
     epochs: Epochs = 40.0,
     learning_rate: Rate = None,
     max_rows: MaxRows = 0,
-    labels_per_class: Annotated[list[int], typer.Option(help="Labelled rows of each class. May be repeated.")] = [4],
+    labels_per_class: Annotated[
+        list[int], typer.Option(metavar="COUNT", help="Labelled rows of each class. May be repeated.")
+    ] = [4],
     width: Widths = [16],
     out: Out = None,
     as_json: AsJson = False,
@@ -126,7 +138,7 @@ def model_completion(
 
 @app.command("embedding-inversion", cls=Verb)
 def embedding_inversion(
-    algorithm: Algorithms = ["vafl"],
+    algorithm: Algorithms = [DEFAULT_ALGORITHM],
     data: Data = "digits",
     trials: Trials = 5,
     seed: Seed = 0,
@@ -136,9 +148,9 @@ def embedding_inversion(
     learning_rate: Rate = None,
     max_rows: MaxRows = 0,
     width: Widths = [16],
-    auxiliary: Annotated[list[float], typer.Option(help="The share of rows that is known whole. May be repeated.")] = [
-        0.05
-    ],
+    auxiliary: Annotated[
+        list[float], typer.Option(metavar="SHARE", help="The share of rows that is known whole. May be repeated.")
+    ] = [0.05],
     inverse: Annotated[str, typer.Option(help="What learns the way back: ridge or mlp.")] = "ridge",
     last: Annotated[int, typer.Option(help="How many embeddings of a row are averaged.")] = 1,
     out: Out = None,
@@ -166,7 +178,7 @@ def embedding_inversion(
 
 @app.command("product-inference", cls=Verb)
 def product_inference(
-    algorithm: Algorithms = ["afsvrg"],
+    algorithm: Algorithms = [WITH_SNAPSHOTS],  # full passes show every row's product, again and again
     data: Data = "breast_cancer",
     trials: Trials = 5,
     seed: Seed = 0,
@@ -175,17 +187,23 @@ def product_inference(
     sums: Annotated[
         list[str],
         typer.Option(
+            metavar="KIND",
             help="How products are summed: plain, two-tree or pairwise. May be repeated.",
             autocompletion=offering(SUMS),
         ),
     ] = list(SUMS),
-    columns: Annotated[list[int], typer.Option(help="Columns of the attacked party. May be repeated.")] = [1],
-    padding: Annotated[list[int], typer.Option(help="Columns of zeros that it adds. May be repeated.")] = [0],
+    columns: Annotated[
+        list[int], typer.Option(metavar="COUNT", help="Columns of the attacked party. May be repeated.")
+    ] = [1],
+    padding: Annotated[
+        list[int], typer.Option(metavar="COUNT", help="Columns of zeros that it adds. May be repeated.")
+    ] = [0],
     knows: Annotated[
         list[str],
         typer.Option(
+            metavar="WHAT",
             help="What the adversary knows of the column: rows (a few values), range (its ends) or introduction "
-            "(nothing but what the party told everybody). May be repeated."
+            "(nothing but what the party told everybody). May be repeated.",
         ),
     ] = ["rows"],
     known_rows: Annotated[
@@ -281,10 +299,11 @@ def _federated(
     from colonnade.trials.attack import Federated
 
     chosen = algorithms.find(algorithm)
-    if chosen.alone is not None:
+    said = chosen.conversation
+    if said is None:
         raise SettingsError(f"{algorithm!r} sends no message, so there is nothing to attack: choose another algorithm.")
     settings = chosen.settings()
-    zeroth_order = hasattr(settings, "looks") and algorithm != "czofo"
+    zeroth_order = not said.bottom_needs_gradients
     if directions is not None:
         if not hasattr(settings, "directions"):
             raise SettingsError(f"--directions is for algorithms that have several, and {algorithm!r} has not.")
@@ -295,7 +314,7 @@ def _federated(
         epochs=epochs,
         batch_size=BATCH_SIZE,
         learning_rate=rate if learning_rate is None else learning_rate,
-        top_learning_rate=0.1 if zeroth_order and not direct and algorithm == "cascaded" else None,
+        top_learning_rate=0.1 if zeroth_order and not direct and said.top_needs_gradients else None,
         evaluate_every_epochs=0,
     )
     # With a label party that only sums, bottoms are as wide as the outputs; linear ones make it softmax regression.

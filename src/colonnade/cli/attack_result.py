@@ -67,13 +67,13 @@ def table_of(name: str, data: "FederatedData", lines: "list[Measurement]", trial
             line.algorithm,
             line.adversary,
             *(f"{line.conditions[key]:g}" if key in line.conditions else "–" for key in conditions),
-            f"{_told(line.mean, share)} ± {_told(line.deviation, share)}",
-            *(_told(line.beside[key], share or key == "joint model") for key in beside),
+            f"{_number(line.mean, share)} ± {_number(line.deviation, share)}",
+            *(_number(line.beside[key], share or key == "joint model") for key in beside),
         )
     return table
 
 
-def _told(value: float, share: bool) -> str:
+def _number(value: float, share: bool) -> str:
     if math.isnan(value):
         return "–"
     return f"{100 * value:.1f} %" if share else f"{value:.3f}"

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 def audit(
     algorithm: Annotated[
         str, typer.Argument(help=f"One of: {', '.join(AUDITED)}.", autocompletion=offering(AUDITED))
-    ] = "dpzv",
+    ] = AUDITED[0],
     epsilon: Annotated[float, typer.Option(help="The ε that the noise is to keep.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Its δ.")] = 1e-5,
     formula: Annotated[str, typer.Option(help="Whose noise: the paper's, or the sound one.")] = "paper",
     server_update: Annotated[
-        str, typer.Option(help="dpzv: zeroth-order, first-order (the paper's), private-zo, dp-sgd or frozen.")
+        str, typer.Option(help=f"{AUDITED[0]}: zeroth-order, first-order (the paper's), private-zo, dp-sgd or frozen.")
     ] = "zeroth-order",
     rows: Annotated[int, typer.Option(help="Training rows.", min=2)] = 4096,
     batch_size: Annotated[int, typer.Option(help="Rows in a batch.", min=1)] = 8,

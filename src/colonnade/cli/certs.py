@@ -42,7 +42,9 @@ def issue(
     ] = None,
     host: Annotated[
         list[str] | None,
-        typer.Option(help="A DNS name or address of the party's machine. May be repeated.", show_default=False),
+        typer.Option(
+            metavar="HOST", help="A DNS name or address of the party's machine. May be repeated.", show_default=False
+        ),
     ] = None,
     days: Annotated[int, typer.Option(help="How long it will be valid.")] = 365,
     as_json: JsonOption = False,

@@ -64,7 +64,7 @@ def _federation() -> "Federation":
     from colonnade.algorithms.training import Training
     from colonnade.data.settings import DataSettings
     from colonnade.federation.file import Federation
-    from colonnade.runtimes.simulate import Simulate, SimulatedParty
+    from colonnade.runtimes.simulate.settings import Simulate, SimulatedParty
 
     return Federation(
         name="demo",

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from colonnade.federation.party_file import PartySettings
     from colonnade.launch.join import Joined
     from colonnade.launch.participant import Participant
-    from colonnade.runtimes.network.carrier import Guest, Host
+    from colonnade.runtimes.network.guest import Guest
+    from colonnade.runtimes.network.host import Host
     from colonnade.runtimes.operations import Operations
     from colonnade.runtimes.recorder import Recorder
 

@@ -1,13 +1,19 @@
 """Names that help texts show and shells complete, without loading what they name: PyTorch takes seconds.
 
-tests/cli/test_completion.py holds them against the tables that they are taken from.
+tests/cli/test_completion.py holds them against the tables that they are taken from; those of algorithms are written by
+`make tables`.
 """
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-RUNTIMES = ("simulate", "processes", "ray")
+# algorithms: names begin
+DEFAULT_ALGORITHM = "vafl"
+WITH_SNAPSHOTS = "afsvrg"
 AUDITED = ("dpzv", "vafl", "czofo")
+# algorithms: names end
+
+RUNTIMES = ("simulate", "processes", "ray")
 BENCHMARKS = ("split", "zeroth-order", "linear", "runtimes", "privacy")
 SUMS = ("plain", "two-tree", "pairwise")
 

@@ -119,8 +119,8 @@ class SweepProgress:
     def finished(self, cell: dict[str, Any], ended: int, total: int) -> None:
         """Take a cell that has ended."""
         what = ", ".join([*cell["changes"].values(), f"seed {cell['seed']}"])
-        told = cell["status"] if cell["metric"] is None else f"{cell['metric_name']} {cell['metric']:.4f}"
+        result = cell["status"] if cell["metric"] is None else f"{cell['metric_name']} {cell['metric']:.4f}"
         if self._live:
-            self._bar.update(self._task, completed=ended, total=total, facts=f"{what}: {told}")
+            self._bar.update(self._task, completed=ended, total=total, facts=f"{what}: {result}")
         elif not self._quiet:
-            tell(f"{ended}/{total} cells, {what}: {told}")
+            tell(f"{ended}/{total} cells, {what}: {result}")

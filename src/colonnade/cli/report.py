@@ -16,7 +16,7 @@ def report(
         Path | None,
         typer.Option(
             help="Show what this audit observed beside claimed and sound ε: a file of colonnade audit --out, or a "
-            "directory with an audit.json in it. Without it: the run's own audit.json, if there is one.",
+            "directory with an audit.json in it. Default: the audit.json in the run's directory, if there is one.",
             show_default=False,
         ),
     ] = None,

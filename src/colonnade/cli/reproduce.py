@@ -14,7 +14,8 @@ def reproduce(
     name: Annotated[str, typer.Argument(help="Which one; a list without a name.", show_default=False)] = "",
     quick: Annotated[bool, typer.Option("--quick", help="Smaller settings, in minutes instead of hours.")] = False,
     seeds: Annotated[
-        int | None, typer.Option(help="How many seeds, from 0 on; by default the reproduction's own.", min=1)
+        int | None,
+        typer.Option(help="How many seeds, from 0 on. Default: as many as the reproduction asks for.", min=1),
     ] = None,
     as_json: Annotated[bool, json_option("Print one JSON object.")] = False,
 ) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from colonnade.launch.outcome import Outcome
     from colonnade.runtimes.processes.settings import Processes
     from colonnade.runtimes.ray.settings import Ray
-    from colonnade.runtimes.simulate import Simulate
+    from colonnade.runtimes.simulate.settings import Simulate
 
 
 def run(
@@ -122,7 +122,7 @@ def _progress(settings: "Federation", data: "FederatedData", quiet: bool) -> "Tr
     from colonnade.cli.progress import TrainingProgress
 
     name = algorithms.name_of(settings.algorithm)
-    alone = algorithms.find(name).alone is not None
+    alone = algorithms.find(name).family is algorithms.Family.ALONE
     total = settings.training.steps(data.rows) * (1 if alone else len(data.feature_parties))
     return TrainingProgress(name, total, "steps" if alone else "exchanges", quiet)
 

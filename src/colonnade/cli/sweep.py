@@ -142,5 +142,5 @@ def sweep_table(result: dict[str, Any]) -> "Table":
 
 
 def _spread(value: dict[str, float | None], form: str) -> str:
-    told = shown(value["mean"], form)
-    return f"{told} ± {form.format(value['deviation'])}" if value["deviation"] else told
+    mean = shown(value["mean"], form)
+    return f"{mean} ± {form.format(value['deviation'])}" if value["deviation"] else mean

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from colonnade import algorithms
 from colonnade.algorithms.parts.randomness import seed_for
+from colonnade.algorithms.row import Family
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat, LinearSeat
 from colonnade.algorithms.training import Training
 from colonnade.data.federated import FederatedData, Labels, PartyColumns
@@ -122,7 +124,8 @@ def build_seated(private_data: Sequence[PrivateData], facts: Facts, plan: Plan) 
 def build_party(private: PrivateData, facts: Facts, plan: Plan) -> Party:
     """One party, whatever its role."""
     chosen = plan.chosen
-    if chosen.linear_party is not None:
+    if plan.is_linear:
+        assert chosen.linear_party is not None
         return chosen.linear_party(_linear_seat(private, facts, plan))
     assert chosen.label_party is not None and chosen.feature_party is not None
     if private.name == facts.label_party:
@@ -214,7 +217,8 @@ def all_dense_columns(name: str, columns: PartyColumns) -> PartyColumns:
     if columns.sparse and values > MOST_DENSE_VALUES:
         raise SettingsError(
             f"The sparse columns of {name} would have {values} values when made dense, as this algorithm needs "
-            f"them; at most {MOST_DENSE_VALUES} are. Choose a linear algorithm, such as afsaga, or fewer columns."
+            f"them; at most {MOST_DENSE_VALUES} are. Choose a linear algorithm, such as "
+            f"{algorithms.to_begin_with(Family.LINEAR)}, or fewer columns."
         )
     return columns.dense() if columns.sparse else columns
 

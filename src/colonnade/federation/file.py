@@ -28,7 +28,7 @@ from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.network.settings import Network
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
-from colonnade.runtimes.simulate import Simulate
+from colonnade.runtimes.simulate.settings import Simulate
 from colonnade.settings import as_values, build, check_table
 
 _SECTIONS = (
@@ -52,7 +52,7 @@ class Federation:
     """A whole federation.toml."""
 
     data: DataSettings
-    algorithm: Any = field(default_factory=lambda: algorithms.find("vafl").settings())
+    algorithm: Any = field(default_factory=lambda: algorithms.find(algorithms.DEFAULT).settings())
     name: str = ""
     label_party: str = "label"
     seed: int = 0
@@ -119,7 +119,7 @@ def parse_federation(values: Mapping[str, Any]) -> Federation:
         check_table(values.get(section, {}), section)
     head = build(_Head, values.get("federation", {}), "federation")
     chosen = dict(values.get("algorithm", {}))
-    algorithm = algorithms.find(str(chosen.pop("name", "vafl")))
+    algorithm = algorithms.find(str(chosen.pop("name", algorithms.DEFAULT)))
     if "data" not in values:
         raise SettingsError('There is no [data] section. Give one, for instance: [data] set = "digits", parties = 4.')
     parties: dict[str, PartySection] = {}

@@ -12,8 +12,8 @@ from colonnade.data.settings import PartyData
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.federation.toml import read_toml
 from colonnade.models.bottom import BottomSettings
+from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.network.settings import parse_address
-from colonnade.runtimes.station import Endurance
 from colonnade.settings import build
 
 

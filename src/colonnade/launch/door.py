@@ -10,7 +10,7 @@ from colonnade.federation.building import width_of
 from colonnade.federation.plan import Facts
 from colonnade.launch.participant import Participant
 from colonnade.launch.party_directory import PartyDirectory
-from colonnade.runtimes.network.carrier import another_directory
+from colonnade.runtimes.network.greeting import another_directory
 from colonnade.wire.handshake import Hello, Roster, difference, plain
 
 MOST_COLUMNS, MOST_NUMBERS, MOST_CLASSES = 1 << 24, 1 << 16, 1 << 16

@@ -15,7 +15,6 @@ import torch
 from torch import nn
 
 from colonnade import algorithms
-from colonnade.algorithms.split_models.vafl import Vafl
 from colonnade.algorithms.training import Training
 from colonnade.costs.noise import calibrated
 from colonnade.data.federated import FederatedData
@@ -34,7 +33,7 @@ from colonnade.models.top import TopSettings
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
-from colonnade.runtimes.simulate import Simulate
+from colonnade.runtimes.simulate.settings import Simulate
 from colonnade.settings import as_values
 
 RUNTIMES = (Simulate.name, Processes.name, Ray.name)
@@ -124,7 +123,7 @@ def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | 
 def _chosen_algorithm(algorithm: Any) -> Any:
     """Settings of an algorithm, from themselves or its name."""
     if algorithm is None:
-        return Vafl()
+        algorithm = algorithms.DEFAULT
     return algorithms.find(algorithm).settings() if isinstance(algorithm, str) else algorithm
 
 

@@ -30,7 +30,9 @@ from colonnade.launch.seat_files import Life, peers_of
 from colonnade.launch.seated_party import open_station
 from colonnade.launch.summary import summarise, summarise_part
 from colonnade.party import Party
-from colonnade.runtimes.network.carrier import Guest, Host, Keys
+from colonnade.runtimes.network.carrier import Keys
+from colonnade.runtimes.network.guest import Guest
+from colonnade.runtimes.network.host import Host
 from colonnade.runtimes.network.settings import Network
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.run_lock import only_process_in

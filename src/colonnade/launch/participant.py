@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from colonnade import algorithms
 from colonnade.costs.noise import calibrated
 from colonnade.data.federated import OwnData
 from colonnade.data.loading import load_own
@@ -46,7 +47,7 @@ class Participant:
         if self.plan.is_alone:
             raise SettingsError(
                 f"{self.plan.chosen.name} trains on everybody's data in one place, which a network run never has. "
-                "Choose another algorithm, such as vafl."
+                f"Choose another algorithm, such as {algorithms.DEFAULT}."
             )
         self.directory = out or self._directory()
         self.credentials()  # a wrong certificate is said before anything is loaded
@@ -121,7 +122,7 @@ class Participant:
                 raise unknown_name("feature party to begin without", name, self.feature_parties)
         if without and not self.is_label_party:
             raise SettingsError("--without is the label party's to say: it decides when to begin.")
-        if without and (self.relays or self.plan.chosen.bottom is not None):
+        if without and self.plan.chosen.brings_models:
             raise SettingsError(
                 f"{self.plan.chosen.name} cannot begin without a party: everybody's block or share of the columns "
                 "is part of the first step."
@@ -151,7 +152,7 @@ class Participant:
     def fixed_width(self, shape: tuple[int, ...]) -> int:
         """The width of this party's embeddings, or 0 where it follows from the label party's task."""
         only_sums = isinstance(self.plan.top, TopSettings) and self.plan.top.only_sums
-        if self.plan.is_linear or self.plan.chosen.bottom is not None or only_sums:
+        if self.plan.chosen.brings_models or only_sums:
             return 0
         return width_of(self.name, self.alone(shape), self.plan)
 

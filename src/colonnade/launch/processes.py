@@ -16,12 +16,12 @@ from colonnade.launch.run_options import RunOptions
 from colonnade.launch.run_record import RunRecord, gather
 from colonnade.launch.seat_files import Life, peers_of, write_seats
 from colonnade.privacy.ledger import check_journal
+from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.journal import first_number
 from colonnade.runtimes.processes.fork_server import fork_server_for
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.processes.sockets import socket_folder
 from colonnade.runtimes.processes.supervisor import ProcessSupervisor
-from colonnade.runtimes.station import Endurance
 
 
 @dataclass(frozen=True)

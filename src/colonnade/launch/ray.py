@@ -23,8 +23,10 @@ from colonnade.launch.run_options import RunOptions
 from colonnade.launch.run_record import RunRecord, gather
 from colonnade.launch.seat_files import SeatFiles, read_seat, write_seats
 from colonnade.launch.seated_party import REPORT_SECONDS, progress_of, seated_station, unwritable
-from colonnade.runtimes.ray.carrier import ActorSupervisor, CallCarrier, cluster
+from colonnade.runtimes.ray.carrier import CallCarrier
+from colonnade.runtimes.ray.cluster import cluster
 from colonnade.runtimes.ray.settings import Ray
+from colonnade.runtimes.ray.supervisor import ActorSupervisor
 from colonnade.runtimes.station import Station
 
 

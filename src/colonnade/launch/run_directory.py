@@ -18,7 +18,7 @@ from colonnade.federation.toml import write_toml
 from colonnade.files import write_atomically
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.run_lock import only_process_in
-from colonnade.runtimes.simulate import Simulate
+from colonnade.runtimes.simulate.settings import Simulate
 
 # Among the checkpoints, which are their owners' own: a digest of a few labels could be guessed.
 _DIGESTS = "checkpoints/data.json"

@@ -25,7 +25,7 @@ from colonnade.federation.plan import Facts, Plan
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.privacy.noise import PerturbationSettings
-from colonnade.runtimes.station import Endurance
+from colonnade.runtimes.endurance import Endurance
 from colonnade.settings import as_values, build
 
 
@@ -112,16 +112,16 @@ def read_seat(folder: Path) -> SeatFiles:
     """What `write_seat` wrote."""
     content = json.loads((folder / "seat.json").read_text(encoding="utf-8"))
     private_data = []
-    for place, own in enumerate(content["private_data"]):
+    for place, described in enumerate(content["private_data"]):
         tensors = load_file(folder / f"{place}.safetensors")
-        parts = {what: _unpack(tensors, what, shape) for what, shape in own["kinds"].items()}
+        parts = {what: _unpack(tensors, what, shape) for what, shape in described["kinds"].items()}
         columns = labels = None
         if "train" in parts:
-            columns = PartyColumns(parts["train"], parts["test"], tuple(own["names"]))
-        if own["labels"] is not None:
-            task, classes, mean, deviation = own["labels"]
+            columns = PartyColumns(parts["train"], parts["test"], tuple(described["names"]))
+        if described["labels"] is not None:
+            task, classes, mean, deviation = described["labels"]
             labels = Labels(tensors["label_train"], tensors["label_test"], task, tuple(classes), mean, deviation)
-        private_data.append(PrivateData(own["name"], columns, labels, own["secret"]))
+        private_data.append(PrivateData(described["name"], columns, labels, described["secret"]))
     facts = content["facts"]
     facts["feature_parties"] = tuple(facts["feature_parties"])
     facts["shapes"] = {name: tuple(shape) for name, shape in facts["shapes"].items()}

@@ -9,8 +9,9 @@ from colonnade.launch.run_options import Watch
 from colonnade.launch.seat_files import Life, SeatFiles
 from colonnade.party import Party
 from colonnade.privacy.ledger import Ledger
+from colonnade.runtimes.links import Company
 from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.station import Station
+from colonnade.runtimes.station import Books, Pace, Station
 from colonnade.wire.codec import DEFAULT_LIMITS, Limits
 
 REPORT_SECONDS = 0.5
@@ -39,17 +40,12 @@ def open_station(
     return Station(
         name,
         party,
-        life.peers,
-        label_party,
+        Company(life.peers, label_party, life.without),
         Path(life.directory),
-        recorder,
-        lambda position: Ledger(ledger, position),
-        trace=life.trace,
+        Books(recorder, lambda position: Ledger(ledger, position), life.trace),
         endurance=life.endurance,
         limits=limits,
-        without=life.without,
-        slowdown=life.slowdown,
-        compute_seconds=life.compute_seconds,
+        pace=Pace(life.slowdown, life.compute_seconds),
     )
 
 

@@ -14,7 +14,8 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.checkpoint import read_latest
 from colonnade.runtimes.delays import MEASURED
 from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.simulate import Simulate, SimulatedParty, Simulation
+from colonnade.runtimes.simulate.settings import Simulate, SimulatedParty
+from colonnade.runtimes.simulate.simulation import Simulation
 from colonnade.state import State
 
 

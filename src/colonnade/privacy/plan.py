@@ -33,7 +33,7 @@ class ReleasePlan:
     warm_up: bool = False  # every party first uploads all its rows
     refreshes: int = 0  # of a training row at one party: at most
     evaluations: int = 0  # of a test row at one party, and predictions
-    embeddings_per_upload: int = 1  # noised anew: 2 in dpzv, 1 + looks in cascaded and zoo
+    embeddings_per_upload: int = 1  # noised anew, one more for each point at which a party looks
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch_size <= self.rows:

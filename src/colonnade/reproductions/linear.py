@@ -28,7 +28,7 @@ from colonnade.reproductions.objective import (
     reference_model,
 )
 from colonnade.reproductions.reproduction import Reproduction, Row, Watch
-from colonnade.runtimes.simulate import Simulate, SimulatedParty
+from colonnade.runtimes.simulate.settings import Simulate, SimulatedParty
 from colonnade.trials.pool import run_each
 
 PARTIES = 8

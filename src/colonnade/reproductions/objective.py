@@ -12,7 +12,7 @@ from colonnade.algorithms.training import Training
 from colonnade.data.federated import Columns, FederatedData
 from colonnade.launch.experiment import train
 from colonnade.launch.outcome import Outcome
-from colonnade.runtimes.simulate import Simulate
+from colonnade.runtimes.simulate.settings import Simulate
 
 
 def _matrix(rows: Columns) -> Any:

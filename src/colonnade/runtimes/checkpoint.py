@@ -7,6 +7,7 @@ The last two of a name are kept.
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +74,19 @@ def read_latest(directory: Path, names: list[str]) -> tuple[int, dict[str, State
     raise RunError(
         f"There is no whole checkpoint in {directory}. Start the run again without --resume, in a new directory."
     )
+
+
+def joined_frames(frames: Iterable[bytes | bytearray]) -> torch.Tensor:
+    """Frames one after another, as a checkpoint keeps them; their sizes are kept beside."""
+    return torch.frombuffer(bytearray(b"".join(frames) or b"\0"), dtype=torch.uint8)
+
+
+def split_frames(joined: torch.Tensor, sizes: Iterable[int]) -> list[bytearray]:
+    """The frames that `joined_frames` put together."""
+    blob = joined.numpy().tobytes()
+    frames: list[bytearray] = []
+    place = 0
+    for size in sizes:
+        frames.append(bytearray(blob[place : place + size]))
+        place += size
+    return frames

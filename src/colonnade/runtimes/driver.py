@@ -2,18 +2,17 @@
 
 A runtime supplies a `Port`: how frames travel, how timers are set. Everything else about effects is decided here, once:
 a value whose privacy event is refused is not sent, every frame is encoded by the one codec and counted, everything is
-traced if a trace is kept.
+traced if a trace is kept. What arrives was decoded and checked where it came off its link.
 """
 
 from typing import Protocol
 
-from colonnade.errors import ProtocolError
 from colonnade.messages import Message
-from colonnade.party import Checkpoint, Event, Finish, Observe, Party, Received, Send, SetTimer, Spend
+from colonnade.party import Checkpoint, Event, Finish, Observe, Party, Send, SetTimer, Spend
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.recorder import Recorder
 from colonnade.trace import TraceWriter
-from colonnade.wire.codec import decode, encode
+from colonnade.wire.codec import encode
 
 
 class Port(Protocol):
@@ -48,16 +47,8 @@ class Driver:
         self._trace = trace
         self._traffic = recorder.traffic_of(name)
 
-    def receive(self, now: float, sender: str, frame: bytearray) -> None:
-        """Check a frame and deliver its message."""
-        try:
-            message = decode(frame)
-        except ProtocolError as error:
-            raise ProtocolError(f"{self.name} refused a message of {sender}: {error}") from None
-        self.deliver(Received(now, sender, message), frame)
-
     def deliver(self, event: Event, frame: bytearray | None = None) -> None:
-        """Give the party one event and perform what it returns."""
+        """Give the party one event and perform what it returns. A message comes with the frame that it was in."""
         if self._trace is not None:
             self._trace.write(event, frame)
         for effect in self.party.handle(event):

@@ -5,7 +5,7 @@ is rebuilt by handling them again, to the same bits and the same outgoing frames
 hands before anything that follows from it leaves the party; with `sync` it is on the disk, so that a loss of power
 loses nothing either (a disk sync for every turn is dear).
 
-One file a checkpoint, NAME-NUMBER.journal, holding the events after checkpoint NUMBER, in the format of a trace. The
+One file per checkpoint, NAME-NUMBER.journal, holding the events after checkpoint NUMBER, in the format of a trace. The
 last two are kept, since a torn checkpoint sends the party back to the one before. A torn last record is left out; one
 that is damaged before the end is refused, since the state that followed from it cannot be rebuilt.
 """
@@ -19,7 +19,7 @@ from colonnade.party import Event, Received
 from colonnade.trace import MAGIC, Record, bodies, packed, packed_parts, read_trace, record_of
 
 _KEPT = 2
-_PARTS_A_CALL = 64
+_PARTS_PER_CALL = 64
 _REMEDY = (
     "The journal is what this party has learnt since its last checkpoint, and cannot be done without. If there is an "
     "exact copy of the file, put it back; otherwise begin a new run, every party in a new directory (--out)."
@@ -73,7 +73,7 @@ class Journal:
         """Hand everything appended to the operating system, or with `sync` to the disk."""
         if not self._waiting:
             return
-        written = os.writev(self._file, self._waiting) if len(self._waiting) <= _PARTS_A_CALL else 0
+        written = os.writev(self._file, self._waiting) if len(self._waiting) <= _PARTS_PER_CALL else 0
         view = memoryview(b"")
         if written < sum(map(len, self._waiting)):
             view = memoryview(b"".join(self._waiting))[written:]

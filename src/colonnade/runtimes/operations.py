@@ -3,7 +3,7 @@
 The party's own thread takes a picture of itself twice a second; the server's threads read the last picture and touch
 nothing else of the party, so a scrape neither waits for the training nor disturbs it. Shown are names, counts, sizes
 and times; never a column, a label, a weight, a loss or a key. Nobody is asked who they are: bind it to an address that
-only the own organisation reaches.
+only its own organisation reaches.
 """
 
 import json
@@ -27,16 +27,17 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from colonnade.errors import ColonnadeError, RunError
-from colonnade.runtimes.network.carrier import Guest, Host
+from colonnade.runtimes.links import Link
+from colonnade.runtimes.network.guest import Guest
+from colonnade.runtimes.network.host import Host
 from colonnade.runtimes.network.settings import parse_address
 from colonnade.runtimes.recorder import Recorder, Traffic
-from colonnade.runtimes.station import Link
 
 log = logging.getLogger("colonnade.operations")
 
 PICTURE_SECONDS = 0.5
 STALLED_SECONDS = 60.0
-"""A party whose thread has not come by for so long is not well. A peer that is silent is no illness of this party."""
+"""A party whose thread has not come by for so long is not well. A silent peer does not make this party unhealthy."""
 _REQUEST_SECONDS = 10.0
 STATUSES = ("waiting", "training", "finished")
 
@@ -330,7 +331,7 @@ def _counter(name: str, explanation: str, value: float) -> Metric:
 
 
 class _Server(ThreadingHTTPServer):
-    """Two pages, a thread a request."""
+    """Two pages, one thread per request."""
 
     daemon_threads = True
 

@@ -33,7 +33,7 @@ from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.party import Event, Party, Send
 from colonnade.runtimes.replay import event_of, replay
-from colonnade.runtimes.simulate import Simulate, SimulatedParty
+from colonnade.runtimes.simulate.settings import Simulate, SimulatedParty
 from colonnade.state import State
 from colonnade.testing.tiny_federation import StopAfter, TinyFederation, assert_same_bits, tiny_data, weights
 from colonnade.trace import Record, read_trace, record_of

@@ -19,8 +19,10 @@ from colonnade.errors import ProtocolError
 from colonnade.party import Effect, Event, Party
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.checkpoint import numbers_of
+from colonnade.runtimes.endurance import Endurance
+from colonnade.runtimes.links import Company
 from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.station import Endurance, Station
+from colonnade.runtimes.station import Books, Station
 from colonnade.state import State
 from colonnade.testing.fake_clock import FakeClock
 from colonnade.wire.packets import FRAME, PacketReader
@@ -105,14 +107,14 @@ class FakeCarrier:
         self.stations[name] = Station(
             name,
             Mortal(self._build(name)),
-            self.peers_of(name),
-            self.label,
+            Company(self.peers_of(name), self.label, self._without if name == self.label else ()),
             self.directory,
-            recorder,
-            lambda position: Ledger(self.directory / "ledger" / f"{name}.jsonl", position),
-            trace=self._trace,
+            Books(
+                recorder,
+                lambda position: Ledger(self.directory / "ledger" / f"{name}.jsonl", position),
+                self._trace,
+            ),
             endurance=self._endurance,
-            without=self._without if name == self.label else (),
             clock=self.clock,
         )
         self._journalled[name] = self._newest_journal(name)
@@ -123,7 +125,7 @@ class FakeCarrier:
         for pair in self.links:
             if name in pair and pair in self.joined:
                 self.part(*pair)
-        station._journal.close()
+        station._keeper.journal.close()
         if station._trace is not None:
             station._trace._file.raw.close()  # type: ignore[attr-defined]  # what is buffered is lost
         if station._ledger._file is not None:

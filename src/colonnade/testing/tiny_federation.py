@@ -21,7 +21,7 @@ from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.party import Party
 from colonnade.privacy.noise import PerturbationSettings
-from colonnade.runtimes.simulate import Simulate
+from colonnade.runtimes.simulate.settings import Simulate
 
 LINEAR = BottomSettings("linear", embedding=2)
 CONCAT = TopSettings("concat-linear")
@@ -64,7 +64,7 @@ class TinyFederation:
     def models(self) -> tuple[Any, Any]:
         """Bottom and top; those of an algorithm that defines its models itself are not asked for."""
         row = find(name_of(self.algorithm))
-        own = row.linear_party is not None or row.bottom is not None
+        own = row.brings_models
         return (BottomSettings(), TopSettings()) if own else (self.bottom, self.top)
 
     def run(self, out: Path, **how: Any) -> Outcome:

@@ -1,8 +1,8 @@
 """AFSAGA-VP: AFSGD-VP with the variance of the gradient reduced by a table of the last residuals.
 
 B. Gu, A. Xu, Z. Huo, C. Deng, H. Huang. "Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for
-Multiparty Collaborative Learning", 2021, Algorithm 5. The paper's table holds gradients; ours holds the numbers ϑ_i
-that they are multiples of, one a row and output.
+Multiparty Collaborative Learning", IEEE TNNLS 2021, arXiv:2008.06233, Algorithm 5. The paper's table holds
+gradients; ours holds the numbers ϑ_i that they are multiples of, one a row and output.
 """
 
 from dataclasses import dataclass
@@ -10,11 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from colonnade.algorithms.linear_models.afsgd import ALGORITHM as AFSGD
 from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear
 from colonnade.algorithms.linear_models.parts.solving import Descent, Floats, requests_per_epoch, steps_per_epoch
+from colonnade.algorithms.row import Algorithm, Conversation, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
+from colonnade.messages import MaskedSum, ProductSum, ResidualReply
 from colonnade.models.linear import Window
 from colonnade.party import Party
 from colonnade.state import State
@@ -62,3 +65,21 @@ class Saga:
 
     def restore(self, state: State) -> None:
         self.table, self._taken_at = state.tensors["table"].numpy().copy(), state.values["taken_at"]
+
+
+ALGORITHM = Algorithm(
+    name="afsaga",
+    summary="linear; as afsgd, variance reduced by a table",
+    family=Family.LINEAR,
+    settings=Afsaga,
+    paper=AFSGD.paper,
+    conversation=Conversation(
+        upload=ProductSum,
+        masked_upload=MaskedSum,
+        reply=ResidualReply,
+        answers="residuals",
+        passes=Passes.ONCE,
+    ),
+    linear_party=linear_party,
+    to_begin_with=True,
+)

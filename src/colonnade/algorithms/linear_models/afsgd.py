@@ -1,7 +1,8 @@
 """AFSGD-VP: every party steps along its own block of the stochastic gradient, at its own pace; no server has a model.
 
 B. Gu, A. Xu, Z. Huo, C. Deng, H. Huang. "Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for
-Multiparty Collaborative Learning", 2021, Algorithm 3. The schedule is in parts/peers.py, the sums in parts/sums.py.
+Multiparty Collaborative Learning", IEEE TNNLS 2021, arXiv:2008.06233, Algorithm 3. The schedule is in
+parts/asynchronous.py, the sums in parts/sums.py.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ from colonnade.algorithms.linear_models.parts.solving import (
     requests_per_epoch,
     steps_per_epoch,
 )
+from colonnade.algorithms.row import Algorithm, Conversation, Family, Paper, Passes
 from colonnade.algorithms.seats import LinearSeat
+from colonnade.messages import MaskedSum, ProductSum, ResidualReply
 from colonnade.models.linear import Window
 from colonnade.party import Party
 from colonnade.state import State
@@ -74,3 +77,27 @@ class Sgd:
 
     def restore(self, state: State) -> None:
         pass
+
+
+ALGORITHM = Algorithm(
+    name="afsgd",
+    summary="linear; asynchronous stochastic gradient, one block a party",
+    family=Family.LINEAR,
+    settings=Afsgd,
+    paper=Paper(
+        authors="B. Gu, A. Xu, Z. Huo, C. Deng, H. Huang",
+        title="Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for Multiparty Collaborative "
+        "Learning",
+        year=2021,
+        venue="IEEE TNNLS 2021",
+        arxiv="2008.06233",
+    ),
+    conversation=Conversation(
+        upload=ProductSum,
+        masked_upload=MaskedSum,
+        reply=ResidualReply,
+        answers="residuals",
+        passes=Passes.FOR_STOPPING,
+    ),
+    linear_party=linear_party,
+)

@@ -1,8 +1,9 @@
 """AFSVRG-VP: AFSGD-VP with the variance of the gradient reduced by a snapshot.
 
 B. Gu, A. Xu, Z. Huo, C. Deng, H. Huang. "Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for
-Multiparty Collaborative Learning", 2021, Algorithm 4. A party's snapshot is what one full pass of its own gave, one
-number a row and output: no barrier is needed, and the inner loop sends nothing for it.
+Multiparty Collaborative Learning", IEEE TNNLS 2021, arXiv:2008.06233, Algorithm 4. A party's snapshot is what
+one full pass of its own gave, one number a row and output: no barrier is needed, and the inner loop sends nothing for
+it.
 """
 
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from colonnade.algorithms.linear_models.afsgd import ALGORITHM as AFSGD
 from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear
@@ -20,7 +22,9 @@ from colonnade.algorithms.linear_models.parts.solving import (
     requests_per_epoch,
     steps_per_epoch,
 )
+from colonnade.algorithms.row import Algorithm, Conversation, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
+from colonnade.messages import MaskedSum, ProductSum, ResidualReply
 from colonnade.models.linear import Window
 from colonnade.party import Party
 from colonnade.state import State
@@ -74,3 +78,20 @@ class Svrg:
     def restore(self, state: State) -> None:
         self._taken_at = state.values["taken_at"]
         self.snapshot = state.tensors["snapshot"].numpy().copy()
+
+
+ALGORITHM = Algorithm(
+    name="afsvrg",
+    summary="linear; as afsgd, variance reduced by snapshots",
+    family=Family.LINEAR,
+    settings=Afsvrg,
+    paper=AFSGD.paper,
+    conversation=Conversation(
+        upload=ProductSum,
+        masked_upload=MaskedSum,
+        reply=ResidualReply,
+        answers="residuals",
+        passes=Passes.SNAPSHOTS,
+    ),
+    linear_party=linear_party,
+)

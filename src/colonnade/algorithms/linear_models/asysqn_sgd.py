@@ -1,8 +1,8 @@
 """AsySQN-SGD: afsgd.py along a quasi-Newton direction d = Hv that every party learns from its own block.
 
 Q. Zhang, B. Gu, C. Deng, S. Gu, L. Bo, J. Pei, H. Huang. "AsySQN: Faster Vertical Federated Learning Algorithms with
-Better Computation Resource Utilization", 2021, Algorithm 3. H is Algorithm 1, in parts/damped_lbfgs.py; the
-step and what it learns from are in parts/curved_block.py.
+Better Computation Resource Utilization", KDD 2021, arXiv:2109.12519, Algorithm 3. H is Algorithm 1, in
+parts/damped_lbfgs.py; the step and what it learns from are in parts/curved_block.py.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,9 @@ from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.curved_block import CurvedBlock
 from colonnade.algorithms.linear_models.parts.settings import QuasiNewton
 from colonnade.algorithms.linear_models.parts.solving import Descent, Floats, Rows, requests_per_epoch, steps_per_epoch
+from colonnade.algorithms.row import Algorithm, Conversation, Family, Paper, Passes
 from colonnade.algorithms.seats import LinearSeat
+from colonnade.messages import MaskedSum, ProductSum, ResidualReply
 from colonnade.models.linear import Window
 from colonnade.party import Party
 from colonnade.state import State
@@ -80,3 +82,26 @@ class SqnSgd:
     def restore(self, state: State) -> None:
         self._seen[:] = state.tensors["seen"].numpy()
         self._block.restore(state.part("block"))
+
+
+ALGORITHM = Algorithm(
+    name="asysqn-sgd",
+    summary="linear; as afsgd, quasi-Newton",
+    family=Family.LINEAR,
+    settings=AsysqnSgd,
+    paper=Paper(
+        authors="Q. Zhang, B. Gu, C. Deng, S. Gu, L. Bo, J. Pei, H. Huang",
+        title="AsySQN: Faster Vertical Federated Learning Algorithms with Better Computation Resource Utilization",
+        year=2021,
+        venue="KDD 2021",
+        arxiv="2109.12519",
+    ),
+    conversation=Conversation(
+        upload=ProductSum,
+        masked_upload=MaskedSum,
+        reply=ResidualReply,
+        answers="residuals",
+        passes=Passes.FOR_STOPPING,
+    ),
+    linear_party=linear_party,
+)

@@ -1,19 +1,22 @@
 """AsySQN-SVRG: afsvrg.py along a quasi-Newton direction d = Hv that every party learns from its own block.
 
 Q. Zhang, B. Gu, C. Deng, S. Gu, L. Bo, J. Pei, H. Huang. "AsySQN: Faster Vertical Federated Learning Algorithms with
-Better Computation Resource Utilization", 2021, Algorithm 4. H is Algorithm 1, in parts/damped_lbfgs.py; the
-step and what it learns from are in parts/curved_block.py.
+Better Computation Resource Utilization", KDD 2021, arXiv:2109.12519, Algorithm 4. H is Algorithm 1, in
+parts/damped_lbfgs.py; the step and what it learns from are in parts/curved_block.py.
 """
 
 from dataclasses import dataclass
 
 from colonnade.algorithms.linear_models.afsvrg import Afsvrg, Svrg
+from colonnade.algorithms.linear_models.asysqn_sgd import ALGORITHM as ASYSQN_SGD
 from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.curved_block import CurvedBlock
 from colonnade.algorithms.linear_models.parts.settings import QuasiNewton
 from colonnade.algorithms.linear_models.parts.solving import Descent, Floats, Rows, requests_per_epoch
+from colonnade.algorithms.row import Algorithm, Conversation, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
+from colonnade.messages import MaskedSum, ProductSum, ResidualReply
 from colonnade.models.linear import Window
 from colonnade.party import Party
 from colonnade.state import State
@@ -70,3 +73,20 @@ class SqnSvrg:
     def restore(self, state: State) -> None:
         self._first_order.restore(state)
         self._block.restore(state.part("block"))
+
+
+ALGORITHM = Algorithm(
+    name="asysqn-svrg",
+    summary="linear; as afsvrg, quasi-Newton",
+    family=Family.LINEAR,
+    settings=AsysqnSvrg,
+    paper=ASYSQN_SGD.paper,
+    conversation=Conversation(
+        upload=ProductSum,
+        masked_upload=MaskedSum,
+        reply=ResidualReply,
+        answers="residuals",
+        passes=Passes.SNAPSHOTS,
+    ),
+    linear_party=linear_party,
+)

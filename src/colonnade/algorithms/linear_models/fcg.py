@@ -27,6 +27,7 @@ from colonnade.algorithms.linear_models.parts.record import LinearRecord
 from colonnade.algorithms.linear_models.parts.settings import Linear, check_choices
 from colonnade.algorithms.linear_models.parts.sums import Completed
 from colonnade.algorithms.parts.kept_messages import pack, unpack
+from colonnade.algorithms.row import Algorithm, Conversation, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
 from colonnade.errors import ProtocolError, SettingsError
 from colonnade.messages import (
@@ -398,3 +399,21 @@ class ConjugateParty:
     def counts(self) -> dict[str, Any]:
         own = {"exchanges": self._steps, "steps": self._steps, **self._sums.counts()}
         return {**own, **self._record.counts()} if self._record else own
+
+
+ALGORITHM = Algorithm(
+    name="fcg",
+    summary="linear; synchronous, conjugate gradients over all blocks, all rows at every step",
+    family=Family.LINEAR,
+    settings=Fcg,
+    paper=None,
+    conversation=Conversation(
+        upload=ProductSum,
+        masked_upload=MaskedSum,
+        reply=JointStep,
+        answers="residuals",
+        asynchronous=False,
+        passes=Passes.ALWAYS,
+    ),
+    linear_party=linear_party,
+)

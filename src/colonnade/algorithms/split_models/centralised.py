@@ -13,6 +13,7 @@ import torch
 
 from colonnade.algorithms.parts.progress import Progress
 from colonnade.algorithms.parts.randomness import generator_for
+from colonnade.algorithms.row import Algorithm, Family
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.split_models.parts.bottom import Bottom
 from colonnade.algorithms.split_models.parts.top import Top
@@ -97,3 +98,13 @@ class OnlyParty:
             "epochs": self._progress.epoch(self._top.steps),
             "train_loss": self._progress.train_loss(),
         }
+
+
+ALGORITHM = Algorithm(
+    name="centralised",
+    summary="the same model trained in one place on the joined columns",
+    family=Family.ALONE,
+    settings=Centralised,
+    paper=None,
+    alone=OnlyParty,
+)

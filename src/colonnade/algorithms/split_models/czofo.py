@@ -1,9 +1,11 @@
 """CZOFO: the feature party perturbs its *embedding*, gets every row's loss back, estimates the gradient by the
 embedding from finite differences, and back-propagates it locally; the label party is of first order.
 
-The baseline "VFL-CZOFO" of the DPZV paper. Per row, directions are as wide as the embedding, not as the model, so the
-estimate is far less noisy than that of `cascaded`; the price is a differentiable bottom model, and losses per row,
-which say more about the labels than their mean. The schedule is in parts/asynchrony.py.
+G. Wang, B. Gu, Q. Zhang, X. Li, B. Wang, C. X. Ling. "A Unified Solution for Privacy and Communication Efficiency in
+Vertical Federated Learning", NeurIPS 2023; written from what the DPZV paper says of its baseline "VFL-CZOFO". Per row,
+directions are as wide as the embedding, not as the model, so the estimate is far less noisy than that of `cascaded`;
+the price is a differentiable bottom model, and losses per row, which say more about the labels than their mean. The
+schedule is in parts/asynchronous.py.
 """
 
 from collections.abc import Sequence
@@ -14,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from colonnade.algorithms.parts.randomness import generator_for
+from colonnade.algorithms.row import Algorithm, Conversation, Family, Paper
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.split_models.cascaded import Cascaded
 from colonnade.algorithms.split_models.parts.asynchronous import (
@@ -131,3 +134,27 @@ def label_party(seat: LabelSeat) -> Party:
         return losses, replies
 
     return AsynchronousLabelParty(seat, top, PerturbedUpload, answer, seat.settings.directions_used().embedding_of)
+
+
+ALGORITHM = Algorithm(
+    name="czofo",
+    summary="asynchronous; zeroth order at the embedding, first order below and above it",
+    family=Family.SPLIT,
+    settings=Czofo,
+    paper=Paper(
+        authors="G. Wang, B. Gu, Q. Zhang, X. Li, B. Wang, C. X. Ling",
+        title="A Unified Solution for Privacy and Communication Efficiency in Vertical Federated Learning",
+        year=2023,
+        venue="NeurIPS 2023",
+    ),
+    conversation=Conversation(
+        upload=PerturbedUpload,
+        reply=RowLossReply,
+        answers="losses of single rows",
+        points=lambda settings: 1 + settings.directions_used().points,
+        radius=lambda settings: settings.smoothing_radius,
+        derived_points=True,
+    ),
+    label_party=label_party,
+    feature_party=feature_party,
+)

@@ -1,6 +1,6 @@
 """A process that has loaded everything once and becomes a party on request: by fork, in milliseconds.
 
-Loading PyTorch takes seconds, and a federation would pay them once a party and again for every restart. The nursery
+Loading PyTorch takes seconds, and a federation would pay them once per party and again for every restart. This process
 does nothing but wait, so it has no threads and no work under way when it forks (forking after either can hang). It is
 told what to start over a socket, and tells of every party's end over the same; when that is closed it ends, too.
 """
@@ -26,7 +26,7 @@ from colonnade.errors import RunError
 _LONGEST_REQUEST = 1 << 16
 _PR_SET_NAME = 15
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-"""One thread a party: more would fight over the cores with the other parties. And none before a fork."""
+"""One thread per party: more would fight over the cores with the other parties. And none before a fork."""
 
 
 class Child:
@@ -141,7 +141,7 @@ _fork_servers: dict[str, ForkServer] = {}
 
 
 def fork_server_for(module: str) -> ForkServer:
-    """The nursery of this process for that program, started when it is first needed."""
+    """This process's fork server for that program, started when it is first needed."""
     fork_server = _fork_servers.get(module)
     if fork_server is None or not fork_server.alive:
         if fork_server is None:
@@ -152,7 +152,7 @@ def fork_server_for(module: str) -> ForkServer:
     return fork_server
 
 
-# --- the nursery's own end --------------------------------------------------------------------------------------
+# --- the fork server's own end ----------------------------------------------------------------------------------
 
 
 def serve(handle: int, main: Callable[[list[str]], int]) -> None:

@@ -1,4 +1,4 @@
-"""Unix sockets between the party processes of one machine: one connection a pair, one loop a party, no threads.
+"""Unix sockets between the party processes of one machine: one connection per pair, one loop per party, no threads.
 
 A party listens on NAME.sock in a folder that only its user may enter, and connects to the peers that come before it in
 the common order; those after it connect to it. A connection begins with the connecting party's name. The loop
@@ -25,8 +25,8 @@ _NAME_BYTES = 64
 _LOOK_UP_SECONDS = 0.2  # a request to stop is noticed within this time
 _FIRST_RETRY_SECONDS = 0.02
 _LONGEST_RETRY_SECONDS = 0.5
-_BUFFERS_A_CALL = 64
-_TURNS_A_LOOK = 4  # while work waits, the sockets are looked at after so many turns
+_BUFFERS_PER_CALL = 64
+_TURNS_PER_LOOK = 4  # while work waits, the sockets are looked at after so many turns
 
 
 def socket_folder(parties: Iterable[str]) -> "tempfile.TemporaryDirectory[str]":
@@ -126,7 +126,7 @@ class SocketCarrier:
                     self._serve(key.data, mask)
                 else:
                     key.data()
-            for _ in range(_TURNS_A_LOOK):
+            for _ in range(_TURNS_PER_LOOK):
                 station.turn()
                 while station.breaches:
                     raise self._refusal(*station.breaches.popleft())
@@ -252,7 +252,7 @@ class SocketCarrier:
         unsent = connection.unsent
         try:
             while unsent:
-                sent = connection.link.sendmsg([unsent[i] for i in range(min(len(unsent), _BUFFERS_A_CALL))])
+                sent = connection.link.sendmsg([unsent[i] for i in range(min(len(unsent), _BUFFERS_PER_CALL))])
                 while sent:
                     part = unsent[0]
                     if sent < len(part):

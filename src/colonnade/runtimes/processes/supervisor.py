@@ -1,4 +1,4 @@
-"""One operating-system process a party, watched over by the one that started them.
+"""One operating-system process per party, watched over by the one that started them.
 
 The parent starts every party, shows what they report, starts a party again that was killed, and gives up with that
 party's last words if it fails by itself. A party reads the parent's end of a pipe: when the parent is gone, however it
@@ -138,7 +138,7 @@ class ProcessSupervisor:
     def kill(self) -> None:
         """Leave nobody behind."""
         for child in self._children.values():
-            with suppress(RunError):  # the nursery is gone: then a closed pipe tells the party to end
+            with suppress(RunError):  # the fork server is gone: then a closed pipe tells the party to end
                 child.process.send(signal.SIGKILL)
                 child.process.wait(_STOP_SECONDS)
             child.process.close()

@@ -6,7 +6,7 @@ from math import isfinite
 from typing import ClassVar
 
 from colonnade.errors import SettingsError
-from colonnade.runtimes.station import Endurance
+from colonnade.runtimes.endurance import Endurance
 
 
 @dataclass(frozen=True)

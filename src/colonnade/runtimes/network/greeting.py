@@ -1,0 +1,135 @@
+"""Who may come in: TLS that asks for a certificate, the first word on a stream, and the label party's answer to it."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+
+from colonnade.errors import ColonnadeError, ProtocolError
+from colonnade.runtimes.network import limits
+from colonnade.runtimes.network.carrier import Keys
+from colonnade.wire.certificates import Credentials, check_peer
+from colonnade.wire.handshake import PROTOCOL, Hello, Welcome, heard, sign_welcome
+from colonnade.wire.sealing import check_introduction
+
+log = logging.getLogger("colonnade.network")
+
+
+class Door(Protocol):
+    """What the label party's own program decides about who comes in. Refusals are ProtocolErrors: their sentence."""
+
+    def admit(self, name: str, hello: Hello) -> None: ...
+
+    def leave(self, name: str) -> None: ...
+
+
+class Greeting:
+    """What the label party does before it takes a stream for a party's. Refusals are ProtocolErrors."""
+
+    def __init__(self, name: str, parties: Sequence[str], keys: Keys, door: Door) -> None:
+        self.name = name
+        self._parties = frozenset(parties)
+        self._keys = keys
+        self._door = door
+        # When connections began that no stream has come over yet. TLS gives no other sign of those that it refuses.
+        self._knocks: deque[float] = deque(maxlen=limits.MOST_KNOCKS)
+
+    def credentials(self) -> Any:
+        """TLS that asks for a certificate, and takes a renewed one of our own without a restart."""
+        last = self._keys.read()
+
+        def configuration(credentials: Credentials) -> Any:
+            pair = (credentials.key_pem, credentials.certificate_pem)
+            return grpc.ssl_server_certificate_configuration([pair], root_certificates=credentials.authority_pem)
+
+        def renewed() -> Any:
+            """Called by gRPC, in a thread of its own, for every connection before its handshake."""
+            nonlocal last
+            self._knocks.append(time.monotonic())
+            try:
+                now = self._keys.read()
+            except ColonnadeError as error:
+                log.error("our certificate could not be re-read: %s", error)
+                return None
+            if now.certificate_pem == last.certificate_pem and now.authority_pem == last.authority_pem:
+                return None
+            last = now
+            log.info("a renewed certificate is in use, valid until %s", now.expires.date())
+            return configuration(now)
+
+        return grpc.dynamic_ssl_server_credentials(configuration(last), renewed, require_client_authentication=True)
+
+    def stream_came(self) -> None:
+        """A connection was not in vain."""
+        with suppress(IndexError):  # a connection may carry several streams
+            self._knocks.popleft()
+
+    def tell_of_refusals(self) -> None:
+        """Connections that TLS has refused, or that nobody used, all in one line: there may be hundreds per second."""
+        in_vain, latest = 0, time.monotonic() - limits.HELLO_SECONDS
+        while self._knocks and self._knocks[0] < latest:
+            self._knocks.popleft()
+            in_vain += 1
+        if in_vain:
+            log.warning(
+                "%d connections ended without a stream: TLS refused their certificates (of another authority, expired, "
+                "or none), or it was no party that came. If a party is missing, compare its authority.pem and its "
+                "clock with ours",
+                in_vain,
+            )
+
+    def identify(self, context: Any) -> tuple[str, bytes]:
+        """Who has opened a stream, and the certificate that says so."""
+        shown = context.auth_context().get("x509_pem_cert")
+        if not shown:
+            raise ProtocolError("No certificate was shown.")
+        own = self._keys.read()
+        name = check_peer(shown[0], own.authority_pem, own.revoked)
+        if name not in self._parties or name == self.name:
+            raise ProtocolError(f"{name} has a good certificate, but is not a feature party of this federation.")
+        return name, shown[0]
+
+    async def hello(self, name: str, context: Any) -> Hello:
+        """The first word on a stream; TimeoutError if none comes."""
+        async with asyncio.timeout(limits.HELLO_SECONDS):
+            data = await context.read()
+        if data is grpc.aio.EOF:
+            raise ProtocolError("The stream ended before its Hello.")
+        hello = heard(bytes(data))
+        if not isinstance(hello, Hello):
+            raise ProtocolError("The first word on a stream must be Hello.")
+        if hello.protocol != PROTOCOL:
+            raise ProtocolError(
+                f"{name} speaks version {hello.protocol} of the protocol, {self.name} version {PROTOCOL}: "
+                "install the same version of Colonnade."
+            )
+        return hello
+
+    def welcome(self, name: str, certificate: bytes, hello: Hello, known: Hello | None) -> Welcome:
+        """Let a party in, which may have said another Hello before; what it is answered."""
+        if known is not None and known.token != hello.token:
+            raise ProtocolError(another_directory(name))
+        self._door.admit(name, hello)  # names what differs, which the signature below would only show
+        own = self._keys.read()
+        check_introduction(
+            certificate, own.authority_pem, own.revoked, self._keys.digest, hello.sealing_key, hello.signature
+        )
+        return Welcome((), own.certificate_pem, sign_welcome(own, self._keys.digest, name, hello.nonce))
+
+    def leave(self, name: str) -> None:
+        """A party is let in no more."""
+        self._door.leave(name)
+
+
+def another_directory(name: str) -> str:
+    """Why a second process of the same name is not let in."""
+    return (
+        f"Another process takes part as {name} already, from another run directory. If that one is gone for good, its "
+        "directory is needed to go on in its place."
+    )

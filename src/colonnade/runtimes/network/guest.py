@@ -1,0 +1,365 @@
+"""A feature party's end of the network: opens its stream to the label party, again and again if need be.
+
+Nothing that answers is believed before it has shown the label party's certificate and signed our nonce. Our own files
+may be renewed at any time: while they cannot be used, the party waits for them.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+
+from colonnade.errors import ColonnadeError, ProtocolError, RunError, SettingsError
+from colonnade.runtimes.delivery import ForgottenError
+from colonnade.runtimes.network import limits
+from colonnade.runtimes.network.carrier import Carrier, Keys, pass_over_interrupts
+from colonnade.runtimes.network.relay import Neighbours
+from colonnade.runtimes.network.stream import ENDED, METHOD, SERVICE, Stream, pieces
+from colonnade.runtimes.station import Station
+from colonnade.wire.certificates import Credentials, check_peer
+from colonnade.wire.handshake import (
+    ENVELOPE,
+    NONCE_BYTES,
+    PACKETS,
+    WORD,
+    Hello,
+    Introduced,
+    Presence,
+    Refused,
+    Roster,
+    Welcome,
+    check_welcome,
+    heard,
+    plain,
+    say,
+)
+
+log = logging.getLogger("colonnade.network")
+
+
+class _UnreadableError(Exception):
+    """Our certificate, key or list of the revoked cannot be used at the moment; they may be about to be renewed."""
+
+
+class Guest(Carrier):
+    """A feature party's end: opens its stream to the label party, again and again if need be."""
+
+    def __init__(
+        self,
+        name: str,
+        label_party: str,
+        address: str,
+        keys: Keys,
+        hello: Callable[[bytes], Hello],
+        *,
+        begin: Callable[[Roster], Station],
+        linger_seconds: float,
+        stop_requested: Callable[[], bool],
+    ) -> None:
+        super().__init__(name, linger_seconds, stop_requested)
+        self._label_party = label_party
+        self._address = address
+        self._keys = keys
+        self._hello = hello
+        self._begin = begin
+        self._stream: Stream | None = None
+        self._neighbours = Neighbours(name, keys)
+        self._refused: str | None = None
+        self._welcome: Welcome | None = None  # of the stream that is open
+        self._outdated = ""  # why it is closed from here
+        self._has_met = False  # whether the label party has ever answered as itself
+        self._shown_until = datetime.min  # when the certificate ends that was shown last
+        self._open_call: Any = None
+        self._parting = False
+        self._jitter = random.Random()
+
+    @property
+    def at_the_door(self) -> dict[str, bool]:
+        return {self._label_party: self._welcome is not None}
+
+    async def run(self, watch: Callable[[], None] = lambda: None) -> bool:
+        """Take part until the training is over; False if it was stopped."""
+        connecting = asyncio.create_task(self._stay_connected())
+        guard = asyncio.create_task(self._drop_expired())
+        turns = asyncio.create_task(self._turns(watch))
+        asyncio.get_running_loop().set_exception_handler(pass_over_interrupts)
+        try:
+            await asyncio.wait({connecting, turns}, return_when=asyncio.FIRST_COMPLETED)
+            if connecting.done() and not turns.done():
+                connecting.result()  # raises what ended it
+            finished = await turns
+            await self._part(connecting)
+            return finished
+        finally:
+            for task in (connecting, turns, guard):
+                task.cancel()
+            await asyncio.gather(connecting, turns, guard, return_exceptions=True)
+
+    async def _drop_expired(self) -> None:
+        """As the label party's: a stream to it does not outlive its certificate either."""
+        while True:
+            await asyncio.sleep(limits.EXPIRY_CHECK_SECONDS)
+            if self._welcome is None or self._open_call is None:
+                continue
+            try:
+                own = self._keys.read()
+            except ColonnadeError:
+                continue
+            try:
+                check_peer(self._welcome.certificate, own.authority_pem, own.revoked)
+            except ProtocolError as error:
+                self._outdated = str(error)
+                self._open_call.cancel()
+
+    async def _part(self, connecting: "asyncio.Task[None]") -> None:
+        """End the stream so that everything written arrives: closing it at once would drop what is on its way."""
+        self._parting = True
+        if self._open_call is not None:
+            with suppress(*ENDED, TimeoutError):
+                await self._open_call.done_writing()
+                async with asyncio.timeout(limits.PARTING_SECONDS):
+                    await asyncio.shield(connecting)
+
+    async def leave(self) -> None:
+        """Tell the label party that this party leaves for good."""
+        async with self._channel() as channel:
+            call = self._call(channel)
+            try:
+                await call.write(say(self._hello(os.urandom(NONCE_BYTES))))
+                data = await call.read()
+            except grpc.aio.AioRpcError as error:
+                raise RunError(
+                    f"{self._label_party} cannot be reached at {self._address}, so it was not told: "
+                    f"{self._explained(error)}"
+                ) from None
+        if data is grpc.aio.EOF:
+            raise RunError(f"{self._label_party} at {self._address} ended the stream without an answer. Try again.")
+        word = heard(data)
+        if isinstance(word, Refused):
+            raise RunError(f"{self._label_party} answered: {plain(word.sentence)}")
+
+    @contextmanager
+    def _reading_own_files(self) -> Iterator[None]:
+        """While this holds, files that will not do are an error for good only before the label party was ever met."""
+        try:
+            yield
+        except SettingsError as error:
+            if not self._has_met:
+                raise
+            raise _UnreadableError(str(error)) from None
+
+    def _own(self) -> Credentials:
+        with self._reading_own_files():
+            return self._keys.read()
+
+    def _channel(self) -> Any:
+        own = self._own()
+        self._shown_until = own.expires
+        credentials = grpc.ssl_channel_credentials(own.authority_pem, own.key_pem, own.certificate_pem)
+        # The label party is who its certificate says, whatever host or address it is reached at.
+        options = [*limits.OPTIONS, ("grpc.ssl_target_name_override", self._label_party), ("grpc.enable_retries", 0)]
+        return grpc.aio.secure_channel(self._address, credentials, options=options)
+
+    def _call(self, channel: Any) -> Any:
+        return channel.stream_stream(f"/{SERVICE}/{METHOD}")()
+
+    async def _stay_connected(self) -> None:
+        wait = limits.FIRST_RETRY_SECONDS
+        while True:
+            began = time.monotonic()
+            was_there = False
+            try:
+                await self._session()
+                was_there = self._welcome is not None
+            except _UnreadableError as error:
+                log.error("our certificate could not be re-read: %s", error)
+            except grpc.aio.AioRpcError as error:
+                was_there = self._welcome is not None
+                details = self._explained(error)
+                if _is_of_a_stranger(error) and not self._has_met:
+                    raise RunError(details) from None  # later on somebody else may have the address for a while
+                log.warning("%s cannot be reached at %s: %s", self._label_party, self._address, details)
+            except ForgottenError as error:
+                # The label party is believed in this: without it there is nothing to do here. Itself it only shuts out
+                # a party that says so, for else every feature party could end it by a claim.
+                raise RunError(str(error)) from None
+            except ProtocolError as error:
+                log.warning("the stream to %s is closed: %s", self._label_party, error)
+            finally:
+                self._open_call = self._welcome = None
+                self._lose()
+            if self._parting:
+                return
+            if self._refused is not None:
+                raise RunError(f"{self._label_party} refused {self.name}: {self._refused}")
+            # Only who refuses, or does not answer at all, is asked less and less often.
+            if was_there or time.monotonic() - began > 10 * limits.FIRST_RETRY_SECONDS:
+                wait = limits.FIRST_RETRY_SECONDS
+            await asyncio.sleep(wait * self._jitter.uniform(0.5, 1.5))
+            wait = min(2 * wait, limits.LONGEST_RETRY_SECONDS)
+
+    def _explained(self, error: Any) -> str:
+        """What gRPC says of a connection that failed; and where TLS has refused one, what it does not say."""
+        said = str(error.details() or error.code().name)
+        if _is_of_a_stranger(error):
+            return (
+                f"What answers at {self._address} could not show a certificate of {self._label_party} from our "
+                "authority. Check the address, and that both parties' certificates are of the same authority."
+            )
+        if "failed to connect" in said and "Socket closed" in said:
+            # Our own certificate was found good when it was read: ours and theirs are of two minds about it.
+            return (
+                f"What answers there closes the connection before a word. If it is {self._label_party}, its TLS does "
+                f"not accept the certificate of {self.name}, which by our clock is valid until "
+                f"{self._shown_until:%Y-%m-%d %H:%M} UTC: compare authority.pem, and the clock, with those of "
+                f"{self._label_party}."
+            )
+        return plain(said)
+
+    async def _session(self) -> None:
+        async with self._channel() as channel:
+            call = self._open_call = self._call(channel)
+            nonce = os.urandom(NONCE_BYTES)
+            with self._reading_own_files():
+                hello = self._hello(nonce)
+            await call.write(say(hello))
+            stream = Stream(self._label_party, call.write, call.cancel)
+            writer: asyncio.Task[None] | None = None
+            try:
+                while (data := await call.read()) is not grpc.aio.EOF:
+                    if self._welcome is None:
+                        self._recognise(heard(data), nonce)
+                    if writer is None and data[:1] == bytes([WORD]) and isinstance(heard(data), Roster):
+                        writer = asyncio.create_task(self._write(stream))
+                    await self._take(stream, data)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                raise ProtocolError(self._outdated or "It was cancelled.") from None  # the stream, not this task
+            finally:
+                self._outdated = ""
+                if writer is not None:
+                    writer.cancel()
+
+    def _recognise(self, word: Any, nonce: bytes) -> None:
+        """Make sure that what answers is the label party, before anything else that it says is taken."""
+        if isinstance(word, Refused):
+            self._hear_refusal(word)
+        if not isinstance(word, Welcome):
+            raise ProtocolError(f"{self._label_party} said {type(word).__name__} before Welcome.")
+        check_welcome(word, self._own(), self._label_party, self._keys.digest, nonce)
+        self._welcome, self._has_met = word, True
+
+    def _hear_refusal(self, word: Refused) -> NoReturn:
+        sentence = plain(word.sentence)
+        if word.final:
+            self._refused = sentence
+        raise ProtocolError(sentence)
+
+    def _reached(self) -> tuple[str, ...]:
+        """Whom this party has a connection to: the label party, and others through it."""
+        return (self._label_party, *self._neighbours.generations)
+
+    def _lose(self) -> None:
+        self._stream = None
+        if self.station is not None:
+            for peer in self._reached():
+                self.station.disconnected(peer)
+            self._wake.set()
+        self._neighbours.generations.clear()
+
+    async def _take(self, stream: Stream, data: bytes) -> None:
+        kind = data[0] if data else -1
+        if kind == PACKETS and self.station is not None:
+            self.station.received(self._label_party, memoryview(data)[1:])
+            self._wake.set()
+            await self._room_for(self._label_party)
+        elif kind == ENVELOPE and self.station is not None:
+            if (opened := self._neighbours.open(data)) is not None:
+                sender, packets = opened
+                try:
+                    self.station.received(sender, packets)
+                except ProtocolError as error:
+                    self._breach(sender, str(error))
+                self._wake.set()
+                await self._room_for(sender)
+        else:
+            self._hear(stream, heard(data))
+
+    def _hear(self, stream: Stream, word: Any) -> None:
+        match word:
+            case Refused():
+                self._hear_refusal(word)
+            case Welcome(waits_for):
+                others = [plain(name) for name in waits_for if name != self.name]
+                log.info(
+                    "connected to %s%s", self._label_party, f"; it waits for {', '.join(others)}" if others else ""
+                )
+            case Roster():
+                if self.station is None:
+                    self.station = self._begin(word)
+                self._stream = stream
+                self.station.connected(self._label_party)
+            case Presence(name, generation, introduced):
+                if self.station is None or name == self.name or name not in self.station.peers:
+                    return
+                self._hear_of(self.station, name, generation, introduced)
+            case _:
+                raise ProtocolError(f"{self._label_party} said {type(word).__name__}, which it may not here.")
+        self._wake.set()
+
+    def _hear_of(self, station: Station, name: str, generation: int, introduced: Introduced | None) -> None:
+        """Another feature party has come, or gone (generation 0)."""
+        if self._neighbours.generations.pop(name, 0):
+            station.disconnected(name)
+        if generation and introduced is not None and self._neighbours.meets(name, introduced, self._own()):
+            self._neighbours.generations[name] = generation
+            station.connected(name)
+
+    # --- writing ---
+
+    def _outgoing(self, stream: Stream) -> Iterator[bytes]:
+        station, generations = self.station, self._neighbours.generations
+        if station is None or self._stream is not stream:
+            return
+        # The others' first: the label party, who passes them on, may end when it has its own last word.
+        for name, generation in [*generations.items()]:
+            if generations.get(name) != generation or self._stream is not stream:
+                continue  # since the last write: what is given out now belongs to another connection
+            for piece in pieces(station.outgoing(name), b""):
+                yield self._neighbours.seal(name, generation, piece)
+        if self._stream is stream:
+            yield from pieces(station.outgoing(self._label_party), bytes([PACKETS]))
+
+    def _offer(self, station: Station) -> None:
+        if self._stream is not None and any(map(station.has_outgoing, self._reached())):
+            self._stream.wake.set()
+
+    def _all_written(self, station: Station) -> bool:
+        stream = self._stream
+        return stream is None or not (stream.is_writing or any(map(station.has_outgoing, self._reached())))
+
+    def _breach(self, peer: str, sentence: str) -> None:
+        if peer == self._label_party:  # without it there is nothing to do here
+            raise RunError(f"{peer} broke the protocol: {sentence}")
+        log.warning(
+            "nothing more is taken from %s until it connects anew, for it broke the protocol: %s", peer, sentence
+        )
+        self._neighbours.generations.pop(peer, None)
+        if self.station is not None:
+            self.station.disconnected(peer)
+
+
+def _is_of_a_stranger(error: Any) -> bool:
+    """Whether a connection failed because of the certificate that the other side showed."""
+    said = str(error.details())
+    return "CERTIFICATE_VERIFY_FAILED" in said or "Hostname Verification" in said

@@ -1,0 +1,301 @@
+"""The label party's end of the network: listens, lets parties in, and keeps one stream per feature party.
+
+A stream does not outlive its certificate. When the training fails here, everybody who is there or comes back soon is
+told that it does not go on, and not why.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from colonnade.errors import ColonnadeError, ProtocolError, RunError, SettingsError
+from colonnade.runtimes.delivery import ForgottenError
+from colonnade.runtimes.network import limits
+from colonnade.runtimes.network.carrier import Carrier, Keys, pass_over_interrupts
+from colonnade.runtimes.network.greeting import Door, Greeting
+from colonnade.runtimes.network.relay import Relay
+from colonnade.runtimes.network.stream import ENDED, METHOD, SERVICE, Stream, pieces
+from colonnade.runtimes.station import Station
+from colonnade.wire.certificates import check_peer
+from colonnade.wire.handshake import ENVELOPE, PACKETS, Hello, Introduced, Left, Refused, Roster, Welcome, say
+
+log = logging.getLogger("colonnade.network")
+
+
+class Host(Carrier):
+    """The label party's end: lets parties in, passes envelopes on, and carries its own station's packets."""
+
+    def __init__(
+        self,
+        name: str,
+        parties: Sequence[str],
+        keys: Keys,
+        listen: str,
+        door: Door,
+        *,
+        relays: bool,
+        begin: Callable[[dict[str, Hello]], tuple[Station, Roster] | None],
+        linger_seconds: float,
+        stop_requested: Callable[[], bool],
+    ) -> None:
+        super().__init__(name, linger_seconds, stop_requested)
+        self._parties = frozenset(parties)
+        self._keys = keys
+        self._listen = listen
+        self._begin = begin
+        self._hellos: dict[str, Hello] = {}
+        self._certificates: dict[str, bytes] = {}
+        self._streams: dict[str, Stream] = {}
+        self._everybody: Roster | None = None
+        self._greeting = Greeting(name, parties, keys, door)
+        self._relay = Relay(parties, self._streams, self._introduced) if relays else None
+        self._has_failed = False  # then nobody is let in any more
+        self._told: set[str] = set()  # who has heard of that
+        self.refusals = 0
+        self.port = 0
+
+    @property
+    def at_the_door(self) -> dict[str, bool]:
+        return {name: name in self._streams for name in sorted(self._parties)}
+
+    async def run(self, watch: Callable[[], None] = lambda: None) -> bool:
+        """Serve until the training is over; False if it was stopped."""
+        failure: ColonnadeError | None = None
+        try:
+            self._try_to_begin()
+        except ColonnadeError as error:  # as the life before this one may have ended, after which others have come
+            failure = error
+            self._has_failed = True
+            log.error("the training cannot go on, which the others are told now: %s", error)
+        streams = ("grpc.max_concurrent_streams", 4 * len(self._parties) + 16)
+        server = grpc.aio.server(options=[*limits.OPTIONS, *limits.SERVER_OPTIONS, streams])
+        handler = grpc.stream_stream_rpc_method_handler(self._serve)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+        try:
+            self.port = server.add_secure_port(self._listen, self._greeting.credentials())
+        except RuntimeError:
+            self.port = 0
+        if not self.port:
+            raise RunError(f"{self._listen} cannot be listened on: is it taken? Choose another with [party] listen.")
+        await server.start()
+        log.info("listening on port %d", self.port)
+        guard = asyncio.create_task(self._guard())
+        asyncio.get_running_loop().set_exception_handler(pass_over_interrupts)
+        finished = False
+        try:
+            if failure is not None:
+                raise failure
+            finished = await self._turns(watch)
+            return finished
+        except ColonnadeError:  # not an OSError: with room on the disk it goes on
+            await self._end_for_all()
+            raise
+        finally:
+            guard.cancel()
+            if not finished:  # at a normal end the parties close their streams themselves
+                for stream in [*self._streams.values()]:
+                    stream.close()
+            await server.stop(0.5)
+
+    async def _end_for_all(self) -> None:
+        """The training has failed here: tell everybody who is there, or comes back soon, that it does not go on."""
+        self._has_failed = True
+        for name, stream in self._streams.items():
+            if not stream.ends:
+                stream.part(Refused(self._failed()))
+                self._told.add(name)
+        patience = limits.PARTING_SECONDS if self.station is not None else 1.5 * limits.LONGEST_RETRY_SECONDS
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while (self._streams or self._may_come()) and not self._stop_requested():
+                    await asyncio.sleep(0.02)
+
+    def _failed(self) -> str:
+        # And not why, which may say something of labels, or of this party's machine.
+        return (
+            f"The training has failed at {self.name} and does not go on by itself. Why, its log says: ask {self.name}."
+        )
+
+    def _may_come(self) -> set[str]:
+        """Who has been here, or before the first word anybody, and was not told that it is over."""
+        if self.station is None:
+            return {*self._parties} - self._told
+        return {name for name in self.station.absent() if name in self._hellos} - self._told
+
+    async def _guard(self) -> None:
+        """Look now and then at what no event tells of."""
+        while True:
+            await asyncio.sleep(limits.EXPIRY_CHECK_SECONDS)
+            self._greeting.tell_of_refusals()
+            self._drop_expired()
+
+    def _drop_expired(self) -> None:
+        """A stream does not outlive its certificate: the party must come again with a renewed one."""
+        try:
+            own = self._keys.read()
+        except ColonnadeError:
+            return
+        for name, stream in [*self._streams.items()]:
+            try:
+                check_peer(self._certificates[name], own.authority_pem, own.revoked, datetime.now(UTC))
+            except ProtocolError as error:
+                log.warning("%s is shut out: %s", name, error)
+                stream.close()
+
+    def _try_to_begin(self) -> None:
+        if self.station is None and (begun := self._begin(self._hellos)) is not None:
+            self.station, self._everybody = begun
+            present: list[Stream] = []
+            for stream in self._streams.values():
+                self._introduce(stream, present)
+                present.append(stream)
+
+    def _introduce(self, stream: Stream, others: Iterable[Stream]) -> None:
+        """Let a party take part: tell it of everybody, and it and those others that they can reach one another."""
+        assert self.station is not None and self._everybody is not None
+        stream.post(say(self._everybody))
+        self.station.connected(stream.peer)
+        self._wake.set()
+        if self._relay is not None:
+            self._relay.introduce(stream, others)
+
+    # --- one stream ---
+
+    async def _serve(self, requests: Any, context: Any) -> None:
+        """A feature party's stream, from its Hello to its end."""
+        name = "somebody"
+        self._greeting.stream_came()
+        try:
+            name, certificate = self._greeting.identify(context)
+            hello = await self._greeting.hello(name, context)
+            if hello.leaves:  # also for a party that has lost its run directory: its certificate is enough
+                self._leave(name)
+                await context.write(say(Left()))
+                return
+            if self._has_failed:
+                self._told.add(name)
+                raise ProtocolError(self._failed())
+            welcome = self._greeting.welcome(name, certificate, hello, self._hellos.get(name))
+        except (ProtocolError, TimeoutError) as error:
+            self.refusals += 1
+            sentence = str(error) or f"No Hello came within {limits.HELLO_SECONDS:.0f} seconds."
+            log.warning("refused %s: %s", name, sentence)
+            await self._refuse(context, Refused(sentence))
+            return
+        except SettingsError as error:
+            log.error("nobody can be let in: %s", error)
+            sentence = f"{self.name} has no valid certificate of its own at the moment."
+            await self._refuse(context, Refused(sentence, final=False))
+            return
+        await self._keep(name, certificate, hello, welcome, context)
+
+    async def _refuse(self, context: Any, word: Refused) -> None:
+        with suppress(*ENDED):
+            await context.write(say(word))
+
+    async def _keep(self, name: str, certificate: bytes, hello: Hello, welcome: Welcome, context: Any) -> None:
+        before = self._streams.pop(name, None)
+        if before is not None:
+            self._end(before)
+            before.close()
+        task = asyncio.current_task()
+        assert task is not None
+        stream = Stream(name, context.write, task.cancel)
+        self._hellos[name] = hello
+        self._certificates[name] = certificate
+        if self._relay is not None:
+            self._relay.comes(name)
+        self._streams[name] = stream
+        log.info("%s is connected", name)
+        self._announce(stream, welcome)
+        writer = asyncio.create_task(self._write(stream))
+        try:
+            while (data := await context.read()) is not grpc.aio.EOF:
+                await self._take(name, data)
+        except ProtocolError as error:
+            log.warning("the stream of %s is closed: %s", name, error)
+            stream.part(Refused(str(error), final=isinstance(error, ForgottenError)))
+            with suppress(TimeoutError, asyncio.CancelledError):
+                async with asyncio.timeout(limits.PARTING_SECONDS):
+                    await writer
+        except asyncio.CancelledError:
+            pass  # closed by this side: the party may come again
+        finally:
+            writer.cancel()
+            if self._streams.get(name) is stream:
+                del self._streams[name]
+                self._end(stream)
+
+    def _announce(self, stream: Stream, welcome: Welcome) -> None:
+        absent = tuple(sorted(self._parties - {*self._streams, self.name}))
+        stream.post(say(Welcome(absent, welcome.certificate, welcome.signature)))
+        if self.station is None:
+            try:
+                self._try_to_begin()
+            except (ColonnadeError, OSError) as error:  # not into gRPC, which would tell its words to the party
+                self._failure = error
+                self._wake.set()
+        else:
+            self._introduce(stream, [other for other in self._streams.values() if other is not stream])
+
+    def _end(self, stream: Stream) -> None:
+        log.info("%s is no longer connected", stream.peer)
+        if self.station is not None:
+            self.station.disconnected(stream.peer)
+            self._wake.set()
+        if self._relay is not None and self.station is not None:
+            self._relay.goes(stream)
+
+    def _introduced(self, name: str) -> Introduced:
+        """A party's key, as the certificate that it came with last vouches for it."""
+        return Introduced(self._certificates[name], self._hellos[name].sealing_key, self._hellos[name].signature)
+
+    def _leave(self, name: str) -> None:
+        log.warning("%s leaves for good", name)
+        self._greeting.leave(name)
+        if self.station is not None:
+            self.station.leave(name)
+            self._wake.set()
+        stream = self._streams.pop(name, None)
+        if stream is not None:
+            self._end(stream)
+            stream.close()
+
+    async def _take(self, name: str, data: bytes) -> None:
+        kind = data[0] if data else -1
+        if kind == PACKETS and self.station is not None:
+            self.station.received(name, memoryview(data)[1:])
+            self._wake.set()
+            await self._room_for(name)
+        elif kind == ENVELOPE and self._relay is not None:
+            await self._relay.pass_on(name, data)
+        else:
+            raise ProtocolError("Something came that is neither packets nor an envelope.")
+
+    # --- writing ---
+
+    def _outgoing(self, stream: Stream) -> Iterator[bytes]:
+        if self.station is not None and self._streams.get(stream.peer) is stream:
+            yield from pieces(self.station.outgoing(stream.peer), bytes([PACKETS]))
+
+    def _offer(self, station: Station) -> None:
+        for name, stream in self._streams.items():
+            if station.has_outgoing(name):
+                stream.wake.set()
+
+    def _all_written(self, station: Station) -> bool:
+        streams = self._streams.items()
+        return not any(one.is_writing or one.waiting or station.has_outgoing(name) for name, one in streams)
+
+    def _breach(self, peer: str, sentence: str) -> None:
+        log.warning("%s broke the protocol: %s", peer, sentence)
+        stream = self._streams.get(peer)
+        if stream is not None:
+            stream.part(Refused(sentence))
+            asyncio.get_running_loop().call_later(limits.PARTING_SECONDS, stream.close)

@@ -1,0 +1,100 @@
+"""`[simulate]`: the world of a simulation, that is how fast its parties and links are, and what goes wrong there."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any, ClassVar
+
+from colonnade.errors import SettingsError, unknown_name
+from colonnade.runtimes.delays import MEASURED, parse_delay
+
+
+@dataclass(frozen=True)
+class SimulatedParty:
+    """How one party behaves; None means as `Simulate` says for all."""
+
+    compute_seconds: Any = None
+    slowdown: float = 1.0  # a straggler three times slower has 3
+    straggle_probability: float = 0.0  # how often an event takes `straggle_factor` times as long
+    straggle_factor: float = 10.0
+    crashes: tuple[tuple[float, float], ...] = ()  # (away from, back at) in virtual seconds; back at inf: never
+
+
+@dataclass(frozen=True)
+class SimulatedLink:
+    """How one direction between two parties behaves; None means as `Simulate` says for all."""
+
+    latency_seconds: Any = None
+    bandwidth_bytes_per_second: float | None = None
+
+
+@dataclass(frozen=True)
+class Simulate:
+    """The world of a simulation. Delays are seconds or {distribution, mean, spread}; see runtimes/delays.py."""
+
+    name: ClassVar[str] = "simulate"
+    compute_seconds: Any = 0.01  # of handling one event; "measured" takes the real time × slowdown
+    label_compute_seconds: Any = 0.001
+    latency_seconds: Any = 0.001
+    bandwidth_bytes_per_second: float = 0.0  # 0: unlimited
+    loss: float = 0.0  # probability that a frame is lost on its way
+    reorder: bool = False  # whether a later frame may overtake an earlier one
+    retransmit_seconds: float = 0.1  # an unacknowledged frame is sent again after this
+    notice_seconds: float = 0.05  # until peers notice that a party is away
+    parties: Mapping[str, SimulatedParty] = field(default_factory=dict)
+    links: Mapping[str, SimulatedLink] = field(default_factory=dict)  # "from -> to"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.loss < 1:
+            raise SettingsError(f"simulate.loss is {self.loss}; it is a probability below 1.")
+        for name in ("retransmit_seconds", "notice_seconds", "bandwidth_bytes_per_second"):
+            value = getattr(self, name)
+            if not (isfinite(value) and value >= 0):
+                raise SettingsError(f"simulate.{name} is {value}; it must be finite and not negative.")
+        if self.retransmit_seconds == 0:
+            raise SettingsError("simulate.retransmit_seconds must be above 0: a lost frame is repeated after it.")
+        for name, party in self.parties.items():
+            where = f"simulate.parties.{name}"
+            if not (isfinite(party.slowdown) and party.slowdown > 0):
+                raise SettingsError(f"{where}.slowdown is {party.slowdown}; it must be above 0.")
+            if not 0 <= party.straggle_probability <= 1:
+                raise SettingsError(f"{where}.straggle_probability is {party.straggle_probability}; 0 to 1.")
+            if not (isfinite(party.straggle_factor) and party.straggle_factor > 0):
+                raise SettingsError(f"{where}.straggle_factor is {party.straggle_factor}; it must be above 0.")
+            last = 0.0
+            for away, back in party.crashes:
+                if not last <= away < back:
+                    raise SettingsError(
+                        f"{where}.crashes has ({away}, {back}): each is [away from, back at], in order and apart."
+                    )
+                last = back
+        for name, link in self.links.items():
+            bandwidth = link.bandwidth_bytes_per_second or 0.0
+            if not (isfinite(bandwidth) and bandwidth >= 0):
+                where = f'simulate.links."{name}".bandwidth_bytes_per_second'
+                raise SettingsError(f"{where} is {bandwidth}; it must be finite and not negative.")
+        self._check_delays()
+
+    def _check_delays(self) -> None:
+        """Refuse a wrong delay here, not when the first frame is sent."""
+        computes = {f"parties.{name}.compute_seconds": own.compute_seconds for name, own in self.parties.items()}
+        computes |= {"compute_seconds": self.compute_seconds, "label_compute_seconds": self.label_compute_seconds}
+        latencies = {f'links."{name}".latency_seconds': own.latency_seconds for name, own in self.links.items()}
+        latencies["latency_seconds"] = self.latency_seconds
+        for name, delay in {**latencies, **{at: delay for at, delay in computes.items() if delay != MEASURED}}.items():
+            if delay is not None:
+                parse_delay(delay, f"simulate.{name}")
+
+    def check_parties(self, parties: Iterable[str]) -> None:
+        """Refuse settings for a party that is not in the federation."""
+        names = sorted(parties)
+        for name in self.parties:
+            if name not in names:
+                raise unknown_name("party for simulate.parties", name, names)
+        for link in self.links:
+            sender, arrow, receiver = (part.strip() for part in link.partition("->"))
+            for name in (sender, receiver):
+                if not arrow or name not in names:
+                    raise SettingsError(
+                        f'simulate.links has "{link}"; write it as "from -> to" with two of: {", ".join(names)}.'
+                    )
