@@ -28,6 +28,7 @@ from colonnade.algorithms import split_models
 from colonnade.data.federated import FederatedData
 from colonnade.federation.building import build_parties
 from colonnade.runtimes.replay import replay
+from colonnade.testing import check_algorithm
 
 PAGE = ROOT / "CONTRIBUTING.md"
 TRAINING = colonnade.Training(epochs=3, batch_size=32, evaluate_every_epochs=0.5)
@@ -214,3 +215,7 @@ def test_it_replays_from_its_trace(signvafl: ModuleType, data: FederatedData, tm
         for kind, module in party.model().items():
             for key, tensor in module.state_dict().items():
                 assert torch.equal(tensor, expected[f"{name} {kind} {key}"])
+
+
+def test_it_keeps_the_contract(signvafl: ModuleType) -> None:
+    check_algorithm(algorithms.find("signvafl"), signvafl.SignVafl(in_flight=2))

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 from forgetting import changed_without_a_word, lost_by_a_restart
-from recorded_runs import Plan, StopAfter, tiny_data
 
 from colonnade import PerturbationSettings, Simulate, SimulatedParty, Training
 from colonnade.algorithms import ALGORITHMS, Algorithm
 from colonnade.runtimes.replay import event_of
 from colonnade.state import Remembering, part, value
+from colonnade.testing import StopAfter, TinyFederation, tiny_data
 from colonnade.trace import read_trace
 
 EVENTS = 40  # of each party: its introduction, some steps, an evaluation, a peer that was away
@@ -41,12 +41,12 @@ PRIVACY = {"vafl": BUDGET, "czofo": NOISE, "zoo": NOISE, "dpzv": PerturbationSet
 OWN_COLUMNS = ("split", "zoo-sync", "dpzv", "afsaga")
 
 
-def plan(row: Algorithm) -> Plan:
+def plan(row: Algorithm) -> TinyFederation:
     optimiser = "sgd" if row.name == "dpzv" or row.linear_party else "adam"
     often = Training(4, 8, optimiser=optimiser, observe_every_epochs=0.2, evaluate_every_epochs=0.4)
     settings, privacy = row.settings(**SETTINGS.get(row.name, {})), PRIVACY.get(row.name, NO_NOISE)
     data = tiny_data(label_party_columns=row.name in OWN_COLUMNS)
-    return Plan(data, settings, training=often, privacy=privacy, simulate=ROUGH)
+    return TinyFederation(data, settings, training=often, privacy=privacy, simulate=ROUGH)
 
 
 # --- every algorithm --------------------------------------------------------------------------------------------

@@ -170,7 +170,7 @@ def test_dense_and_sparse_agree_through_any_sequence(calls: list[str], seed: int
     dense, lazy = blocks
     near(lazy.weights(), dense.weights())
     near(lazy.intercept(), dense.intercept())
-    near(lazy.all_products(), dense.all_products())
+    near(lazy.products(np.arange(lazy.rows)), dense.products(np.arange(dense.rows)))
     near(tables[1], tables[0])
 
 
@@ -205,7 +205,13 @@ def test_reading_leaves_no_trace(storage: str) -> None:
             block.saga_steps(draw_window(random, 1, 7, 10, labelled=True), 0.1, kept)
             if reads:
                 block.products(np.array([3, 4], np.uint32))
-                block.all_products(), block.test_products(0, 5), block.weights(), block.squared_norm(), block.state()
+                (
+                    block.products(np.arange(block.rows)),
+                    block.test_products(0, 5),
+                    block.weights(),
+                    block.squared_norm(),
+                    block.state(),
+                )
         results.append(block.weights().tobytes())
     assert results[0] == results[1]
 
@@ -234,7 +240,7 @@ def test_products_and_gradients(storage: str, intercept: bool, outputs: int) -> 
     assert block.intercept().tolist() == b.tolist()
     rows = np.array([5, 0, 22, 5, 1, 9], np.uint32)
     near(block.products(rows), x[rows] @ w + b, 1e-13)
-    near(block.all_products(), x @ w + b, 1e-13)
+    near(block.products(np.arange(block.rows)), x @ w + b, 1e-13)
     near(block.test_products(1, 3), x[1:4] @ w + b, 1e-13)
     near(block.times(rows, 2 * w, np.ones(outputs)), 2 * x[rows] @ w + intercept, 1e-13)
     coefficients = random.standard_normal((ROWS, outputs))
@@ -291,7 +297,7 @@ def test_images_are_flattened() -> None:
     images = torch.arange(24, dtype=torch.float32).reshape(2, 3, 2, 2)
     block = LinearBlock(images, images[:1], 1, 0.0, False)
     block.set_weights(np.ones((12, 1)), np.zeros(1))
-    assert block.all_products().tolist() == [[66.0], [210.0]]
+    assert block.products(np.arange(block.rows)).tolist() == [[66.0], [210.0]]
 
 
 def test_sparse_rows_with_a_column_twice_and_wide_indices() -> None:
@@ -301,7 +307,7 @@ def test_sparse_rows_with_a_column_twice_and_wide_indices() -> None:
     assert block.row_moments() == (17.0, 353.0)  # of (1 + 2)² and 5²
     assert twice.nnz == 3  # the caller's table stays as it is
     block.set_weights(np.array([[1.0], [10.0]]), np.zeros(1))
-    assert block.all_products().tolist() == [[30.0], [5.0]]
+    assert block.products(np.arange(block.rows)).tolist() == [[30.0], [5.0]]
 
 
 def test_read_only_and_unaligned_arrays_are_taken() -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_carrier import Town
 
 from colonnade import BottomSettings, PerturbationSettings, TopSettings, Training, Vafl, from_arrays
 from colonnade.errors import RunError
@@ -23,6 +22,7 @@ from colonnade.privacy import ledger as ledgers
 from colonnade.privacy.events import PrivacyEvent
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.endurance import Endurance
+from colonnade.testing import FakeCarrier
 from colonnade.wire.codec import decode
 
 BLOCK = 4
@@ -180,7 +180,7 @@ def test_a_file_that_was_shortened_is_noticed(tmp_path: Path) -> None:
 # --- a whole party -----------------------------------------------------------------------------------------------
 
 
-def private_town(folder: Path) -> Town:
+def private_town(folder: Path) -> FakeCarrier:
     """24 training rows of four columns, two a party, embeddings with noise; nobody saves unless told to."""
     generator = np.random.default_rng(5)
     X = generator.normal(size=(32, 4))
@@ -196,17 +196,17 @@ def private_town(folder: Path) -> Town:
     def build(name: str) -> Any:
         return build_party(private_data_of(data, name, plan), facts, plan)
 
-    return Town(folder / "town", ("label", "party1", "party2"), build, endurance=endurance, trace=False)
+    return FakeCarrier(folder / "town", ("label", "party1", "party2"), build, endurance=endurance, trace=False)
 
 
-def go_on_until(town: Town, exchanges: int) -> None:
+def go_on_until(town: FakeCarrier, exchanges: int) -> None:
     while town.stations["label"].party.counts()["exchanges"] < exchanges:
         town.join_all()
         town.go_on()
         town.clock.tick(0.01)
 
 
-def noised_frames(town: Town, name: str) -> int:
+def noised_frames(town: FakeCarrier, name: str) -> int:
     """How many noised values have left a party."""
     frames = [decode(bytearray(frame)) for (sender, _, _), frame in town.carried.items() if sender == name]
     return sum(isinstance(message, EmbeddingUpload | EvaluationEmbedding) for message in frames)

@@ -20,7 +20,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ray.cluster_utils import Cluster
-from small_parties import Scripted, letter
 
 import colonnade
 from colonnade.data.federated import FederatedData
@@ -40,6 +39,7 @@ from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.station import Books, Station
 from colonnade.settings import build
+from colonnade.testing import Scripted, letter
 from colonnade.trials.sweep import sweep
 
 TRAINING = colonnade.Training(epochs=20, batch_size=16, evaluate_every_epochs=10)

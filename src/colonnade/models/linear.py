@@ -102,10 +102,6 @@ class LinearBlock(Remembering):
         """This block's part of θ for these rows, [rows, c], with the intercept if it is here."""
         return self._columns.products(self._chosen(rows)) + self.constant()
 
-    def all_products(self) -> Floats:
-        """The same for every training row in order."""
-        return self._columns.products(self._all()) + self.constant()
-
     def test_products(self, first: int, count: int) -> Floats:
         """The same for `count` test rows from `first` on."""
         if first < 0 or count < 0 or first + count > self.test_rows:

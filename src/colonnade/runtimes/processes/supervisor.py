@@ -74,11 +74,6 @@ class ProcessSupervisor:
             self.kill()
             raise
 
-    @property
-    def process_ids(self) -> dict[str, int]:
-        """Which process each party is now."""
-        return {name: child.process.pid for name, child in self._children.items()}
-
     def run(self) -> bool:
         """Watch until everybody has finished (True) or a stop was asked for and everybody has saved (False)."""
         try:
