@@ -34,9 +34,6 @@ WIDE_FOR_NOW = {
     "colonnade.runtimes.station.Station.__init__",
 }
 LONG_FOR_NOW = {
-    "colonnade.cli.attack.attack",
-    "colonnade.cli.run.run",
-    "colonnade.cli.sweep.sweep",
     "colonnade.reports.figures._curves",
     "colonnade.runtimes.station.Station.__init__",
 }
@@ -80,9 +77,10 @@ def is_typer_command(function: Function) -> bool:
 
 
 def lines_of(function: Function) -> int:
-    """How long a function is; for the reader, its docstring is no part of it."""
-    whole = (function.end_lineno or function.lineno) - function.lineno + 1
+    """How long a function is, without its docstring, and without the declared options of a Typer command."""
     first = function.body[0]
+    start = first.lineno if is_typer_command(function) else function.lineno
+    whole = (function.end_lineno or function.lineno) - start + 1
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
         whole -= (first.end_lineno or first.lineno) - first.lineno + 1
     return whole
