@@ -3,7 +3,7 @@
 Organisations that hold different columns about the same customers train one model together, at their own pace.
 """
 
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from colonnade.runtimes.simulate import Simulate, SimulatedLink, SimulatedParty
     from colonnade.trials.sweep import sweep
 
-__version__ = metadata.version("colonnade")
+    __version__: str
 
 __all__ = [
     "Afsaga",
@@ -147,6 +147,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib import metadata  # not at the top: it loads the parser of e-mails
+
+        return metadata.version("colonnade")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_HOMES[name]), name)
