@@ -3,7 +3,7 @@
 Organisations that hold different columns about the same customers train one model together, at their own pace.
 """
 
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from colonnade.algorithms.split_models.vafl import Vafl
     from colonnade.algorithms.split_models.zoo import Zoo
     from colonnade.algorithms.split_models.zoo_sync import ZooSync
-# algorithms: imports end
+    # algorithms: imports end
 
-__version__ = metadata.version("colonnade")
+    __version__: str
 
 __all__ = [
     # algorithms: exports begin
@@ -131,6 +131,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib import metadata  # not at the top: it loads the parser of e-mails
+
+        return metadata.version("colonnade")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in _HOMES:

@@ -32,7 +32,8 @@ from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint
 from colonnade.runtimes.processes.fork_server import Child, ForkServer
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.state import State
-from colonnade.wire.certificates import Credentials, issue, make_authority, read_credentials
+from colonnade.wire.authority import issue, make_authority
+from colonnade.wire.certificates import Credentials, read_credentials
 
 LABEL = "label"
 PATIENCE_SECONDS = 60.0

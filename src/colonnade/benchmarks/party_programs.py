@@ -17,7 +17,7 @@ from colonnade.data.federated import FederatedData
 from colonnade.errors import RunError
 from colonnade.federation.toml import write_toml
 from colonnade.runtimes.processes.fork_server import Child, fork_server_for
-from colonnade.wire.certificates import issue, make_authority
+from colonnade.wire.authority import issue, make_authority
 
 
 def random_data(parties: int, rows: int) -> FederatedData:

@@ -25,11 +25,11 @@ def init(
     days: Annotated[int, typer.Option(help="How long it will be valid.")] = 3650,
 ) -> None:
     """Make a certificate authority."""
-    from colonnade.wire import certificates
+    from colonnade.wire import authority as authorities
 
-    certificates.make_authority(directory, name, days)
-    print(f"Authority {name!r}: {directory / certificates.AUTHORITY}")
-    print(f"Keep {directory / certificates.AUTHORITY_KEY} to yourself: whoever has it can pass for any party.")
+    authorities.make_authority(directory, name, days)
+    print(f"Authority {name!r}: {directory / authorities.AUTHORITY}")
+    print(f"Keep {directory / authorities.AUTHORITY_KEY} to yourself: whoever has it can pass for any party.")
 
 
 @app.command("issue", cls=Verb)
@@ -51,10 +51,10 @@ def issue(
 ) -> None:
     """Give a party a key and a certificate, or new ones."""
     from colonnade.names import check_party_name
-    from colonnade.wire import certificates
+    from colonnade.wire import authority as authorities
 
     check_party_name(name)
-    made = certificates.issue(authority, name, Path(name) if out is None else out, host or [], days)
+    made = authorities.issue(authority, name, Path(name) if out is None else out, host or [], days)
     if as_json:
         files = {part: str(getattr(made, part)) for part in ("key", "certificate", "authority")}
         print(json.dumps({"name": name, "serial": f"{made.serial:040x}", "expires": made.expires.isoformat(), **files}))
@@ -63,7 +63,7 @@ def issue(
     print(
         f"{made.certificate}: the certificate, valid until {made.expires:%Y-%m-%d %H:%M} UTC, serial {made.serial:040x}"
     )
-    print(f"{made.authority}: the authority's certificate; {certificates.REVOKED} beside it: what it has revoked")
+    print(f"{made.authority}: the authority's certificate; {authorities.REVOKED} beside it: what it has revoked")
 
 
 @app.command("revoke", cls=Verb)
@@ -76,10 +76,10 @@ def revoke(
     as_json: JsonOption = False,
 ) -> None:
     """Put a party's certificates on the list of revoked ones."""
-    from colonnade.wire import certificates
+    from colonnade.wire import authority as authorities
 
-    revoked = certificates.revoke(authority, what)
-    listed = authority / certificates.REVOKED
+    revoked = authorities.revoke(authority, what)
+    listed = authority / authorities.REVOKED
     if as_json:
         print(json.dumps({"revoked": [f"{serial:040x}" for serial in revoked], "list": str(listed)}))
         return
