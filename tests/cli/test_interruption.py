@@ -139,7 +139,7 @@ def test_ctrl_c_elsewhere_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("colonnade.reports.page.write_report", interrupted)
+    monkeypatch.setattr("colonnade.reports.run_page.write_report", interrupted)
     assert refused("report", "mine", code=ExitCode.INTERRUPTED) == "Interrupted."
 
 

@@ -24,6 +24,6 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     # Loaded once, here: the verb itself would load them in every process anew.
-    for module in ("colonnade.launch.join", "colonnade.runtimes.operations", "colonnade.reports.page"):
+    for module in ("colonnade.launch.join", "colonnade.runtimes.operations", "colonnade.reports.run_page"):
         importlib.import_module(module)
     serve(int(sys.argv[1]), main)

@@ -83,7 +83,7 @@ def _show(priced: "Price", wanted_ratio: float) -> None:
     from rich.table import Table
 
     from colonnade.reports.epsilons import HEADS, figure_rows
-    from colonnade.reports.page import PAPER_FORMULA
+    from colonnade.reports.page_parts import PAPER_FORMULA
 
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_row("exchanges", f"{priced.exchanges:,}")

@@ -29,7 +29,7 @@ def compare(
 ) -> None:
     """Compare runs: time, exchanges and bytes to the same metric."""
     from colonnade.reports import comparison_rows, read_run
-    from colonnade.reports.page import write_comparison
+    from colonnade.reports.comparison_page import write_comparison
 
     page = write_comparison(runs, out, target)
     rows = comparison_rows([read_run(run) for run in runs], target)

@@ -33,7 +33,8 @@ def demo(
     """Train on handwritten digits: four parties hold a quarter of each image, one of them is three times slower."""
     from colonnade.data import load
     from colonnade.reports import comparison_rows, read_run
-    from colonnade.reports.page import write_comparison, write_report
+    from colonnade.reports.comparison_page import write_comparison
+    from colonnade.reports.run_page import write_report
 
     out = _free(out)
     federation = _federation()

@@ -83,7 +83,7 @@ def join(
         )
         running.conclude()
         if joined.finished and own.party.name == shared.label_party:
-            from colonnade.reports.page import write_report
+            from colonnade.reports.run_page import write_report
 
             write_report(joined.directory)
     if as_json:

@@ -23,7 +23,7 @@ def report(
     as_json: Annotated[bool, json_option("Print {report: path}.")] = False,
 ) -> None:
     """Write report.html and its figures into a run's directory."""
-    from colonnade.reports.page import write_report
+    from colonnade.reports.run_page import write_report
 
     page = write_report(run, audit)
     if as_json:

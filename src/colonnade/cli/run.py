@@ -129,7 +129,7 @@ def _progress(settings: "Federation", data: "FederatedData", quiet: bool) -> "Tr
 
 def _report(directory: Path) -> Path:
     with interrupted(f"The run is whole; write its report with: colonnade report {shlex.quote(str(directory))}"):
-        from colonnade.reports.page import write_report
+        from colonnade.reports.run_page import write_report
 
         return write_report(directory)
 
