@@ -41,7 +41,6 @@ LONG_FOR_NOW = {
     "colonnade.runtimes.station.Station.__init__",
 }
 LARGE_FOR_NOW = {
-    "colonnade.models.linear",
     "colonnade.reports.page",
     "colonnade.runtimes.network.carrier",
     "colonnade.runtimes.simulate",
