@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
 
 def _prepare(options: dict[str, Any]) -> None:
     if not options.get("report"):
-        page.write_report = lambda run, audit=None: run  # figures take seconds to draw
+        run_page.write_report = lambda run, audit=None: run  # figures take seconds to draw
     for place, value in options.get("patches", {}).items():
         module, _, name = place.rpartition(".")
         getattr(importlib.import_module(module), name)  # a name that is gone must not pass for patched

@@ -104,6 +104,7 @@ def digest_of(name: str, out: Path) -> str:
         seed=7,
         out=out,
         trace=True,
+        checkpoint_seconds=1e9,  # one checkpoint, however slow the machine is
         **models,
         **how,
     )

@@ -1,6 +1,5 @@
 """The page is whole, self-contained and honest: nothing unescaped, no privacy that was not there."""
 
-import ast
 import base64
 import doctest
 import io
@@ -17,7 +16,6 @@ import numpy as np
 import pytest
 from fake_runs import NOISED_PRIVACY, full_run, metric_line, small_run, write_lines
 
-import colonnade.reports
 from colonnade.errors import RunError, SettingsError
 from colonnade.reports import amounts, write_comparison, write_report
 
@@ -291,24 +289,6 @@ def test_the_examples_of_amounts_hold() -> None:
     tried = doctest.testmod(amounts)
     assert tried.attempted > 5
     assert tried.failed == 0
-
-
-def test_reports_see_only_files_and_errors() -> None:
-    allowed = {"numpy", "matplotlib", *sys.stdlib_module_names}
-    for path in Path(colonnade.reports.__file__).parent.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom):
-                names = [node.module or ""]
-            for name in names:
-                if name.split(".")[0] == "colonnade":
-                    assert name == "colonnade.errors" or name.startswith("colonnade.reports"), (
-                        path.name,
-                        name,
-                    )
-                else:
-                    assert name.split(".")[0] in allowed, (path.name, name)
-                assert "pyplot" not in name
 
 
 def test_matplotlib_is_loaded_for_the_first_page_only() -> None:

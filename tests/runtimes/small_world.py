@@ -25,7 +25,6 @@ def world(
     """A simulation of these parties; none is the label party unless one is named."""
     return Simulation(
         parties,
-        label_party,
         settings,
         seed,
         recorder or Recorder(label_party),

@@ -303,7 +303,7 @@ def test_stopped_and_resumed_anywhere_it_is_the_same_run(
 ) -> None:
     def begin(directory: Path, parties: dict[str, Scripted], **more: Any) -> Simulation:
         recorder = Recorder("", directory)
-        return Simulation(parties, "", weather, seed, recorder, Ledger(), directory=directory, trace=True, **more)
+        return Simulation(parties, weather, seed, recorder, Ledger(), directory=directory, trace=True, **more)
 
     whole, parts = tmp_path_factory.mktemp("whole"), tmp_path_factory.mktemp("parts")
     undisturbed = ring(laps=2)

@@ -47,9 +47,7 @@ class Simulated:
         parties = build_parties(data, algorithm, training, PerturbationSettings(), bottom, top, seed=0)
         self._label = parties["label"]
         self._stop_at = 0
-        self._simulation = Simulation(
-            parties, "label", Simulate(), 0, Recorder("label"), Ledger(), stop_requested=self._reached
-        )
+        self._simulation = Simulation(parties, Simulate(), 0, Recorder("label"), Ledger(), stop_requested=self._reached)
 
     def label_seat(self) -> Any:
         """The label party's place in the simulation, for who wants to time it alone."""

@@ -119,9 +119,7 @@ class _Private(Simulated):
             party._bottom.budget if hasattr(party, "_bottom") else party._budget for party in everybody
         ]
         self._limits = [budget._limit for budget in self._budgets]
-        self._simulation = Simulation(
-            parties, "label", Simulate(), 0, Recorder("label"), ledger, stop_requested=self._reached
-        )
+        self._simulation = Simulation(parties, Simulate(), 0, Recorder("label"), ledger, stop_requested=self._reached)
 
     def seconds(self, enforced: bool) -> float:
         """Of the processor, for one turn."""

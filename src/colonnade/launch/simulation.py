@@ -47,7 +47,6 @@ class SimulationLaunch:
             ledger = stack.enter_context(closing(self._ledger(directory, saved, settings)))
             simulation = Simulation(
                 parties,
-                facts.label_party,
                 settings,
                 self.federation.plan.seed,
                 recorder,

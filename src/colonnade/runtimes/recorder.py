@@ -57,7 +57,7 @@ class Recorder:
         self.metrics: list[dict[str, Any]] = []
         self.timeline: list[dict[str, Any]] = []
         self.traffic: dict[str, Traffic] = {}
-        self._label_party = label_party
+        self.label_party = label_party
         self._watch = watch
         self._virtual = virtual
         self._intervals: dict[str, int] = {}
@@ -75,8 +75,8 @@ class Recorder:
         return self._wall_before + time.perf_counter() - self._wall_start
 
     def bytes_up_and_down(self) -> tuple[int, int]:
-        up = sum(traffic.total_bytes() for name, traffic in self.traffic.items() if name != self._label_party)
-        return up, self.traffic_of(self._label_party).total_bytes()
+        up = sum(traffic.total_bytes() for name, traffic in self.traffic.items() if name != self.label_party)
+        return up, self.traffic_of(self.label_party).total_bytes()
 
     def observe(self, party: str, observed: Observe, now: float) -> None:
         up, down = self.bytes_up_and_down()

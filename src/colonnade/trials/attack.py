@@ -488,7 +488,6 @@ def trained(data: FederatedData, federated: Federated, seed: int, curious: str =
             recorder = Recorder(data.label_party, folder)
             simulation = Simulation(
                 parties,
-                data.label_party,
                 Simulate(),
                 seed,
                 recorder,

@@ -49,7 +49,6 @@ class Simulation:
     def __init__(
         self,
         parties: Mapping[str, Party],
-        label_party: str,
         settings: Simulate,
         seed: int,
         recorder: Recorder,
@@ -74,7 +73,7 @@ class Simulation:
         by_name: dict[str, Place] = {}
         self._links = Links(settings, seed, self._agenda, by_name)
         for index, name in enumerate(parties):
-            leads = name == label_party
+            leads = name == recorder.label_party
             by_name[name] = Place(index, name, self._agenda, self._links.transmit, settings, seed, leads)
         self._places = [*by_name.values()]
         saved = resume["simulate"].values if resume else None
