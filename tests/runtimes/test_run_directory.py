@@ -15,7 +15,7 @@ import colonnade
 from colonnade.data.federated import FederatedData
 from colonnade.errors import ColonnadeError, DataError, RunError, SettingsError
 from colonnade.launch.experiment import Outcome, train
-from colonnade.runtimes import checkpoint, recorder
+from colonnade.runtimes import recorder
 
 TRAINING = colonnade.Training(epochs=2, batch_size=16, evaluate_every_epochs=1.0)
 
@@ -207,7 +207,7 @@ def no_space(*_: Any, **__: Any) -> None:
 def test_a_disk_that_is_full_from_the_start(
     data: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint.os, "fsync", no_space)
+    monkeypatch.setattr(os, "fsync", no_space)
     with pytest.raises(RunError, match=r"run could not be (made|written): No space left on device"):
         run(data, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -219,7 +219,7 @@ def test_a_disk_that_fills_while_a_checkpoint_is_written(
     whole = run(data, None)
     run(data, tmp_path / "run", stop_requested=stop_after(40))
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoint.os, "fsync", no_space)
+        patched.setattr(os, "fsync", no_space)
         with pytest.raises(RunError, match="No space left on device"):
             run(data, tmp_path / "run", resume=True, stop_requested=stop_after(40))
     assert not list((tmp_path / "run").rglob("*.tmp"))
