@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint format bench docs clean
+.PHONY: demo test lint format tables coverage bench docs lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/colonnade demo
@@ -21,6 +21,13 @@ format: $(INSTALLED)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# What the documents and the exports say of each algorithm, written from the table of algorithms.
+tables: $(INSTALLED)
+	$(BIN)/python tools/algorithm_tables.py
+
+coverage: $(INSTALLED)
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term
+
 bench: $(INSTALLED)
 	$(BIN)/colonnade bench
 
@@ -28,8 +35,20 @@ docs: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	$(BIN)/mkdocs build --strict
 
+# Versions stay as they are where they still fit; `make lock UPGRADE=--upgrade` takes the newest that constraints.txt allows.
+# The comment at the top of the file is kept.
+lock:
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet uv==0.13.7
+	cp requirements.lock build/lock/requirements.txt
+	build/lock/bin/uv pip compile pyproject.toml --config-file lock.toml --extra ray --extra dev \
+		--constraint constraints.txt --python-version 3.11 --universal --generate-hashes --no-emit-package torch \
+		--no-header --no-emit-index-url --no-emit-find-links $(UPGRADE) --quiet --output-file build/lock/requirements.txt
+	sed -n -e '/^#/!q' -e p requirements.lock | cat - build/lock/requirements.txt > build/lock/whole.txt
+	mv build/lock/whole.txt requirements.lock
+
 clean:
-	rm -rf $(VENV) build dist site *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist site .coverage .coverage.* *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

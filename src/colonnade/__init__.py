@@ -3,9 +3,26 @@
 Organisations that hold different columns about the same customers train one model together, at their own pace.
 """
 
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from colonnade.algorithms.training import Training
+    from colonnade.data import FederatedData, dataset, from_arrays, from_frames
+    from colonnade.errors import ColonnadeError, DataError, ProtocolError, RunError, SettingsError
+    from colonnade.estimators import VerticalClassifier, VerticalRegressor
+    from colonnade.launch.experiment import train
+    from colonnade.launch.outcome import Outcome
+    from colonnade.models.bottom import BottomSettings
+    from colonnade.models.flat import FlatModel
+    from colonnade.models.top import TopSettings
+    from colonnade.privacy.noise import PerturbationSettings
+    from colonnade.runtimes.processes.settings import Processes
+    from colonnade.runtimes.ray.settings import Ray
+    from colonnade.runtimes.simulate.settings import Simulate, SimulatedLink, SimulatedParty
+    from colonnade.trials.sweep import sweep
+
+# algorithms: imports begin
 if TYPE_CHECKING:
     from colonnade.algorithms.linear_models.afsaga import Afsaga
     from colonnade.algorithms.linear_models.afsgd import Afsgd
@@ -29,23 +46,12 @@ if TYPE_CHECKING:
     from colonnade.algorithms.split_models.vafl import Vafl
     from colonnade.algorithms.split_models.zoo import Zoo
     from colonnade.algorithms.split_models.zoo_sync import ZooSync
-    from colonnade.algorithms.training import Training
-    from colonnade.data import FederatedData, dataset, from_arrays, from_frames
-    from colonnade.errors import ColonnadeError, DataError, ProtocolError, RunError, SettingsError
-    from colonnade.estimators import VerticalClassifier, VerticalRegressor
-    from colonnade.launch.experiment import Outcome, train
-    from colonnade.models.bottom import BottomSettings
-    from colonnade.models.flat import FlatModel
-    from colonnade.models.top import TopSettings
-    from colonnade.privacy.noise import PerturbationSettings
-    from colonnade.runtimes.processes.settings import Processes
-    from colonnade.runtimes.ray.settings import Ray
-    from colonnade.runtimes.simulate.settings import Simulate, SimulatedLink, SimulatedParty
-    from colonnade.trials.sweep import sweep
+    # algorithms: imports end
 
-__version__ = metadata.version("colonnade")
+    __version__: str
 
 __all__ = [
+    # algorithms: exports begin
     "Afsaga",
     "Afsgd",
     "Afsvrg",
@@ -92,31 +98,17 @@ __all__ = [
     "from_frames",
     "sweep",
     "train",
+    # algorithms: exports end
 ]
 
 # Loaded when first asked for: PyTorch and scikit-learn take seconds, and the command line must answer before.
 _HOMES = {
-    "Afsaga": "colonnade.algorithms.linear_models.afsaga",
-    "Afsgd": "colonnade.algorithms.linear_models.afsgd",
-    "Afsvrg": "colonnade.algorithms.linear_models.afsvrg",
-    "AsysqnSaga": "colonnade.algorithms.linear_models.asysqn_saga",
-    "AsysqnSgd": "colonnade.algorithms.linear_models.asysqn_sgd",
-    "AsysqnSvrg": "colonnade.algorithms.linear_models.asysqn_svrg",
     "BottomSettings": "colonnade.models.bottom",
-    "Cascaded": "colonnade.algorithms.split_models.cascaded",
-    "Centralised": "colonnade.algorithms.split_models.centralised",
     "ColonnadeError": "colonnade.errors",
-    "Czofo": "colonnade.algorithms.split_models.czofo",
     "DataError": "colonnade.errors",
-    "Dpzv": "colonnade.algorithms.split_models.dpzv",
-    "Fcg": "colonnade.algorithms.linear_models.fcg",
-    "Fdml": "colonnade.algorithms.split_models.fdml",
     "FederatedData": "colonnade.data",
     "FlatModel": "colonnade.models.flat",
-    "Fsaga": "colonnade.algorithms.linear_models.fsaga",
-    "Fsgd": "colonnade.algorithms.linear_models.fsgd",
-    "Fsvrg": "colonnade.algorithms.linear_models.fsvrg",
-    "Outcome": "colonnade.launch.experiment",
+    "Outcome": "colonnade.launch.outcome",
     "PerturbationSettings": "colonnade.privacy.noise",
     "ProtocolError": "colonnade.errors",
     "Ray": "colonnade.runtimes.ray.settings",
@@ -126,17 +118,10 @@ _HOMES = {
     "Simulate": "colonnade.runtimes.simulate.settings",
     "SimulatedLink": "colonnade.runtimes.simulate.settings",
     "SimulatedParty": "colonnade.runtimes.simulate.settings",
-    "Split": "colonnade.algorithms.split_models.split",
-    "SynsqnSaga": "colonnade.algorithms.linear_models.synsqn_saga",
-    "SynsqnSgd": "colonnade.algorithms.linear_models.synsqn_sgd",
-    "SynsqnSvrg": "colonnade.algorithms.linear_models.synsqn_svrg",
     "TopSettings": "colonnade.models.top",
     "Training": "colonnade.algorithms.training",
-    "Vafl": "colonnade.algorithms.split_models.vafl",
     "VerticalClassifier": "colonnade.estimators",
     "VerticalRegressor": "colonnade.estimators",
-    "Zoo": "colonnade.algorithms.split_models.zoo",
-    "ZooSync": "colonnade.algorithms.split_models.zoo_sync",
     "dataset": "colonnade.data",
     "from_arrays": "colonnade.data",
     "from_frames": "colonnade.data",
@@ -146,11 +131,20 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name == "__version__":
+        from importlib import metadata  # not at the top: it loads the parser of e-mails
+
+        return metadata.version("colonnade")
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    if name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:  # the settings of an algorithm
+        rows = import_module("colonnade.algorithms").ALGORITHMS.values()
+        value = next(row.settings for row in rows if row.settings.__name__ == name)
+    globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted({*globals(), *__all__})

@@ -7,23 +7,25 @@ a raw column, a label, a weight or a key. The command line prints the message al
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from colonnade.exit_codes import ExitCode
+
 
 class ColonnadeError(Exception):
     """Everything that Colonnade raises on purpose. `exit_code` is what the command line returns."""
 
-    exit_code = 1
+    exit_code = ExitCode.FAILED
 
 
 class SettingsError(ColonnadeError):
     """A wrong call or configuration: the caller can mend it without touching any data."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG
 
 
 class DataError(ColonnadeError):
     """A party's data do not fit what was asked of them."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG
 
 
 class ProtocolError(ColonnadeError):

@@ -19,6 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
+from colonnade import algorithms
 from colonnade.algorithms.training import Training
 from colonnade.data.alignment import row_digest
 from colonnade.data.federated import FederatedData, Labels, PartyColumns
@@ -57,7 +58,7 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         self,
         parties: int | Mapping[str, Iterable[str | int]] = 4,
         *,
-        algorithm: Any = "vafl",
+        algorithm: Any = algorithms.DEFAULT,
         # Of SGD, momentum and Adam at several rates these were best, or near it, on all small tables that were tried;
         # more epochs or a higher rate overfit a table such as diabetes.
         epochs: float = 20,

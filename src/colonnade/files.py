@@ -10,23 +10,27 @@ from pathlib import Path
 def write_atomically(path: Path, content: bytes, mode: int | None = None) -> None:
     """The file appears with its whole content, or stays as it was.
 
-    `mode`: who may read it, from its first byte on; else as the user's umask says.
+    `mode`: who may read it, nobody else from its first byte on; else as the user's umask says.
     """
-    with appearing(path, mode) as unfinished:
-        unfinished.write_bytes(content)
+    with appearing(path) as unfinished:
+        handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600)
+        _fill(handle, content)
+        if mode is not None:
+            unfinished.chmod(mode)
+
+
+def write_new(path: Path, content: bytes, mode: int) -> None:
+    """The file is made here or not at all: of two who do this at once, one gets a FileExistsError."""
+    _fill(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), content)
 
 
 @contextmanager
-def appearing(path: Path, mode: int | None = None) -> Iterator[Path]:
+def appearing(path: Path) -> Iterator[Path]:
     """Where to write what is to stand under `path`: at the end it does, synced, or nothing has changed."""
     _remove_leftovers(path)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        if mode is not None:
-            os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         yield unfinished
-        if mode is not None:
-            unfinished.chmod(mode)
         sync_path(unfinished)
         unfinished.replace(path)
     except BaseException:
@@ -45,6 +49,14 @@ def sync_path(path: Path) -> None:
         os.close(opened)
 
 
+def _fill(handle: int, content: bytes) -> None:
+    """Write an open file and close it; what it holds is on the disk afterwards."""
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def _remove_leftovers(path: Path) -> None:
     """What a process that was killed while writing left behind; another one that still writes is left alone."""
     for left in path.parent.glob(f".{escape(path.name)}.*.tmp"):
@@ -59,5 +71,5 @@ def _is_alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass  # somebody else's, and alive
     return True

@@ -320,7 +320,7 @@ class SharedStep(Message, frozen=True, eq=False):
 
 @declared
 class JointStep(Message, frozen=True, eq=False):
-    """A step of `fcg`: how far along the directions told of last, and the residuals of every row after it.
+    """A step of all parties together: how far along the directions told of last, and every row's residuals after it.
 
     The answer is the products of the next direction, as the sum `number`; 0: there is none, the training ends.
     """

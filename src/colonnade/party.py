@@ -16,7 +16,7 @@ import torch
 
 from colonnade.messages import Message
 from colonnade.privacy.events import PrivacyEvent
-from colonnade.state import State
+from colonnade.state import Remembers
 
 # --- events: what happened --------------------------------------------------------------------------------------
 
@@ -111,19 +111,11 @@ Effect = Send | Spend | Observe | SetTimer | Checkpoint | Finish
 # --- the party ---------------------------------------------------------------------------------------------------
 
 
-class Party(Protocol):
+class Party(Remembers, Protocol):
     """What an algorithm writes, twice: once for the label party, once for the feature parties."""
 
     def handle(self, event: Event) -> Sequence[Effect]:
         """React to one event; the runtime performs the returned effects in order."""
-        ...
-
-    def state(self) -> State:
-        """A copy of all that the party must remember; later events leave it unchanged."""
-        ...
-
-    def restore(self, state: State) -> None:
-        """Become the party that returned this state."""
         ...
 
     def model(self) -> dict[str, torch.nn.Module]:

@@ -15,8 +15,8 @@ T = TypeVar("T")
 def build(cls: type[T], values: Any, where: str) -> T:
     """A settings object from a table of a TOML file; `where` is the table's name, for errors.
 
-    >>> from colonnade.algorithms.split_models.vafl import Vafl
-    >>> build(Vafl, {"wait_for": 2}, "algorithm").wait_for
+    >>> from colonnade.algorithms.training import Training
+    >>> build(Training, {"batch_size": 2}, "training").batch_size
     2
     """
     check_table(values, where)

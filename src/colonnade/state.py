@@ -1,9 +1,26 @@
-"""What a party must remember: tensors by name, and values that JSON can hold."""
+"""What a party must remember, by declaration: tensors by name, and values that JSON can hold.
 
+A class that remembers says so once, in `MEMORY`; saving and restoring follow from that. Whatever else changes while an
+event is handled it names in `DERIVED`: what follows from the rest, or what later events do not depend on. A contract
+test holds every party to it. Keys are what checkpoints hold: to change one is to leave old runs behind.
+
+    class Batches(Remembering):
+        MEMORY = (array("_order"), generator("_generator"), value("_place"))
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
+from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import DTypeLike, NDArray
+
+from colonnade.errors import RunError
+
+# safetensors and torch know these unsigned types only in part; their bits travel as signed ones.
+_AS_SIGNED = {"uint32": np.int32, "uint64": np.int64}
 
 
 @dataclass
@@ -23,3 +40,316 @@ class State:
         start = f"{name}."
         tensors = {key[len(start) :]: value for key, value in self.tensors.items() if key.startswith(start)}
         return State(tensors, self.values.get(name, {}))
+
+    def put(self, name: str, array: NDArray[Any]) -> None:
+        """Keep a copy of an array."""
+        signed = array.view(_AS_SIGNED.get(array.dtype.name, array.dtype))
+        self.tensors[name] = torch.from_numpy(signed.copy())
+
+    def take(self, name: str, dtype: DTypeLike | None = None) -> NDArray[Any]:
+        """A copy of what `put` was given; an unsigned type must be named."""
+        kept: NDArray[Any] = self.tensors[name].numpy()
+        wanted = kept.dtype if dtype is None else np.dtype(dtype)
+        if kept.dtype != _AS_SIGNED.get(wanted.name, wanted):
+            raise RunError(
+                f"The saved state has {name!r} as {kept.dtype} where this run needs {wanted}. Resume with the data and "
+                "the settings that the run was started with."
+            )
+        return kept.view(wanted).copy()
+
+
+class Remembers(Protocol):
+    """Whatever can be a part of a party's memory."""
+
+    def state(self) -> State:
+        """A copy of all that must be remembered; later events leave it unchanged."""
+
+    def restore(self, state: State) -> None:
+        """Become the one that returned this state."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Some attributes that are remembered, and how. The two functions are given the object that has them."""
+
+    attributes: tuple[str, ...]
+    save: Callable[[Any, State], None]
+    load: Callable[[Any, State], None]
+
+
+class Remembering:
+    """Saves and restores what its class, and those it inherits from, declare."""
+
+    MEMORY: ClassVar[tuple[Memory, ...]] = ()
+    DERIVED: ClassVar[tuple[str, ...]] = ()
+
+    def state(self) -> State:
+        """A copy of all that must be remembered; later events leave it unchanged."""
+        state = State()
+        for memory in memory_of(type(self)):
+            memory.save(self, state)
+        return state
+
+    def restore(self, state: State) -> None:
+        """Become the one that returned this state."""
+        for memory in memory_of(type(self)):
+            memory.load(self, state)
+        self.restored()
+
+    def restored(self) -> None:
+        """Work out anew what follows from what has just been restored."""
+
+
+def memory_of(kind: type) -> tuple[Memory, ...]:
+    """All that a class declares as remembered, what it inherits first: the order of saving and restoring."""
+    return tuple(chain.from_iterable(one.__dict__.get("MEMORY", ()) for one in reversed(kind.__mro__)))
+
+
+def derived_of(kind: type) -> frozenset[str]:
+    """The attributes that a class, or one that it inherits from, declares as derived."""
+    return frozenset(chain.from_iterable(one.__dict__.get("DERIVED", ()) for one in reversed(kind.__mro__)))
+
+
+# --- kinds of memory --------------------------------------------------------------------------------------------
+#
+# The key is the attribute's name without its underscore, where no other is given. What is restored is a copy, and
+# replaces what the attribute held: rows of it that were handed out stay as they were.
+
+
+def plain(value: Any) -> Any:
+    """A copy of a value as JSON has it: sets become sorted lists, tuples become lists."""
+    if isinstance(value, Mapping):
+        return {key: plain(one) for key, one in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    return [plain(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def value(
+    *attributes: str,
+    key: str = "",
+    underscored: bool = False,
+    saved: Callable[[Any], Any] = plain,
+    restored: Callable[[Any], Any] = plain,
+) -> Memory:
+    """Values that JSON can hold. `restored` makes a set, a tuple or anything else of the plain value again.
+
+    With `underscored`, the keys are the attributes' names as they stand.
+    """
+    keys = {name: name if underscored else _key(name, key) for name in attributes}
+
+    def save(owner: Any, state: State) -> None:
+        for name, under in keys.items():
+            state.values[under] = saved(getattr(owner, name))
+
+    def load(owner: Any, state: State) -> None:
+        for name, under in keys.items():
+            setattr(owner, name, restored(state.values[under]))
+
+    return Memory(attributes, save, load)
+
+
+def array(
+    attribute: str,
+    key: str = "",
+    in_place: bool = False,
+    saved: Callable[[Any], NDArray[Any]] = lambda array: array,
+    restored: Callable[[NDArray[Any]], Any] | None = None,
+) -> Memory:
+    """An array, of the type that the attribute has when its owner is built.
+
+    With `in_place` it is written into the array that is there, which others may hold too. `saved` and `restored` make
+    an array of something else, and that of the array again.
+    """
+    under = _key(attribute, key)
+
+    def save(owner: Any, state: State) -> None:
+        state.put(under, saved(getattr(owner, attribute)))
+
+    def load(owner: Any, state: State) -> None:
+        if restored is not None:
+            setattr(owner, attribute, restored(state.take(under)))
+            return
+        there: NDArray[Any] = getattr(owner, attribute)
+        kept = state.take(under, there.dtype)
+        if not in_place:
+            setattr(owner, attribute, kept)
+            return
+        if kept.shape != there.shape:
+            raise RunError(
+                f"The saved state has {under!r} of shape {kept.shape} where this run needs {there.shape}. Resume with "
+                "the data and the settings that the run was started with."
+            )
+        there[...] = kept
+
+    return Memory((attribute,), save, load)
+
+
+def array_or_none(attribute: str, key: str = "", dtype: DTypeLike | None = None, flag: str = "") -> Memory:
+    """An array that is absent while the attribute is None. With `flag`, a value of that name says which."""
+    under = _key(attribute, key)
+
+    def save(owner: Any, state: State) -> None:
+        held: NDArray[Any] | None = getattr(owner, attribute)
+        if flag:
+            state.values[flag] = held is not None
+        if held is not None:
+            state.put(under, held)
+
+    def load(owner: Any, state: State) -> None:
+        there = state.values[flag] if flag else under in state.tensors
+        setattr(owner, attribute, state.take(under, dtype) if there else None)
+
+    return Memory((attribute,), save, load)
+
+
+def arrays(attribute: str, key: str = "", dtype: DTypeLike | None = None) -> Memory:
+    """A list of arrays, each under its place."""
+    under = _key(attribute, key)
+
+    def save(owner: Any, state: State) -> None:
+        for place, held in enumerate(getattr(owner, attribute)):
+            state.put(f"{under}.{place}", held)
+
+    def load(owner: Any, state: State) -> None:
+        part = state.part(under)
+        setattr(owner, attribute, [part.take(str(place), dtype) for place in range(len(part.tensors))])
+
+    return Memory((attribute,), save, load)
+
+
+def tensors_by_number(attribute: str, key: str = "") -> Memory:
+    """Tensors in a dictionary by number, as that of an exchange; a value holds the numbers in their order."""
+    under = _key(attribute, key)
+
+    def save(owner: Any, state: State) -> None:
+        held: dict[int, torch.Tensor] = getattr(owner, attribute)
+        state.values[under] = list(held)
+        state.tensors.update({f"{under}.{number}": tensor.clone() for number, tensor in held.items()})
+
+    def load(owner: Any, state: State) -> None:
+        numbers: list[int] = state.values[under]
+        setattr(owner, attribute, {number: state.tensors[f"{under}.{number}"].clone() for number in numbers})
+
+    return Memory((attribute,), save, load)
+
+
+def generator(attribute: str, key: str = "") -> Memory:
+    """A source of randomness, with torch's `get_state` and `set_state`."""
+    under = _key(attribute, key)
+
+    def save(owner: Any, state: State) -> None:
+        state.tensors[under] = getattr(owner, attribute).get_state()
+
+    def load(owner: Any, state: State) -> None:
+        getattr(owner, attribute).set_state(state.tensors[under])
+
+    return Memory((attribute,), save, load)
+
+
+def weights(attribute: str, key: str = "") -> Memory:
+    """A network or an optimiser, whose `state` is tensors by name and which takes them back by `load`; or None."""
+    under = _key(attribute, key)
+
+    def save(owner: Any, state: State) -> None:
+        held = getattr(owner, attribute)
+        if held is not None:
+            state.tensors.update({f"{under}.{name}": tensor for name, tensor in held.state().items()})
+
+    def load(owner: Any, state: State) -> None:
+        held = getattr(owner, attribute)
+        if held is not None:
+            held.load(state.part(under).tensors)
+
+    return Memory((attribute,), save, load)
+
+
+def part(attribute: str, key: str = "") -> Memory:
+    """Another object that remembers, under a name of its own. None is remembered as None, and stays so."""
+    under = _key(attribute, key)
+
+    def save(owner: Any, state: State) -> None:
+        held: Remembers | None = getattr(owner, attribute)
+        if held is None:
+            state.values[under] = None
+        else:
+            state.add(under, held.state())
+
+    def load(owner: Any, state: State) -> None:
+        held: Remembers | None = getattr(owner, attribute)
+        if (held is None) != (state.values.get(under, {}) is None):
+            raise RunError(
+                f"The saved state {'has' if held is None else 'lacks'} {under!r}, and this run does not. Resume with "
+                "the settings that the run was started with."
+            )
+        if held is not None:
+            held.restore(state.part(under))
+
+    return Memory((attribute,), save, load)
+
+
+def parts(attribute: str, key: str = "{}") -> Memory:
+    """Objects that remember, in a dictionary by name; `{}` in the key stands for the name."""
+
+    def save(owner: Any, state: State) -> None:
+        for name, held in getattr(owner, attribute).items():
+            state.add(key.format(name), held.state())
+
+    def load(owner: Any, state: State) -> None:
+        for name, held in getattr(owner, attribute).items():
+            held.restore(state.part(key.format(name)))
+
+    return Memory((attribute,), save, load)
+
+
+def included(attribute: str) -> Memory:
+    """Another object that remembers, among the keys of its owner."""
+
+    def save(owner: Any, state: State) -> None:
+        held: State = getattr(owner, attribute).state()
+        state.tensors.update(held.tensors)
+        state.values.update(held.values)
+
+    def load(owner: Any, state: State) -> None:
+        getattr(owner, attribute).restore(state)
+
+    return Memory((attribute,), save, load)
+
+
+def packed(attribute: str, pack: Callable[[Any], State], unpack: Callable[[State], Any], key: str = "") -> Memory:
+    """Anything that one function makes a state of, and another makes again of the state."""
+    under = _key(attribute, key)
+
+    def save(owner: Any, state: State) -> None:
+        state.add(under, pack(getattr(owner, attribute)))
+
+    def load(owner: Any, state: State) -> None:
+        setattr(owner, attribute, unpack(state.part(under)))
+
+    return Memory((attribute,), save, load)
+
+
+def group(key: str, *members: Memory) -> Memory:
+    """Some of the owner's attributes under one name."""
+
+    def save(owner: Any, state: State) -> None:
+        inside = State()
+        for member in members:
+            member.save(owner, inside)
+        state.add(key, inside)
+
+    def load(owner: Any, state: State) -> None:
+        inside = state.part(key)
+        for member in members:
+            member.load(owner, inside)
+
+    return Memory(tuple(chain.from_iterable(member.attributes for member in members)), save, load)
+
+
+def custom(*attributes: str, save: Callable[[Any, State], None], load: Callable[[Any, State], None]) -> Memory:
+    """The few that fit nothing else: two functions, given the owner and its whole state."""
+    return Memory(attributes, save, load)
+
+
+def _key(attribute: str, key: str) -> str:
+    return key or attribute.removeprefix("_")

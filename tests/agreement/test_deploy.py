@@ -17,8 +17,8 @@ import yaml
 from tree import ROOT
 
 from colonnade.cli.application import app
-from colonnade.cli.join import STOPPED
 from colonnade.errors import SettingsError
+from colonnade.exit_codes import ExitCode
 from colonnade.runtimes.network.settings import parse_address
 
 DEPLOY = ROOT / "deploy"
@@ -166,7 +166,7 @@ def test_a_call_that_does_not_parse_is_noticed() -> None:
 
 def test_the_unit_knows_what_the_exit_codes_mean() -> None:
     service = unit()["Service"]
-    assert service["SuccessExitStatus"] == str(STOPPED)
+    assert service["SuccessExitStatus"] == str(ExitCode.STOPPED)
     assert service["RestartPreventExitStatus"] == str(SettingsError.exit_code)
     assert (service["Restart"], service["KillSignal"]) == ("on-failure", "SIGTERM")
 

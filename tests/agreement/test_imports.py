@@ -10,6 +10,7 @@ ALGORITHMS = [name for name in MODULES if is_in(name, ("colonnade.algorithms",))
 RUNTIMES = [name for name in MODULES if is_in(name, ("colonnade.runtimes",))]
 ATTACKS = [name for name in MODULES if is_in(name, ("colonnade.attacks",))]
 REPORTS = [name for name in MODULES if is_in(name, ("colonnade.reports",))]
+COSTS = [name for name in MODULES if is_in(name, ("colonnade.costs",))]
 WIRE = [name for name in MODULES if is_in(name, ("colonnade.wire",))]
 
 
@@ -110,7 +111,8 @@ def test_the_wire_knows_messages_and_nothing_else(module: str) -> None:
 
 
 def test_the_bottom_of_everything_imports_nothing_above_it() -> None:
-    assert ours("colonnade.errors") == set()
+    assert ours("colonnade.exit_codes") == set()
+    assert ours("colonnade.errors") == {"colonnade.exit_codes"}
     assert ours("colonnade.messages") <= {"colonnade.errors"}
     assert ours("colonnade.party") <= {
         "colonnade.errors",
@@ -118,6 +120,43 @@ def test_the_bottom_of_everything_imports_nothing_above_it() -> None:
         "colonnade.privacy.events",
         "colonnade.state",
     }
+
+
+@pytest.mark.parametrize("module", COSTS)
+def test_what_a_plan_costs_does_not_depend_on_what_carries_it(module: str) -> None:
+    forbidden = ("colonnade.runtimes", "colonnade.launch")
+    assert not [name for name in {*ours(module), *reached_from(module)} if is_in(name, forbidden)]
+
+
+def test_only_a_few_rooms_know_both_algorithms_and_runtimes() -> None:
+    rooms = ("federation", "estimators", "launch", "trials", "benchmarks", "reproductions", "cli", "testing")
+    meeting = tuple(f"colonnade.{room}" for room in rooms)
+    both = [
+        name
+        for name in MODULES
+        if any(is_in(one, ("colonnade.algorithms",)) for one in imports_of(name))
+        and any(is_in(one, ("colonnade.runtimes",)) for one in imports_of(name))
+    ]
+    assert "colonnade.launch.experiment" in both
+    assert [name for name in both if not is_in(name, meeting)] == ["colonnade"]  # which exports what both have
+
+
+def test_only_programs_import_the_command_line() -> None:
+    users = {name for name in MODULES if any(is_in(one, ("colonnade.cli",)) for one in imports_of(name))}
+    programs = {"colonnade.__main__", "colonnade.benchmarks.party_program"}
+    assert {name for name in users if not is_in(name, ("colonnade.cli",))} == programs
+
+
+def test_there_is_no_cycle() -> None:
+    """Also not through imports inside functions: modules that need one another are one module, or three."""
+    imported = {module: [name for name in imports_of(module) if name in MODULES] for module in MODULES}
+    while free := [module for module, needed in imported.items() if not needed]:
+        imported = {
+            module: [name for name in needed if name not in free]
+            for module, needed in imported.items()
+            if module not in free
+        }
+    assert imported == {}
 
 
 # --- bytes are hostile ------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import doctest
 import importlib
 import re
 import tomllib
+from dataclasses import replace
 from importlib import metadata
 
 import pytest
@@ -29,8 +30,10 @@ def test_everything_imported_for_the_public_is_public_and_comes_from_where_types
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("colonnade")
         for alias in node.names
     }
-    assert imported == colonnade._HOMES
+    settings = {row.settings.__name__: row.settings.__module__ for row in algorithms.ALGORITHMS.values()}
+    assert imported == {**colonnade._HOMES, **settings}
     assert sorted(imported) == colonnade.__all__
+    assert not set(settings) & set(colonnade._HOMES)
 
 
 def test_the_version_is_written_once_and_the_same() -> None:
@@ -74,9 +77,35 @@ def test_there_are_examples_in_docstrings() -> None:
 def test_an_algorithm_is_written_where_its_name_says(name: str) -> None:
     row = algorithms.ALGORITHMS[name]
     assert (row.name, algorithms.name_of(row.settings())) == (name, name)
-    room = "linear_models" if row.linear_party is not None else "split_models"
+    room = "linear_models" if row.family is algorithms.Family.LINEAR else "split_models"
     assert row.settings.__module__ == f"colonnade.algorithms.{room}.{name.replace('-', '_')}"
     assert row.summary and not row.summary.endswith(".")
+
+
+@pytest.mark.parametrize("name", algorithms.ALGORITHMS)
+def test_an_algorithms_file_declares_its_row_and_cites_its_paper(name: str) -> None:
+    row = algorithms.ALGORITHMS[name]
+    module = importlib.import_module(row.settings.__module__)
+    assert module.ALGORITHM is row
+    promise = " ".join((module.__doc__ or "").split())
+    if row.paper is not None:
+        assert row.paper.title in promise and row.paper.where in promise
+
+
+@pytest.mark.parametrize("family", algorithms.Family)
+def test_one_row_of_a_family_at_most_is_to_begin_with(family: algorithms.Family) -> None:
+    marked = algorithms.which(lambda row: row.family is family and row.to_begin_with)
+    assert len(marked) == (0 if family is algorithms.Family.ALONE else 1)
+
+
+def test_a_row_that_contradicts_itself_is_refused() -> None:
+    row = algorithms.find(algorithms.DEFAULT)
+    with pytest.raises(ValueError, match="is LINEAR: give linear_party"):
+        replace(row, family=algorithms.Family.LINEAR)
+    with pytest.raises(ValueError, match="conversation is missing"):
+        replace(row, conversation=None)
+    with pytest.raises(ValueError, match="Where was 'A Title' published"):
+        algorithms.Paper("A. Author", "A Title", 2020)
 
 
 def test_every_algorithm_file_is_in_the_table() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from recorded_runs import Plan, read_run, sends, tiny_data
+from recorded_runs import read_run, sends
 from torch import nn
 
 from colonnade import BottomSettings, Dpzv, RunError, SettingsError, Training
@@ -19,6 +19,7 @@ from colonnade.algorithms.split_models.dpzv import SERVER_UPDATES, NoisedTop
 from colonnade.algorithms.split_models.parts.seed_replay import GRID, SeedReplayBottom
 from colonnade.messages import PairUpload, SlopeReply
 from colonnade.privacy.noise import PerturbationSettings
+from colonnade.testing import TinyFederation, tiny_data
 
 DATA = tiny_data()
 ROWS = np.arange(8, dtype=np.uint32)
@@ -234,7 +235,7 @@ def test_the_noise_has_its_deviation() -> None:
 
 
 def test_without_noise_no_slope_exceeds_the_clip(tmp_path: Path) -> None:
-    Plan(DATA, Dpzv(clip=0.02)).run(tmp_path / "run")
+    TinyFederation(DATA, Dpzv(clip=0.02)).run(tmp_path / "run")
     slopes = [abs(item.message.slope) for item in sends(read_run(tmp_path / "run")["label"], SlopeReply)]
     assert 0 < max(slopes) <= 0.02
 
@@ -246,7 +247,7 @@ def test_a_loss_that_becomes_infinite_is_told_in_a_sentence(clip: float, server_
     algorithm = Dpzv(clip=clip, server_update=server_update, server_noise=1.0)
     wild = Training(batch_size=7, learning_rate=1e-9, top_learning_rate=1e30)
     with pytest.raises(RunError, match="loss of a batch is not finite"):
-        Plan(tiny_data("regression"), algorithm, wild).run(tmp_path / "run")
+        TinyFederation(tiny_data("regression"), algorithm, wild).run(tmp_path / "run")
 
 
 # --- the books --------------------------------------------------------------------------------------------------
@@ -257,7 +258,7 @@ def test_a_loss_that_becomes_infinite_is_told_in_a_sentence(clip: float, server_
 def test_every_slope_is_spent_before_it_is_sent(server_update: str, wait_for: int, tmp_path: Path) -> None:
     """With its rows and sensitivity 2C/B, seen by its receiver; a private update of w0 is seen by everybody."""
     algorithm = Dpzv(**PRIVATE, server_update=server_update, wait_for=wait_for)
-    given = Plan(DATA, algorithm, Training(epochs=2, batch_size=7))
+    given = TinyFederation(DATA, algorithm, Training(epochs=2, batch_size=7))
     outcome = given.run(tmp_path / "run")
     assert outcome.finished
     run = read_run(tmp_path / "run")
@@ -299,13 +300,13 @@ def test_every_slope_is_spent_before_it_is_sent(server_update: str, wait_for: in
 
 @pytest.mark.parametrize("server_update", ["zeroth-order", "first-order", "frozen"])
 def test_without_noise_nothing_is_spent(server_update: str, tmp_path: Path) -> None:
-    outcome = Plan(DATA, Dpzv(server_update=server_update)).run(tmp_path / "run")
+    outcome = TinyFederation(DATA, Dpzv(server_update=server_update)).run(tmp_path / "run")
     assert outcome.summary["privacy"]["events"] == []
     assert (tmp_path / "run" / "ledger.jsonl").read_text() == ""
 
 
 def test_frozen_means_frozen(tmp_path: Path) -> None:
-    given = Plan(DATA, Dpzv(server_update="frozen"), bottom=BottomSettings("linear", embedding=2))
+    given = TinyFederation(DATA, Dpzv(server_update="frozen"), bottom=BottomSettings("linear", embedding=2))
     before = given.parties()["label"].model()["top"].state_dict()
     after = given.run(tmp_path / "run").models["label"]["top"].state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)

@@ -4,18 +4,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from recorded_runs import Plan, read_run, sends, tiny_data
+from recorded_runs import read_run, sends
 
 from colonnade import Training, from_arrays, train
 from colonnade.algorithms.split_models.fdml import CombinedPrediction, Fdml, WeightedPrediction
 from colonnade.messages import EmbeddingUpload
+from colonnade.testing import TinyFederation, tiny_data
 
 
 @pytest.mark.parametrize("task", ["multiclass", "binary", "regression"])
 def test_with_one_party_it_is_plain_regression(task: str, tmp_path: Path) -> None:
     data = tiny_data(task, parties=1)
     training = Training(epochs=2, batch_size=8, learning_rate=0.1)
-    plan = Plan(data, Fdml(), training)
+    plan = TinyFederation(data, Fdml(), training)
     start = plan.parties()["party1"].model()["bottom"].linear
     W = start.weight.detach().double().clone().requires_grad_()
     b = start.bias.detach().double().clone().requires_grad_()

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from recorded_runs import tiny_data
 from torch import nn
 
 from colonnade import Cascaded, Training
@@ -13,6 +12,7 @@ from colonnade.algorithms.seats import LabelSeat
 from colonnade.algorithms.split_models.parts.top import Top, means
 from colonnade.models.row_gradients import clipped_sum
 from colonnade.privacy.noise import PerturbationSettings
+from colonnade.testing import tiny_data
 
 DATA = tiny_data()
 ROWS = np.array([5, 0, 3, 8, 2, 7, 1], np.uint32)

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded_runs import Item, Plan, read_run, receipts, sends, tiny_data
+from recorded_runs import Item, read_run, receipts, sends
 
 from colonnade import Outcome, RunError, Simulate, SimulatedParty, Training
 from colonnade.algorithms import ALGORITHMS
 from colonnade.messages import Abandoned, MaskedSum, ProductSum, ResidualReply, SharedStep
+from colonnade.reports.rundir import read_run as read_directory
 from colonnade.runtimes.replay import replay
+from colonnade.testing import TinyFederation, tiny_data
 
 DATA = tiny_data()
 TRAINING = Training(epochs=20, batch_size=8, l2=0.01, evaluate_every_epochs=5)
@@ -23,7 +25,7 @@ def run(
     name: str, out: Path, absent: dict[str, tuple[float, float]], training: Training = TRAINING, **settings: Any
 ) -> tuple[Outcome, dict[str, list[Item]]]:
     world = Simulate(parties={party: SimulatedParty(crashes=(times,)) for party, times in absent.items()})
-    outcome = Plan(DATA, ALGORITHMS[name].settings(**settings), training, simulate=world).run(out)
+    outcome = TinyFederation(DATA, ALGORITHMS[name].settings(**settings), training, simulate=world).run(out)
     return outcome, read_run(out)
 
 
@@ -136,12 +138,22 @@ def test_a_synchronous_schedule_waits_unless_it_has_a_time_limit(name: str, tmp_
     assert steps["party3"] == steps["party1"] == steps["label"]
 
 
+@pytest.mark.parametrize("name", [*SYNCHRONOUS, "fcg"])
+def test_a_note_of_waiting_counts_exchanges_as_the_record_does(name: str, tmp_path: Path) -> None:
+    """Or a report would take the lines before it for a stretch that a resumed run repeated."""
+    outcome, _ = run(name, tmp_path / "run", {"party3": (0.1, 1.0)})
+    lines = [line for line in outcome.metrics if line["party"] == "label"]
+    assert any(line.get("note", "").startswith("waiting for party3") for line in lines[1:])
+    assert lines == sorted(lines, key=lambda line: line["exchange"])
+    assert len(read_directory(tmp_path / "run").curve) == len(lines)
+
+
 def test_a_party_that_was_back_in_time_is_waited_for_the_next_time_as_well(tmp_path: Path) -> None:
     """The time limit of an absence that ended must not shorten the next one."""
     times = ((0.2, 0.25), (0.6, 0.7))
     world = Simulate(parties={"party3": SimulatedParty(crashes=times)})
     algorithm = ALGORITHMS["fsgd"].settings(arity=3, party_timeout_seconds=0.3, max_product_age_epochs=100.0)
-    assert late_rows(Plan(DATA, algorithm, TRAINING, simulate=world).run(tmp_path / "run")) == 0
+    assert late_rows(TinyFederation(DATA, algorithm, TRAINING, simulate=world).run(tmp_path / "run")) == 0
 
 
 def test_a_synchronous_run_ends_without_a_party_that_was_never_scored(tmp_path: Path) -> None:
@@ -161,7 +173,7 @@ def test_a_synchronous_run_ends_without_a_party_that_was_never_scored(tmp_path: 
 
 def test_in_a_tree_the_lost_partys_parent_counts_what_it_replaced(tmp_path: Path) -> None:
     """party3 is below party1 in the label party's tree of two children each: the books of all parties are added."""
-    plan = Plan(
+    plan = TinyFederation(
         DATA,
         ALGORITHMS["afsgd"].settings(max_product_age_epochs=100.0),
         TRAINING,

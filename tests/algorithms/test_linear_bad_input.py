@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from recorded_runs import tiny_data
 
 from colonnade import BottomSettings, SettingsError, TopSettings, Training, from_arrays, train
 from colonnade.algorithms import ALGORITHMS
 from colonnade.federation.file import parse_federation
 from colonnade.privacy.noise import PerturbationSettings
+from colonnade.testing import tiny_data
 
 NAMES = [name for name, row in ALGORITHMS.items() if row.linear_party is not None]
 TRAINING = Training(epochs=1, batch_size=8)

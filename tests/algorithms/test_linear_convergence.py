@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from linear_federation import Floats, Objective, dense
-from recorded_runs import Plan, read_run, receipts
+from recorded_runs import read_run, receipts
 from scipy.optimize import minimize
 
 from colonnade import FederatedData, Outcome, Simulate, SimulatedParty, Training, from_arrays, train
 from colonnade.algorithms import ALGORITHMS
 from colonnade.messages import Stop
+from colonnade.testing import TinyFederation
 
 L2 = 0.1
 REDUCED = [f"{family}{rule}" for family in ("af", "f", "asysqn-", "synsqn-") for rule in ("svrg", "saga")]
@@ -147,7 +148,7 @@ def test_a_norm_that_is_not_known_yet_stops_nothing() -> None:
 @pytest.mark.parametrize("name", ["fsvrg", "fsaga"])
 def test_the_reason_is_told(name: str, tmp_path: Path) -> None:
     algorithm = ALGORITHMS[name].settings(tolerance=0.05)
-    plan = Plan(well_conditioned(), algorithm, Training(epochs=100, batch_size=8, l2=L2))
+    plan = TinyFederation(well_conditioned(), algorithm, Training(epochs=100, batch_size=8, l2=L2))
     plan.run(tmp_path / "run")
     (stop,) = receipts(read_run(tmp_path / "run")["party1"], Stop)
     assert stop.message.reason == "the gradient's norm is below algorithm.tolerance = 0.05"  # type: ignore[union-attr]

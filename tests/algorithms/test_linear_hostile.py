@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recorded_runs import Plan, tiny_data
 
 from colonnade import ProtocolError, Training
 from colonnade.algorithms import ALGORITHMS
@@ -21,6 +20,7 @@ from colonnade.messages import (
     Stop,
 )
 from colonnade.party import Party, Received, Send, Started
+from colonnade.testing import HandTurnedParties, TinyFederation, assert_same_bits, tiny_data, weights
 
 ROWS = np.array([1, 2], np.uint32)
 EVERYBODY = ("label", "party1", "party2", "party3")
@@ -28,7 +28,7 @@ EVERYBODY = ("label", "party1", "party2", "party3")
 
 def introduced(name: str, who: str, **settings: Any) -> Party:
     """A party to which everybody has said who they are; it has asked for its first rows."""
-    plan = Plan(tiny_data(), ALGORITHMS[name].settings(**settings), Training(epochs=2, batch_size=8))
+    plan = TinyFederation(tiny_data(), ALGORITHMS[name].settings(**settings), Training(epochs=2, batch_size=8))
     parties = plan.parties()
     greetings: dict[str, Message] = {}
     for other, party in parties.items():
@@ -126,8 +126,10 @@ def _takes(party: Party, sender: str) -> bool:
 def test_messages_before_their_time_are_kept_up_to_a_bound(
     name: str, message: Message, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("colonnade.algorithms.linear_models.parts.asynchronous.MOST_EARLY", 3)
-    party = Plan(tiny_data(), ALGORITHMS[name].settings(), Training(epochs=2, batch_size=8)).parties()["party1"]
+    monkeypatch.setattr("colonnade.algorithms.linear_models.parts.linear_party.MOST_EARLY", 3)
+    party = TinyFederation(tiny_data(), ALGORITHMS[name].settings(), Training(epochs=2, batch_size=8)).parties()[
+        "party1"
+    ]
     party.handle(Started(0.0))
     for sender in ("party2", "party3"):  # each has its own bound
         for _ in range(3):
@@ -138,13 +140,17 @@ def test_messages_before_their_time_are_kept_up_to_a_bound(
 
 def test_a_conjugate_party_drops_what_came_early_and_should_not_have_come() -> None:
     """Whose message completes the introductions is not to blame for what another had sent."""
-    parties = Plan(tiny_data(), ALGORITHMS["fcg"].settings(), Training(epochs=2, batch_size=8)).parties()
-    sent = {name: party.handle(Started(0.0)) for name, party in parties.items()}
-    parties["party1"].handle(Received(0.0, "party3", SharedStep(1, 1, zeros(0, 1), ROWS)))  # of another schedule
-    for other in ("label", "party2", "party3"):
-        for effect in sent[other]:
-            if isinstance(effect, Send) and effect.to == "party1":
-                parties["party1"].handle(Received(0.0, other, effect.message))
+    federation = TinyFederation(tiny_data(), ALGORITHMS["fcg"].settings(), Training(epochs=2, batch_size=8))
+    disturbed, undisturbed = HandTurnedParties(federation.parties()), HandTurnedParties(federation.parties())
+    stray = SharedStep(1, 1, zeros(0, 1), ROWS)  # of another schedule
+    for parties in (disturbed, undisturbed):
+        parties.start()
+        if parties is disturbed:
+            assert parties.give("party1", Received(parties.clock(), "party3", stray)) == []
+        parties.settle()
+        assert parties.finished == set(federation.names)
+    models = ({name: one.model() for name, one in run.parties.items()} for run in (disturbed, undisturbed))
+    assert_same_bits(*(weights(own) for own in models))
 
 
 def test_a_late_reply_changes_nothing() -> None:

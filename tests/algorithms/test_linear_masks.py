@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from linear_federation import dense
 from numpy.typing import NDArray
-from recorded_runs import Item, Plan, read_run, sends, tiny_data
+from recorded_runs import Item, read_run, sends
 
 from colonnade import RunError, SettingsError, Simulate, Training, dataset, train
 from colonnade.algorithms import ALGORITHMS
@@ -22,6 +22,7 @@ from colonnade.messages import (
     ProductSum,
 )
 from colonnade.runtimes.replay import replay
+from colonnade.testing import TinyFederation, tiny_data
 
 NAMES = [name for name, row in ALGORITHMS.items() if row.linear_party is not None]
 TRAINING = Training(epochs=3, batch_size=8, learning_rate=0.05, l2=0.02)
@@ -30,14 +31,14 @@ UNEVEN = Simulate(latency_seconds={"distribution": "exponential", "mean": 0.004}
 PARTIES = 4  # three with columns, and the label party
 
 
-def plan(name: str, sums: str, **changes: Any) -> Plan:
+def plan(name: str, sums: str, **changes: Any) -> TinyFederation:
     """With the delays that do not depend on the bytes, so that all schemes see the same schedule."""
     kind = ALGORITHMS[name].settings
     step = {"step": "fixed"} if "step" in kind.__dataclass_fields__ else {}
-    return Plan(tiny_data(), kind(sums=sums, **{**step, **changes}), TRAINING)
+    return TinyFederation(tiny_data(), kind(sums=sums, **{**step, **changes}), TRAINING)
 
 
-def float64_weights(given: Plan, out: Path) -> dict[str, NDArray[np.float64]]:
+def float64_weights(given: TinyFederation, out: Path) -> dict[str, NDArray[np.float64]]:
     found = {}
     for name, party in given.parties().items():
         replay(party, out / "trace" / f"{name}.trace")

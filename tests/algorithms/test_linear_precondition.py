@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recorded_runs import Plan, read_run, sends
+from recorded_runs import read_run, sends
 
 from colonnade import FederatedData, SettingsError, Training, from_arrays, train
 from colonnade.algorithms import ALGORITHMS
 from colonnade.data import synthetic_sparse
 from colonnade.messages import Introduction
 from colonnade.reproductions.objective import gaps, joined, optimum, reference_model
+from colonnade.testing import TinyFederation
 
 L2 = 1e-3
 LINEAR = [name for name, row in ALGORITHMS.items() if row.linear_party is not None]
@@ -113,7 +114,7 @@ def test_nothing_but_the_three_numbers_changes_on_the_wire(tmp_path: Path) -> No
     kinds = {}
     for precondition in ("none", "block"):
         algorithm = ALGORITHMS["afsaga"].settings(precondition=precondition)
-        plan = Plan(uneven(), algorithm, Training(epochs=2, batch_size=16, l2=L2))
+        plan = TinyFederation(uneven(), algorithm, Training(epochs=2, batch_size=16, l2=L2))
         plan.run(tmp_path / precondition)
         run = read_run(tmp_path / precondition)
         kinds[precondition] = [(name, type(item.message).__name__) for name in run for item in run[name]]

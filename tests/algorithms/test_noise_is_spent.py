@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recorded_runs import Plan, read_run, tiny_data
+from recorded_runs import read_run
 
 from colonnade import PerturbationSettings, Simulate, SimulatedParty, Split, Vafl
 from colonnade.messages import EmbeddingUpload, EvaluationEmbedding, RefreshedEmbedding, WarmUpUpload
+from colonnade.testing import TinyFederation, tiny_data
 
 EMBEDDINGS = (EmbeddingUpload, WarmUpUpload, RefreshedEmbedding, EvaluationEmbedding)
 SLOW = Simulate(parties={"party1": SimulatedParty(slowdown=4.0)})
@@ -19,8 +20,8 @@ NOISE = PerturbationSettings(noise=0.5, clip=1.5)
 ALGORITHMS = [Vafl(warm_up=True, max_delay=3, in_flight=2), Vafl(wait_for=2), Split()]
 
 
-def plan(algorithm: Any, privacy: PerturbationSettings) -> Plan:
-    return Plan(tiny_data(), algorithm, privacy=privacy, simulate=SLOW)
+def plan(algorithm: Any, privacy: PerturbationSettings) -> TinyFederation:
+    return TinyFederation(tiny_data(), algorithm, privacy=privacy, simulate=SLOW)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=repr)

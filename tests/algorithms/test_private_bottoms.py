@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from recorded_runs import Plan, read_run, tiny_data
+from recorded_runs import read_run
 from torch import nn
 
 from colonnade import Czofo, PerturbationSettings, SettingsError, Simulate, SimulatedParty, Split, Training, Vafl
@@ -14,6 +14,7 @@ from colonnade.algorithms.seats import FeatureSeat
 from colonnade.algorithms.split_models.parts.bottom import Bottom
 from colonnade.privacy.noise import clip_factors
 from colonnade.privacy.secret_gaussian import SecretGaussian
+from colonnade.testing import TinyFederation, tiny_data
 
 DATA = tiny_data()
 ROWS = np.array([3, 0, 7, 5, 1], np.uint32)
@@ -115,7 +116,7 @@ def test_frozen_embeddings_are_those_of_the_first_weights() -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=repr)
 def test_every_step_is_spent_before_anything_else_is_sent(algorithm: Any, tmp_path: Path) -> None:
     slow = Simulate(parties={"party1": SimulatedParty(slowdown=4.0)})
-    given = Plan(DATA, algorithm, Training(epochs=2, batch_size=7), privacy=PRIVATE, simulate=slow)
+    given = TinyFederation(DATA, algorithm, Training(epochs=2, batch_size=7), privacy=PRIVATE, simulate=slow)
     outcome = given.run(tmp_path / "run")
     assert outcome.finished
     run = read_run(tmp_path / "run")

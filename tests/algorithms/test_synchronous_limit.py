@@ -10,26 +10,27 @@ from typing import Any
 import pytest
 import torch
 from first_order_split import dense, plain_loop, take_weights
-from recorded_runs import NO_TIME, Plan, read_run, sends, tiny_data
+from recorded_runs import NO_TIME, read_run, sends
 from torch import Tensor
 
 from colonnade import BottomSettings, Centralised, Split, TopSettings, Training, Vafl
 from colonnade.messages import EmbeddingUpload, GradientAndBatch, GradientReply
 from colonnade.party import Finish, Started, TimerFired
+from colonnade.testing import TinyFederation, tiny_data
 
 BOTTOM = BottomSettings("mlp", hidden=(6,), embedding=4, output_activation=False)
 PARTIES = ("party1", "party2", "party3")
 Steps = list[dict[str, tuple[Tensor, Tensor]]]  # of each step, by party: the embedding and its gradient
 
 
-def plan(algorithm: Any, task: str) -> Plan:
+def plan(algorithm: Any, task: str) -> TinyFederation:
     # 24 rows in batches of 7: three whole ones and one of 3 rows an epoch.
     training = Training(epochs=5, batch_size=7, learning_rate=0.2 if task != "regression" else 0.05)
     top = TopSettings("concat-mlp", hidden=(5,))
-    return Plan(tiny_data(task), algorithm, training, BOTTOM, top, simulate=NO_TIME)
+    return TinyFederation(tiny_data(task), algorithm, training, BOTTOM, top, simulate=NO_TIME)
 
 
-def loop(given: Plan, batches: list[list[int]]) -> tuple[Steps, list[list[Tensor]]]:
+def loop(given: TinyFederation, batches: list[list[int]]) -> tuple[Steps, list[list[Tensor]]]:
     """The plain loop's embeddings and gradients, and all weights after each step."""
     data = given.data
     outputs = 3 if data.labels.task == "multiclass" else 1

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recorded_runs import Item, Plan, read_run, sends, tiny_data
+from recorded_runs import Item, read_run, sends
 
 from colonnade import Outcome, SettingsError, Simulate, SimulatedParty, Training
 from colonnade.algorithms import ALGORITHMS
 from colonnade.algorithms.linear_models.parts.trees import different_pair
 from colonnade.messages import Abandoned, MaskedSum, Message, ProductRequest, ProductSum, ResidualReply, ResidualRequest
 from colonnade.party import Effect, Party, Received, Send, SetTimer, Started, TimerFired
+from colonnade.testing import TinyFederation, tiny_data
 
 DATA = tiny_data()
 TRAINING = Training(epochs=20, batch_size=8, l2=0.01, evaluate_every_epochs=5)
@@ -31,7 +32,7 @@ ROWS = np.arange(8, dtype=np.uint32)
 
 def introduced(who: str, **settings: Any) -> Party:
     """A party of `afsgd` to which everybody has said who they are."""
-    parties = Plan(DATA, ALGORITHMS["afsgd"].settings(**settings), Training(epochs=9, batch_size=8)).parties()
+    parties = TinyFederation(DATA, ALGORITHMS["afsgd"].settings(**settings), Training(epochs=9, batch_size=8)).parties()
     for other, party in parties.items():
         for effect in party.handle(Started(0.0)):
             if isinstance(effect, Send) and effect.to == who:
@@ -158,7 +159,7 @@ def test_a_limit_that_is_none_is_refused(seconds: float) -> None:
 
 def run(name: str, out: Path, **settings: Any) -> tuple[Outcome, dict[str, list[Item]]]:
     world = Simulate(parties={"party3": SimulatedParty(crashes=(STILL,))}, notice_seconds=1000.0)
-    outcome = Plan(DATA, ALGORITHMS[name].settings(**settings), TRAINING, simulate=world).run(out)
+    outcome = TinyFederation(DATA, ALGORITHMS[name].settings(**settings), TRAINING, simulate=world).run(out)
     return outcome, read_run(out)
 
 
@@ -199,7 +200,7 @@ def test_masked_sums_are_abandoned_and_asked_for_again(sums: str, tmp_path: Path
 def test_a_limit_shorter_than_answers_take_does_not_stop_the_training(sums: str, tmp_path: Path) -> None:
     world = Simulate(latency_seconds=0.05)
     algorithm = ALGORITHMS["afsgd"].settings(sums=sums, request_timeout_seconds=0.001)
-    outcome = Plan(DATA, algorithm, TRAINING, simulate=world).run(tmp_path / "run")
+    outcome = TinyFederation(DATA, algorithm, TRAINING, simulate=world).run(tmp_path / "run")
     assert outcome.finished and outcome.summary["counts"]["abandoned_sums"] > 0
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from recorded_runs import Plan, read_run, tiny_data
+from recorded_runs import read_run
 
 from colonnade import (
     BottomSettings,
@@ -46,6 +46,7 @@ from colonnade.messages import (
     Stop,
     WarmUpUpload,
 )
+from colonnade.testing import TinyFederation, tiny_data
 from colonnade.trace import read_trace
 from colonnade.wire.codec import decode, encode
 
@@ -65,9 +66,9 @@ RUNS = {
 }
 
 
-def plan(algorithm: Any, **changes: Any) -> Plan:
+def plan(algorithm: Any, **changes: Any) -> TinyFederation:
     bottom = BottomSettings("mlp", hidden=(5,), embedding=WIDTH, output_activation=False)
-    return Plan(DATA, algorithm, bottom=bottom, simulate=SLOW, **changes)
+    return TinyFederation(DATA, algorithm, bottom=bottom, simulate=SLOW, **changes)
 
 
 def frames(run: Path) -> Iterator[tuple[str, bytes]]:
@@ -204,7 +205,7 @@ class Secrets:
         return any(frame[i : i + WINDOW] in self.windows for i in at) or any(seed in frame for seed in self.seeds)
 
 
-def secrets_of(given: Plan, uploads: dict[str, list[int]]) -> Secrets:
+def secrets_of(given: TinyFederation, uploads: dict[str, list[int]]) -> Secrets:
     """Of all parties; `uploads` has the number of rows of each upload of each party, in order."""
     secrets = Secrets()
     settings = given.algorithm
@@ -260,7 +261,7 @@ def test_no_direction_and_no_seed_leaves_its_party(name: str, tmp_path: Path) ->
 
 def test_the_secrets_are_those_of_the_run(tmp_path: Path) -> None:
     """Or looking for them would prove nothing: with a linear model, ĉ − c is μ times the direction's own layer."""
-    given = Plan(DATA, Cascaded(smoothing_radius=0.5), bottom=BottomSettings("linear", embedding=WIDTH))
+    given = TinyFederation(DATA, Cascaded(smoothing_radius=0.5), bottom=BottomSettings("linear", embedding=WIDTH))
     given.run(tmp_path / "run")
     items = read_run(tmp_path / "run")["party2"]
     sent: Any = next(item.message for item in items if isinstance(item.message, PerturbedUpload))
@@ -270,7 +271,7 @@ def test_the_secrets_are_those_of_the_run(tmp_path: Path) -> None:
     np.testing.assert_allclose(sent.perturbed[0] - sent.embedding, 0.5 * moved, atol=1e-5)
 
 
-def leaks(given: Plan) -> Iterable[Message]:
+def leaks(given: TinyFederation) -> Iterable[Message]:
     rows = np.arange(8, dtype=np.uint32)
     u = given.algorithm.directions_used().draw(33, generator_for(0, "party1", "directions"))
     near = np.zeros((1, 8, WIDTH), np.float32)

@@ -340,9 +340,7 @@ def test_the_verb_prints_success_beside_chance_and_writes_a_page(tmp_path: Path)
         (("product-inference", "--sums", "plan"), "Did you mean 'plain'"),
         (("product-inference", "--algorithm", "vafl"), "those of 'vafl' do not"),
         (("product-inference", "--tolerance", "0"), "must be above 0"),
-        (("product-inference", "--noise", "1"), "--noise belongs to"),
         (("product-inference", "--knows", "range", "--known-rows", "3"), "--known-rows is for"),
-        (("label-inference", "--padding", "1"), "--padding belongs to product-inference"),
     ],
 )
 def test_mistakes_on_the_command_line_are_refused(arguments: tuple[str, ...], told: str) -> None:

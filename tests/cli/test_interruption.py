@@ -3,7 +3,6 @@
 The signals go to real processes, and at moments that are told by what the run has written, not by a clock.
 """
 
-import importlib
 import re
 import resource
 import shlex
@@ -16,6 +15,8 @@ from unittest import mock
 
 import pytest
 from command_line import assert_same_run, begin, colonnade, last_states, metrics, refused, toml
+
+from colonnade.exit_codes import ExitCode
 
 PARTIES = ["label", "party1", "party2"]
 
@@ -77,7 +78,7 @@ def test_a_stopped_run_says_how_to_go_on_and_does(long: Path, whole: Path, numbe
     wait_for(process, Path(out, "metrics.jsonl"), 2000)
     process.send_signal(number)
     printed, told = process.communicate(timeout=120)
-    assert process.returncode == 1
+    assert process.returncode == ExitCode.STOPPED
     assert '"status": "stopped"' in printed and printed.count("\n") == 1  # still one JSON object alone
     assert "Stopping: the checkpoint is being written" in told and "Traceback" not in told
     assert 0 < len(metrics(Path(out))) < len(metrics(whole))
@@ -86,21 +87,21 @@ def test_a_stopped_run_says_how_to_go_on_and_does(long: Path, whole: Path, numbe
 
 
 def test_a_stop_before_the_first_observation_resumes_too(long: Path, whole: Path) -> None:
-    with mock.patch("colonnade.cli.output.StopOnInterrupt.__call__", lambda stop: True):
+    with mock.patch("colonnade.runtimes.interrupt.StopOnInterrupt.__call__", lambda stop: True):
         stopped = colonnade("run", long, "--out", "mine")
-    assert stopped.code == 1 and not Path("mine/metrics.jsonl").exists()
+    assert stopped.code == ExitCode.STOPPED and not Path("mine/metrics.jsonl").exists()
     resume_with(stopped.err, "--no-report")
     assert_same_run(whole, Path("mine"))
 
 
 def test_ctrl_c_while_the_data_are_read(long: Path, tmp_path: Path) -> None:
     program = (
-        "import sys, time, colonnade.cli\n"
-        "from colonnade.cli import main, run\n"
+        "import sys, time, colonnade.data\n"
+        "from colonnade.cli import main\n"
         "def slow_load(*arguments):\n"
         "    print('reading', flush=True)\n"
         "    time.sleep(120)\n"
-        "sys.modules['colonnade.cli.run'].load = slow_load\n"
+        "colonnade.data.load = slow_load\n"
         "sys.argv = ['colonnade', 'run', 'long.toml', '--out', 'mine']\n"
         "main()\n"
     )
@@ -110,7 +111,7 @@ def test_ctrl_c_while_the_data_are_read(long: Path, tmp_path: Path) -> None:
     assert process.stdout is not None and process.stdout.readline() == "reading\n"
     process.send_signal(signal.SIGINT)
     printed, told = process.communicate(timeout=120)
-    assert (process.returncode, printed) == (1, "")
+    assert (process.returncode, printed) == (ExitCode.INTERRUPTED, "")
     assert told == "colonnade: Interrupted. The training had not begun; nothing was written.\n"
     assert [found.name for found in tmp_path.iterdir()] == [long.name]
 
@@ -119,16 +120,16 @@ def test_a_second_ctrl_c_ends_at_once(long: Path, monkeypatch: pytest.MonkeyPatc
     def impatient(stop: object) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("colonnade.cli.output.StopOnInterrupt.__call__", impatient)
+    monkeypatch.setattr("colonnade.runtimes.interrupt.StopOnInterrupt.__call__", impatient)
     sentence = "Interrupted. If it had written a checkpoint, continue with: colonnade run mine --resume\n"
-    assert colonnade("run", long, "--out", "mine") == (1, "", f"colonnade: {sentence}")
+    assert colonnade("run", long, "--out", "mine") == (ExitCode.INTERRUPTED, "", f"colonnade: {sentence}")
 
 
 def test_how_to_go_on_names_the_runtime_and_its_cluster(long: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(importlib.import_module("colonnade.cli.run"), "train", interrupted)
+    monkeypatch.setattr("colonnade.launch.experiment.train_plan", interrupted)
     options = ("--runtime", "ray", "--address", "local", "--threads", "2")
     said = colonnade("run", long, "--out", "mine", *options).err
     assert said.endswith("continue with: colonnade run mine --resume --runtime ray --address local --threads 2\n")
@@ -138,8 +139,8 @@ def test_ctrl_c_elsewhere_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("colonnade.cli.report.write_report", interrupted)
-    assert refused("report", "mine", code=1) == "Interrupted."
+    monkeypatch.setattr("colonnade.reports.run_page.write_report", interrupted)
+    assert refused("report", "mine", code=ExitCode.INTERRUPTED) == "Interrupted."
 
 
 def test_a_killed_run_goes_on(long: Path, whole: Path) -> None:

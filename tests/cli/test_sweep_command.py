@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from command_line import IRIS, begin, colonnade, refused, toml
 
+from colonnade.exit_codes import ExitCode
+
 
 def test_a_sweep_for_people() -> None:
     flowers = toml("flowers.toml", IRIS)
@@ -81,7 +83,7 @@ def test_ctrl_c_leaves_the_cells_that_have_finished() -> None:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=120)
-    assert process.returncode == 1
+    assert process.returncode == ExitCode.STOPPED
     assert told.endswith("Interrupted. Cells that had finished are kept: give the same command again with --resume.\n")
     assert "Traceback" not in told and not [*Path("mine").glob("3000-*/seed-0/summary.json")]
     kept = next(Path("mine").glob("1-*/seed-0/summary.json")).read_bytes()

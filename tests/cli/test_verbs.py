@@ -8,7 +8,6 @@ import struct
 import subprocess
 import sys
 import termios
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from colonnade.algorithms import ALGORITHMS
 from colonnade.benchmarks import runtimes
 from colonnade.cli.application import app
 from colonnade.data import names
+from colonnade.exit_codes import ExitCode
 
 VERBS = [
     ("demo",),
@@ -35,6 +35,10 @@ VERBS = [
     ("compare",),
     ("account",),
     ("attack",),
+    ("attack", "label-inference"),
+    ("attack", "model-completion"),
+    ("attack", "embedding-inversion"),
+    ("attack", "product-inference"),
     ("audit",),
     ("bench",),
     ("reproduce",),
@@ -83,9 +87,7 @@ def test_the_demo() -> None:
 
 
 def test_the_demo_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["colonnade.cli.demo"]
-    short = replace(module.FEDERATION, training=replace(module.FEDERATION.training, epochs=2.0))
-    monkeypatch.setattr(module, "FEDERATION", short)
+    monkeypatch.setattr("colonnade.cli.demo.EPOCHS", 2.0)
     answer = colonnade("demo", "--out", "mine")
     assert answer.code == 0, answer.err
     for words in ("party4 is three times slower", "centralised", "speed-up", "Report: mine/report.html"):
@@ -94,8 +96,8 @@ def test_the_demo_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_demo_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("colonnade.cli.output.StopOnInterrupt.__call__", lambda stop: True)
-    assert colonnade("demo", "--json") == Answer(1, "", "Stopped. Run the demo again to see it whole.\n")
+    monkeypatch.setattr("colonnade.runtimes.interrupt.StopOnInterrupt.__call__", lambda stop: True)
+    assert refused("demo", "--json", code=ExitCode.INTERRUPTED) == "Stopped. Run the demo again to see it whole."
 
 
 def test_report() -> None:
@@ -205,7 +207,7 @@ def test_a_terminal_shows_progress() -> None:
 
 
 def test_elsewhere_progress_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("colonnade.cli.output.SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("colonnade.cli.progress.SECONDS_BETWEEN_LINES", 0.0)
     answer = colonnade("run", toml("flowers.toml", IRIS), "--no-report")
     last = answer.err.splitlines()[-1]
     assert last.startswith("vafl: 28/28 exchanges, ") and "exchanges/s  loss " in last

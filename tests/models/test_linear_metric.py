@@ -39,7 +39,7 @@ def test_products_and_gradients_are_those_of_centred_columns(stored: str) -> Non
     block = block_of("block", stored)
     w, b = np.array([[1.0], [-2.0], [0.5]]), np.array([3.0])
     block.set_weights(w, b)
-    assert np.allclose(block.all_products(), CENTRED @ w + b)
+    assert np.allclose(block.products(np.arange(block.rows)), CENTRED @ w + b)
     assert np.allclose(block.test_products(0, 2), CENTRED[:2] @ w + b)
     assert np.allclose(block.constant(), b - X.mean(0) @ w)
     residuals = np.array([[1.0], [2.0], [-1.0], [0.5], [3.0]])
@@ -105,7 +105,7 @@ def test_steps_do_not_depend_on_a_column_s_unit_or_origin(scale: float, origin: 
     for table in (X, moved):
         block = block_of(kind, l2=0.0, table=table)
         block.sgd_steps(Window(np.arange(5, dtype=np.uint32), 5, np.array([[1.0], [2.0], [-1.0], [0.5], [3.0]])), 0.2)
-        outputs.append(block.all_products())
+        outputs.append(block.products(np.arange(block.rows)))
     assert np.allclose(*outputs, atol=1e-3)
 
 
@@ -114,13 +114,13 @@ def test_columns_that_never_vary_or_repeat_another_stay_finite(kind: str) -> Non
     table = np.hstack([X[:, :1], X[:, :1], np.full((5, 1), 7.0), np.zeros((5, 1))])
     block = block_of(kind, l2=0.0, table=table)
     block.sgd_steps(Window(np.arange(5, dtype=np.uint32), 2, np.ones((5, 1))), 0.2)
-    assert np.isfinite(block.weights()).all() and np.abs(block.all_products()).max() < 100
+    assert np.isfinite(block.weights()).all() and np.abs(block.products(np.arange(block.rows))).max() < 100
 
 
 def test_a_block_without_columns_has_an_intercept_to_step_on() -> None:
     block = block_of("block", table=np.zeros((5, 0)))
     block.sgd_steps(Window(np.arange(5, dtype=np.uint32), 5, np.ones((5, 1))), 0.25)
-    assert block.all_products().tolist() == [[-1.0]] * 5  # 0.25 · 1 / bound
+    assert block.products(np.arange(block.rows)).tolist() == [[-1.0]] * 5  # 0.25 · 1 / bound
 
 
 def test_a_block_that_is_too_wide_for_a_matrix_says_so() -> None:

@@ -89,7 +89,9 @@ def test_the_proximal_step_is_softshrink(values: list[float], rate: float, l1: f
 
 def test_nothing_to_optimise() -> None:
     for name in ("sgd", "momentum", "adam"):
-        Optimiser([], OptimiserSettings(name, l1=0.1, l2=0.1)).step([])
+        optimiser = Optimiser([], OptimiserSettings(name, l1=0.1, l2=0.1))
+        optimiser.step([])
+        assert optimiser.state() == ({"steps": torch.tensor(0)} if name == "adam" else {})
 
 
 def test_foreign_states_are_refused() -> None:

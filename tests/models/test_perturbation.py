@@ -155,11 +155,10 @@ def test_events() -> None:
     ids = np.array([4, 9])
     event = noise.event(2, protects="row", viewers=["label"], row_ids=ids)
     assert event == PrivacyEvent("gaussian", 1.0, 3.0, 2, protects="row", viewers=("label",))
-    assert event.multiplier == 3.0
     assert event.row_ids is ids and "4" not in repr(event)
     assert noise_with(clip=0.5, inner_noise=1.0).event(2, "row", ["label"]) is None
     unbounded = noise_with(noise=3.0).event(2, "row", ["label"])
-    assert unbounded is not None and unbounded.sensitivity == math.inf and unbounded.multiplier == 0
+    assert unbounded is not None and unbounded.sensitivity == math.inf
 
 
 @pytest.mark.parametrize("setting", ["noise", "inner_noise", "clip"])

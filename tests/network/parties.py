@@ -23,14 +23,17 @@ from colonnade.data.federated import FederatedData
 from colonnade.data.loading import load
 from colonnade.data.settings import PartyData
 from colonnade.federation.building import build_parties
-from colonnade.federation.file import Federation, parse_federation, write_toml
-from colonnade.launch.experiment import Outcome, train
+from colonnade.federation.file import Federation, parse_federation
+from colonnade.federation.toml import write_toml
+from colonnade.launch.experiment import train
+from colonnade.launch.outcome import Outcome
 from colonnade.party import Party
 from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint
 from colonnade.runtimes.processes.fork_server import Child, ForkServer
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.state import State
-from colonnade.wire.certificates import Credentials, issue, make_authority, read_credentials
+from colonnade.wire.authority import issue, make_authority
+from colonnade.wire.certificates import Credentials, read_credentials
 
 LABEL = "label"
 PATIENCE_SECONDS = 60.0

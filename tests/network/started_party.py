@@ -21,7 +21,6 @@ import numpy as np
 import colonnade
 from colonnade import cli
 from colonnade.algorithms.linear_models.afsaga import Afsaga
-from colonnade.cli import join
 from colonnade.cli.application import app
 from colonnade.launch import party_process
 from colonnade.runtimes import station
@@ -45,7 +44,7 @@ def main(arguments: list[str]) -> int:
 
 def _prepare(options: dict[str, Any]) -> None:
     if not options.get("report"):
-        join.write_report = lambda directory: directory  # type: ignore[assignment]  # figures take seconds to draw
+        page.write_report = lambda run, audit=None: run  # figures take seconds to draw
     for place, value in options.get("patches", {}).items():
         module, _, name = place.rpartition(".")
         getattr(importlib.import_module(module), name)  # a name that is gone must not pass for patched
@@ -92,7 +91,8 @@ def _take_time(seconds: float) -> None:
 
 def _load_everything() -> None:
     """What a training would load or compile in every process anew: everything that a small one does."""
-    importlib.import_module("sklearn.metrics")
+    for module in ("sklearn.metrics", "colonnade.launch.join", "colonnade.runtimes.operations"):
+        importlib.import_module(module)
     importlib.import_module("grpc.aio")
     data = colonnade.from_arrays(np.arange(24.0).reshape(6, 4), np.arange(6) % 2, parties=2, test_fraction=0.5)
     colonnade.train(data, Afsaga(), training=colonnade.Training(epochs=1, batch_size=3))

@@ -17,7 +17,10 @@ from parties import LABEL, Organisation
 
 from colonnade.federation.file import read_federation
 from colonnade.federation.party_file import read_party_file
-from colonnade.launch import join as joining
+from colonnade.launch.join import NetworkLaunch
+from colonnade.launch.participant import Participant
+from colonnade.launch.party_directory import PartyDirectory
+from colonnade.launch.run_options import RunOptions
 from colonnade.messages import Message
 from colonnade.runtimes.network.guest import Guest
 from colonnade.runtimes.network.stream import METHOD, SERVICE
@@ -30,15 +33,15 @@ NONCE = bytes(16)
 PATIENCE_SECONDS = 30.0
 
 
-def membership_of(one: Organisation, out: Path | None = None) -> joining.Participant:
+def membership_of(one: Organisation, out: Path | None = None) -> Participant:
     own = read_party_file(one.folder / "party.toml")
-    return joining.Participant(read_federation(one.folder / "federation.toml"), own, out or one.folder / "elsewhere")
+    return Participant(read_federation(one.folder / "federation.toml"), own, out or one.folder / "elsewhere")
 
 
 def guest_of(one: Organisation, out: Path | None = None) -> Guest:
     """What that party's own program would say, for somebody who has its files."""
     participant = membership_of(one, out)
-    return joining._guest(participant, joining.PartyDirectory(participant), Recorder(LABEL), False, lambda: False)
+    return NetworkLaunch(participant).guest(PartyDirectory(participant), Recorder(LABEL), RunOptions())
 
 
 def hello_of(one: Organisation, out: Path | None = None, **changes: Any) -> Hello:

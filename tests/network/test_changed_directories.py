@@ -8,7 +8,7 @@ from parties import IRIS, Town, shared, with_tables
 from strangers import membership_of
 
 from colonnade.errors import RunError, SettingsError
-from colonnade.launch.join import PartyDirectory
+from colonnade.launch.party_directory import PartyDirectory
 from colonnade.wire.handshake import Roster
 
 
@@ -20,9 +20,9 @@ def one(town: Callable[..., Town]) -> Town:
 
 def test_settings_that_were_edited_in_both_places_are_noticed(one: Town, tmp_path: Path) -> None:
     party = one["party1"]
-    home = PartyDirectory(membership_of(party, tmp_path / "run"))
-    home.keep_plan()
-    home.keep(Roster("classes", 3, {}, {}))
+    directory = PartyDirectory(membership_of(party, tmp_path / "run"))
+    directory.keep_plan()
+    directory.keep(Roster("classes", 3, {}, {}))
     PartyDirectory(membership_of(party, tmp_path / "run"))
     given, kept = party.folder / "federation.toml", tmp_path / "run" / "federation.toml"
     given.write_text(given.read_text().replace("noise = 12.0", "noise = 0.5"))
@@ -45,9 +45,9 @@ def test_a_party_with_a_ledger_and_without_a_journal_does_not_begin_anew(one: To
 def test_what_is_sent_again_is_computed_from_the_same(town: Callable[..., Town], tmp_path: Path, changed: str) -> None:
     """Another value under the same noise would show their difference."""
     party = with_tables(town, shared("vafl", {}, 2, 64), parties=2)["party1"]
-    home = PartyDirectory(membership_of(party, tmp_path / "run"))
-    home.keep_plan()
-    home.keep(Roster("classes", 2, {}, {}))
+    directory = PartyDirectory(membership_of(party, tmp_path / "run"))
+    directory.keep_plan()
+    directory.keep(Roster("classes", 2, {}, {}))
     PartyDirectory(membership_of(party, tmp_path / "run"))
     if changed == "columns":
         table = party.folder / "table.csv"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from parties import IRIS, LABEL, Organisation, Town, assert_same_bits, shared, wait_until
 
-from colonnade.wire.certificates import issue
+from colonnade.wire.authority import issue
 
 SLOWLY = {"milliseconds_an_event": 5.0}
 SOON = {

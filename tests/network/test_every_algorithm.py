@@ -13,7 +13,7 @@ import pytest
 from parties import IRIS, FailedError, Town, assert_same_bits, shared
 
 from colonnade.algorithms import ALGORITHMS
-from colonnade.launch.experiment import Outcome
+from colonnade.launch.outcome import Outcome
 from colonnade.runtimes.processes.fork_server import ForkServer
 
 EPOCHS = 12

@@ -44,8 +44,8 @@ from colonnade.runtimes.network.relay import wrap
 from colonnade.runtimes.processes.fork_server import ForkServer
 from colonnade.runtimes.simulate.settings import Simulate
 from colonnade.settings import build
-from colonnade.wire import certificates
-from colonnade.wire.certificates import issue, make_authority
+from colonnade.wire import authority as authorities
+from colonnade.wire.authority import issue, make_authority
 from colonnade.wire.handshake import ENVELOPE, PACKETS, Presence, Refused, heard, say
 from colonnade.wire.packets import ACKNOWLEDGE, FRAME, START, header
 from colonnade.wire.sealing import Envelope
@@ -140,7 +140,7 @@ def expired_certificate(town: Town, folder: Path, monkeypatch: pytest.MonkeyPatc
     """A certificate of the true authority whose time ended a moment ago."""
     days = timedelta(days=1)
     with monkeypatch.context() as patch:
-        patch.setattr(certificates, "timedelta", lambda **span: timedelta(seconds=-30) if span == {"days": 1} else days)
+        patch.setattr(authorities, "timedelta", lambda **span: timedelta(seconds=-30) if span == {"days": 1} else days)
         return stranger_with(town, folder, "party3")
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from parties import IRIS, LABEL, Organisation, Town, assert_same_bits, shared, wait_until
 
-from colonnade.wire import certificates
-from colonnade.wire.certificates import issue, make_authority, revoke
+from colonnade.wire import authority as authorities
+from colonnade.wire.authority import issue, make_authority, revoke
 
 OFTEN = {"colonnade.runtimes.network.limits.EXPIRY_CHECK_SECONDS": 0.1}
 
@@ -154,7 +154,7 @@ def test_an_expired_certificate_of_its_own_is_said_by_the_party_itself(
     one = town(shared("split", IRIS, 2, 16))
     party = one["party1"]
     with monkeypatch.context() as patch:  # a day that ended half a minute ago
-        patch.setattr(certificates, "timedelta", lambda **_: timedelta(seconds=-30))
+        patch.setattr(authorities, "timedelta", lambda **_: timedelta(seconds=-30))
         issue(one.authority, "party1", party.folder, [], 1)
     party.start()
     assert party.end(2) == 2

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from parties import IRIS, LABEL, Organisation, Town, assert_same_bits, free_port, shared, wait_until, with_tables
 
-from colonnade.cli.join import STOPPED
 from colonnade.errors import RunError
+from colonnade.exit_codes import ExitCode
 from colonnade.runtimes.checkpoint import numbers_of
 
 SLOWLY = {"milliseconds_an_event": 5.0}
@@ -33,7 +33,7 @@ def test_everybody_stops_and_goes_on(town: Callable[..., Town], number: int) -> 
     for party in one.parties.values():
         party.signal(number)
     for party in one.parties.values():
-        assert party.end(STOPPED) == STOPPED
+        assert party.end(ExitCode.STOPPED) == ExitCode.STOPPED
         assert "Continue with: colonnade join" in party.said()
         assert numbers_of(party.out / "checkpoints", party.name)
         assert party.summary()["status"] == "stopped"
@@ -99,7 +99,7 @@ def test_how_to_go_on_names_the_options_in_use(town: Callable[..., Town]) -> Non
     one.label.start("--party-timeout", "2.5", "--trace", "--without", "party2", "--without", "party1")
     one.label.hear("listening")
     one.label.signal(signal.SIGTERM)
-    one.label.end(STOPPED)
+    one.label.end(ExitCode.STOPPED)
     given = " ".join(
         one.label.command("--without", "party2", "--without", "party1", "--party-timeout", "2.5", "--trace")
     )

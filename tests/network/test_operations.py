@@ -17,8 +17,8 @@ from parties import Organisation, Town, free_port, shared, wait_until
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
-from colonnade.cli.join import STOPPED
 from colonnade.errors import RunError, SettingsError
+from colonnade.exit_codes import ExitCode
 from colonnade.federation.file import parse_federation
 from colonnade.federation.party_file import read_party_file
 from colonnade.runtimes import operations
@@ -372,7 +372,7 @@ def test_a_federation_as_its_operators_see_it(town: Callable[..., Town], algorit
 
     for party in one.parties.values():
         party.signal(signal.SIGTERM)
-        party.end(STOPPED)
+        party.end(ExitCode.STOPPED)
         assert log_of(party)[-1]["event"] == "stopped"
         assert party.summary()["status"] == "stopped"
 
@@ -385,7 +385,7 @@ def test_a_stopped_party_goes_on_and_ends_with_0(town: Callable[..., Town]) -> N
     one["party1"].hear("connected to label")
     wait_until(lambda: one.exchanges() > 0, "the training to begin")
     one["party1"].signal(signal.SIGTERM)
-    one["party1"].end(STOPPED)
+    one["party1"].end(ExitCode.STOPPED)
     one["party1"].options = {}
     one["party1"].start()
     one.end()
@@ -447,7 +447,7 @@ def test_an_address_that_is_taken_ends_a_party_with_1(town: Callable[..., Town])
 def test_a_defect_is_a_line_of_json_too(town: Callable[..., Town]) -> None:
     one = town(shared("vafl", IRIS, epochs=1, batch_size=8))
     observed(one)
-    one.label.options = {"patches": {"colonnade.cli.join.PeriodicReport": None}}  # calling it raises TypeError
+    one.label.options = {"patches": {"colonnade.launch.join.PeriodicReport": None}}  # calling it raises TypeError
     line = ending(one.label, 1)
     assert (line["level"], line["event"]) == ("critical", "defect")
     assert "TypeError" in line["traceback"]

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import integrate, stats
 
 from colonnade.errors import SettingsError
 from colonnade.privacy.accounting import (
@@ -16,9 +15,7 @@ from colonnade.privacy.accounting import (
     TOGETHER,
     Direction,
     Release,
-    SecretBatches,
     account,
-    amplified_epsilon,
     columns_hidden_state,
     labels_hidden_state,
     recorded_releases,
@@ -26,7 +23,7 @@ from colonnade.privacy.accounting import (
     worst_row_mu,
 )
 from colonnade.privacy.events import PrivacyEvent
-from colonnade.privacy.gaussian import delta_of, epsilon_of
+from colonnade.privacy.gaussian import epsilon_of
 from colonnade.privacy.ledger import Ledger
 
 LABELS = "labels of bank, training rows"
@@ -184,58 +181,3 @@ def test_every_server_update_of_dpzv_is_known_here() -> None:
 def test_an_owner_must_be_a_party() -> None:
     with pytest.raises(SettingsError, match="bank"):
         account(Direction(LABELS, "bnak"), [], DELTA, "bank", ("shop",))
-
-
-# --- secret batches: the outsider -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("sampling", ["fixed-size", "poisson"])
-def test_sampling_everything_amplifies_nothing(sampling: str) -> None:
-    secret = SecretBatches(sampling, rate=1.0, batches=16, batch_mu=0.25, other_mu=0.5)
-    assert amplified_epsilon(secret, DELTA) == pytest.approx(epsilon_of(math.sqrt(1 + 0.25), DELTA), rel=0.01)
-
-
-def test_one_fixed_size_batch_in_closed_form() -> None:
-    # (1 − q)N(0) + qN(μ) against N(0): with odds e^ε − 1 over q, δ = q · δ(log(1 + (e^ε − 1)/q); μ)
-    q, mu, delta = 0.05, 2.0, 1e-4
-    epsilon = amplified_epsilon(SecretBatches("fixed-size", q, 1, mu), delta)
-    assert q * delta_of(mu, math.log1p(math.expm1(epsilon) / q)) == pytest.approx(delta, rel=0.01)
-
-
-def test_one_poisson_batch_by_quadrature() -> None:
-    # The row's value is +μ/2 or −μ/2 in a batch, 0 if it is absent.
-    q, mu, delta = 0.05, 2.0, 1e-4
-    epsilon = amplified_epsilon(SecretBatches("poisson", q, 1, mu), delta)
-
-    def excess(x: float) -> float:
-        here, there = ((1 - q) * stats.norm.pdf(x) + q * stats.norm.pdf(x, centre) for centre in (mu / 2, -mu / 2))
-        return max(0.0, float(here - math.exp(epsilon) * there))
-
-    assert integrate.quad(excess, -10, 12, limit=200, points=[0, 1, 2, 3, 4])[0] == pytest.approx(delta, rel=0.01)
-
-
-@pytest.mark.parametrize("sampling", ["fixed-size", "poisson"])
-def test_amplification_is_monotone_and_helps(sampling: str) -> None:
-    def epsilon(rate: float = 0.04, batches: int = 50, mu: float = 1.0, other: float = 0.0) -> float:
-        return amplified_epsilon(SecretBatches(sampling, rate, batches, mu, other), DELTA)
-
-    assert epsilon() < epsilon_of(math.sqrt(0.04 * 50), DELTA)  # than the releases of a row used 2 times
-    assert epsilon() < min(epsilon(rate=0.06), epsilon(batches=80), epsilon(mu=1.3), epsilon(other=0.5))
-
-
-def test_only_the_outsider_is_amplified_against() -> None:
-    secret = SecretBatches("poisson", 0.01, 400, 0.5)
-    figures = account(Direction(LABELS, "bank"), [slopes(4, ("shop",))], DELTA, "bank", ("shop",), secret=secret)
-    party, outsider = figures
-    assert party.sound == epsilon_of(1.0, DELTA)
-    assert outsider.sound == pytest.approx(amplified_epsilon(secret, DELTA))
-    assert outsider.sound < party.sound / 2
-
-
-def test_secret_batches_of_nothing() -> None:
-    assert amplified_epsilon(SecretBatches("poisson", 0.1, 0, 1.0, 2.0), DELTA) == epsilon_of(2.0, DELTA)
-    assert amplified_epsilon(SecretBatches("poisson", 0.1, 5, math.inf), DELTA) == math.inf
-    with pytest.raises(SettingsError, match="shuffled"):
-        SecretBatches("shuffled", 0.1, 5, 1.0)
-    with pytest.raises(SettingsError, match="rate"):
-        SecretBatches("poisson", 0.0, 5, 1.0)

@@ -8,32 +8,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colonnade.errors import SettingsError
+from colonnade.privacy import claims
 from colonnade.privacy.accounting import worst_row_mu
 from colonnade.privacy.calibration import (
     embedding_clip,
-    embedding_epsilon,
     embedding_noise,
     slope_clip,
-    slope_epsilon,
     slope_noise,
     suggest_for_embeddings,
     suggest_for_slopes,
     top_noise,
 )
 from colonnade.privacy.gaussian import epsilon_of, mu_of
-from colonnade.privacy.plan import Plan, slope_releases
+from colonnade.privacy.plan import ReleasePlan, embedding_releases, slope_releases
 
-PLAN = Plan(rows=1000, batch_size=100, epochs=9, feature_parties=("shop", "store"))
+PLAN = ReleasePlan(rows=1000, batch_size=100, epochs=9, feature_parties=("shop", "store"))
 ANSWERED = replace(PLAN, in_flight=0)
 DELTA = 1e-5
 
 plans = st.builds(
-    Plan,
+    ReleasePlan,
     rows=st.integers(50, 5000),
     batch_size=st.integers(1, 50),
     epochs=st.floats(0.5, 200),
     feature_parties=st.sampled_from([("a",), ("a", "b", "c")]),
-    sampling=st.sampled_from(["shuffled", "fixed-size", "poisson"]),
     warm_up=st.booleans(),
     refreshes=st.integers(0, 3),
     evaluations=st.integers(0, 100),
@@ -41,24 +39,21 @@ plans = st.builds(
 )
 epsilons = st.floats(math.log(0.01), math.log(10_000)).map(math.exp)
 clips = st.floats(0.01, 100)
-formulas = st.sampled_from(["sound", "paper"])
-
-
 shares = st.floats(0.01, 0.99)
 
 
-@given(epsilons, plans, clips, formulas, shares)
-def test_slope_noise_keeps_exactly_its_budget(
-    epsilon: float, plan: Plan, clip: float, formula: str, share: float
-) -> None:
-    noise = slope_noise(epsilon, DELTA, plan, clip, update_share=share, formula=formula)
-    spent = slope_epsilon(noise, DELTA, plan, clip, update_share=share, formula=formula)
-    assert spent == pytest.approx(epsilon, rel=1e-8)
+@given(epsilons, plans, clips)
+def test_slope_noise_keeps_exactly_its_budget(epsilon: float, plan: ReleasePlan, clip: float) -> None:
+    sound = slope_noise(epsilon, DELTA, plan, clip)
+    assert epsilon_of(worst_row_mu(slope_releases(plan, clip, sound)), DELTA) == pytest.approx(epsilon, rel=1e-8)
+    claimed = slope_noise(epsilon, DELTA, plan, clip, formula="paper")
+    mu = claims.dpzv_mu(claimed, clip, plan.exchanges, plan.rows)
+    assert epsilon_of(mu, DELTA) == pytest.approx(epsilon, rel=1e-8)
 
 
 @given(epsilons, plans, clips, clips, shares)
 def test_slopes_and_private_updates_keep_a_budget_together(
-    epsilon: float, plan: Plan, clip: float, server_clip: float, share: float
+    epsilon: float, plan: ReleasePlan, clip: float, server_clip: float, share: float
 ) -> None:
     noise = slope_noise(epsilon, DELTA, plan, clip, update_share=share)
     own = top_noise(epsilon, DELTA, plan, server_clip, share)
@@ -66,14 +61,18 @@ def test_slopes_and_private_updates_keep_a_budget_together(
     assert epsilon_of(spent, DELTA) == pytest.approx(epsilon, rel=1e-8)
 
 
-@given(epsilons, plans, clips, formulas)
-def test_embedding_noise_keeps_exactly_its_budget(epsilon: float, plan: Plan, clip: float, formula: str) -> None:
-    noise = embedding_noise(epsilon, DELTA, plan, clip, formula=formula)
-    assert embedding_epsilon(noise, DELTA, plan, clip, formula=formula) == pytest.approx(epsilon, rel=1e-8)
+@given(epsilons, plans, clips)
+def test_embedding_noise_keeps_exactly_its_budget(epsilon: float, plan: ReleasePlan, clip: float) -> None:
+    sound = embedding_noise(epsilon, DELTA, plan, clip)
+    releases = embedding_releases(plan, plan.feature_parties[0], clip, sound)
+    assert epsilon_of(max(release.mu for release in releases), DELTA) == pytest.approx(epsilon, rel=1e-8)
+    claimed = embedding_noise(epsilon, DELTA, plan, clip, formula="paper")
+    mu = claims.vafl_mu(claimed, clip, plan.exchanges_per_party, plan.batch_size, plan.rows)
+    assert epsilon_of(mu, DELTA) == pytest.approx(epsilon, rel=1e-8)
 
 
 @given(epsilons, plans, clips)
-def test_clips_are_the_other_way_round(epsilon: float, plan: Plan, clip: float) -> None:
+def test_clips_are_the_other_way_round(epsilon: float, plan: ReleasePlan, clip: float) -> None:
     assert slope_clip(epsilon, DELTA, plan, slope_noise(epsilon, DELTA, plan, clip)) == pytest.approx(clip)
     assert embedding_clip(epsilon, DELTA, plan, embedding_noise(epsilon, DELTA, plan, clip)) == pytest.approx(clip)
 
@@ -107,8 +106,8 @@ def test_the_paper_asks_for_less_noise() -> None:
 
 @settings(max_examples=40)
 @given(plans)
-def test_more_of_anything_needs_more_noise(plan: Plan) -> None:
-    shuffled = replace(plan, sampling="shuffled", whole_batches=True)
+def test_more_of_anything_needs_more_noise(plan: ReleasePlan) -> None:
+    shuffled = replace(plan, whole_batches=True)
     noise = slope_noise(1.0, DELTA, shuffled, 1.0)
     assert slope_noise(1.0, DELTA, replace(shuffled, epochs=plan.epochs + 1), 1.0) > noise
     assert slope_noise(1.0, DELTA, replace(shuffled, feature_parties=("a", "b", "c", "d")), 1.0) > noise
@@ -122,9 +121,8 @@ def test_more_of_anything_needs_more_noise(plan: Plan) -> None:
 
 @pytest.mark.parametrize("wanted", [0.2, 0.5, 1.5])
 @pytest.mark.parametrize("share", [0.0, 0.5])
-@pytest.mark.parametrize("sampling", ["shuffled", "poisson"])
-def test_suggestions_for_slopes_are_enough_and_just_so(wanted: float, share: float, sampling: str) -> None:
-    plan = Plan(rows=600, batch_size=30, epochs=20, sampling=sampling)
+def test_suggestions_for_slopes_are_enough_and_just_so(wanted: float, share: float) -> None:
+    plan = ReleasePlan(rows=600, batch_size=30, epochs=20)
 
     def ratio(**changes: float) -> float:
         return slope_noise(1.0, DELTA, replace(plan, **changes), 1.0, update_share=share)  # type: ignore[arg-type]
@@ -141,7 +139,7 @@ def test_suggestions_for_slopes_are_enough_and_just_so(wanted: float, share: flo
 
 
 def test_suggestions_by_hand() -> None:
-    plan = Plan(rows=1000, batch_size=100, epochs=16)
+    plan = ReleasePlan(rows=1000, batch_size=100, epochs=16)
     mu = mu_of(1.0, DELTA)
     wanted = 2 * math.sqrt(4) / (100 * mu)  # 4 epochs' worth
     suggestion = suggest_for_slopes(1.0, DELTA, plan, wanted * (1 + 1e-9))
@@ -152,7 +150,7 @@ def test_suggestions_by_hand() -> None:
 
 
 def test_what_cannot_be_reached_is_not_suggested() -> None:
-    suggestion = suggest_for_slopes(0.1, DELTA, Plan(rows=100, batch_size=10, epochs=10), 1e-3)
+    suggestion = suggest_for_slopes(0.1, DELTA, ReleasePlan(rows=100, batch_size=10, epochs=10), 1e-3)
     assert (suggestion.epochs, suggestion.batch_size) == (None, None)
     suggestion = suggest_for_embeddings(0.1, DELTA, PLAN, 0.1)
     assert (suggestion.epochs, suggestion.batch_size) == (None, None)

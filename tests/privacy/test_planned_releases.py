@@ -18,7 +18,6 @@ from colonnade.data.batches import Batches
 from colonnade.errors import SettingsError
 from colonnade.privacy import claims
 from colonnade.privacy.accounting import (
-    OUTSIDER,
     TOGETHER,
     Direction,
     account,
@@ -29,15 +28,13 @@ from colonnade.privacy.accounting import (
 from colonnade.privacy.gaussian import epsilon_of
 from colonnade.privacy.plan import (
     UNLIKELY,
-    Plan,
+    ReleasePlan,
     embedding_releases,
-    secret_embeddings,
-    secret_slopes,
     slope_releases,
 )
 
 plans = st.builds(
-    Plan,
+    ReleasePlan,
     rows=st.integers(8, 60),
     batch_size=st.integers(1, 8),
     epochs=st.floats(0.2, 6),
@@ -46,14 +43,14 @@ plans = st.builds(
 
 
 @given(plans)
-def test_a_plan_has_the_exchanges_of_its_training(plan: Plan) -> None:
+def test_a_plan_has_the_exchanges_of_its_training(plan: ReleasePlan) -> None:
     training = Training(epochs=plan.epochs, batch_size=plan.batch_size)
     assert plan.exchanges_per_party == training.steps(plan.rows)
     assert plan.exchanges == training.steps(plan.rows) * len(plan.feature_parties)
 
 
 @given(plans, st.integers(0, 10))
-def test_batches_use_rows_no_more_than_planned(plan: Plan, seed: int) -> None:
+def test_batches_use_rows_no_more_than_planned(plan: ReleasePlan, seed: int) -> None:
     batches = Batches(plan.rows, plan.batch_size, torch.Generator().manual_seed(seed))
     whole, short = np.zeros(plan.rows, int), np.zeros(plan.rows, int)
     for _ in range(plan.exchanges_per_party):
@@ -66,16 +63,16 @@ def test_batches_use_rows_no_more_than_planned(plan: Plan, seed: int) -> None:
 
 def test_short_batches_are_counted_up_to_an_unlikely_number() -> None:
     # 1,000 rows in batches of 64 leave 40: one of 25. The least k with 1,000 · P[Binomial(20, 1/25) > k] ≤ 1e-6:
-    plan = Plan(rows=1000, batch_size=64, epochs=20)
+    plan = ReleasePlan(rows=1000, batch_size=64, epochs=20)
     k = next(k for k in range(21) if 1000 * stats.binom.sf(k, 20, 0.04) <= UNLIKELY)
     assert plan.uses == (20 - k, k)
     assert 0 < k < 20
-    assert Plan(rows=1000, batch_size=64, epochs=20, whole_batches=True).uses == (20, 0)
+    assert ReleasePlan(rows=1000, batch_size=64, epochs=20, whole_batches=True).uses == (20, 0)
 
 
 def test_slopes_of_a_plan_by_hand() -> None:
     # B = 10 of 25 rows: two whole batches and one of 5, once an epoch. C = 1, σ = 0.4.
-    plan = Plan(rows=25, batch_size=10, epochs=1, label_party="bank", feature_parties=("shop", "store"))
+    plan = ReleasePlan(rows=25, batch_size=10, epochs=1, label_party="bank", feature_parties=("shop", "store"))
     assert plan.uses == (0, 1)  # the one epoch may put any row into the short batch
     releases = slope_releases(plan, clip=1.0, noise=0.4, server_clip=2.0, server_noise=0.8)
     # A row in the short batch: 2/5/0.4 = 1 from the slope, 4/5/0.8 = 1 from the update, for each of two parties.
@@ -85,7 +82,9 @@ def test_slopes_of_a_plan_by_hand() -> None:
 
 
 def test_embeddings_of_a_plan_by_hand() -> None:
-    plan = Plan(rows=100, batch_size=10, epochs=4, warm_up=True, refreshes=4, evaluations=16, embeddings_per_upload=2)
+    plan = ReleasePlan(
+        rows=100, batch_size=10, epochs=4, warm_up=True, refreshes=4, evaluations=16, embeddings_per_upload=2
+    )
     training, test = embedding_releases(plan, "shop", clip=1.0, noise=4.0)
     # 4 uploads of 2 embeddings and one that no reply came to, a warm-up and 4 refreshes make 15, each with μ = 2/4.
     assert training.mu == pytest.approx(0.5 * math.sqrt(15))
@@ -113,7 +112,7 @@ def solved_mu(epsilon: float, delta: float) -> float:
 def test_the_noise_of_the_paper_and_what_it_is_worth(claimed: float, documented: int, parties: int) -> None:
     rows, batch, epochs, clip, delta = 60_000, 64, 100, 1.0, 1e-3
     names = tuple(f"party{number}" for number in range(parties))
-    plan = Plan(rows, batch, epochs, "bank", names, whole_batches=True)
+    plan = ReleasePlan(rows, batch, epochs, "bank", names, whole_batches=True)
     noise = claims.dpzv_noise(solved_mu(claimed, delta), clip, plan.exchanges, rows)
     figures = {
         figure.adversary: figure
@@ -140,69 +139,13 @@ def test_the_noise_of_the_paper_and_what_it_is_worth(claimed: float, documented:
     )
 
 
-def test_the_claim_is_about_what_an_outsider_gets() -> None:
-    """Against somebody who never learns the rows, with batches drawn by Poisson's rule, the formula is near."""
-    plan = Plan(60_000, 64, 100, "bank", ("shop",), sampling="poisson")
-    noise = claims.dpzv_noise(solved_mu(1.0, 1e-3), 1.0, plan.exchanges, plan.rows)
-    figures = account(
-        Direction(plan.labels, "bank"),
-        slope_releases(plan, 1.0, noise),
-        1e-3,
-        "bank",
-        ("shop",),
-        secret=secret_slopes(plan, 1.0, noise),
-        conditions=plan.conditions(),
-    )
-    assert [figure.adversary for figure in figures] == ["feature party shop", OUTSIDER]
-    assert figures[1].sound == pytest.approx(1.0, rel=0.05)
-    assert figures[0].sound > 100
-
-
 def test_rows_left_over_cost_more() -> None:
     """60,000 rows are 937 batches of 64 and one of 32, in which a row costs as much as four times in a whole one."""
-    plan = Plan(60_000, 64, 100, "bank", ("shop",))
+    plan = ReleasePlan(60_000, 64, 100, "bank", ("shop",))
     whole, short = plan.uses
     assert plan.short_batch == 32
     assert worst_row_mu(slope_releases(plan, 1.0, 2 / 64)) == pytest.approx(math.sqrt(whole + 4 * short))
     assert any("32 rows" in words for words in plan.conditions())
-
-
-# --- secret batches ---------------------------------------------------------------------------------------------
-
-
-def test_a_shuffled_order_amplifies_nothing() -> None:
-    plan = Plan(1000, 10, 2)
-    assert secret_slopes(plan, 1.0, 1.0) is None
-    assert secret_embeddings(plan, 1.0, 1.0) is None
-
-
-def test_secret_batches_of_a_plan() -> None:
-    plan = Plan(
-        1000,
-        10,
-        2,
-        feature_parties=("a", "b"),
-        sampling="fixed-size",
-        warm_up=True,
-        refreshes=3,
-        embeddings_per_upload=4,
-    )
-    slopes = secret_slopes(plan, clip=1.0, noise=0.1, server_clip=1.0, server_noise=0.1)
-    assert slopes is not None
-    assert (slopes.rate, slopes.batches) == (0.01, 400)
-    assert slopes.batch_mu == pytest.approx(math.hypot(2, 2))  # a slope and an update from the same batch
-    embeddings = secret_embeddings(plan, clip=1.0, noise=2.0)
-    assert embeddings is not None
-    assert (embeddings.batches, embeddings.batch_mu, embeddings.other_mu) == (201, 2.0, 2.0)
-    poisson = Plan(1000, 10, 2, sampling="poisson")
-    assert secret_embeddings(poisson, 1.0, 1.0) is None  # their number would tell
-
-
-def test_independent_batches_may_use_a_row_more_often() -> None:
-    plan = Plan(1000, 10, 5, sampling="poisson")
-    k = next(k for k in range(500) if 1000 * stats.binom.sf(k, 500, 0.01) <= UNLIKELY)
-    assert plan.uses == (k, 0)
-    assert k > 5
 
 
 # --- a run --------------------------------------------------------------------------------------------------------
@@ -227,7 +170,7 @@ def test_a_run_releases_what_its_plan_said() -> None:
         privacy=colonnade.PerturbationSettings(noise=2.0, clip=1.0),
     )
     parties = tuple(data.columns)
-    plan = Plan(24, 8, 3, data.label_party, parties, evaluations=1, embeddings_per_upload=2)
+    plan = ReleasePlan(24, 8, 3, data.label_party, parties, evaluations=1, embeddings_per_upload=2)
     planned = slope_releases(plan, 0.5, 0.4, 0.25, 0.3)
     for party in parties:
         planned += embedding_releases(plan, party, 1.0, 2.0)
@@ -251,9 +194,8 @@ def test_a_run_releases_what_its_plan_said() -> None:
         {"in_flight": -1},
         {"evaluations": -1},
         {"embeddings_per_upload": 0},
-        {"sampling": "shuffle"},
     ],
 )
 def test_impossible_plans_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(SettingsError):
-        Plan(**({"rows": 10, "batch_size": 2, "epochs": 1.0} | wrong))  # type: ignore[arg-type]
+        ReleasePlan(**({"rows": 10, "batch_size": 2, "epochs": 1.0} | wrong))  # type: ignore[arg-type]

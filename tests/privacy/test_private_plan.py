@@ -14,8 +14,8 @@ from colonnade import Cascaded, Centralised, Czofo, Dpzv, PerturbationSettings, 
 from colonnade.costs.guarantees import (
     EVERY_OTHER,
     epsilon_curves,
-    figures,
-    headline,
+    guarantees,
+    overall,
     planned_guarantees,
     privacy_summary,
 )
@@ -28,7 +28,7 @@ from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.privacy.accounting import OUTSIDER, TOGETHER
 from colonnade.privacy.gaussian import epsilon_of, mu_of
-from colonnade.reports.epsilons import headline as told_in_a_line
+from colonnade.reports.epsilons import in_one_line
 
 TRAINING = Training(epochs=3, batch_size=8, learning_rate=0.01)
 
@@ -233,7 +233,7 @@ def test_figures_of_a_papers_formula() -> None:
     assert any("top model of label" in words for words in together.conditions)
     assert OUTSIDER in found
     frozen, _ = noised(plan_of(Dpzv(clip=1.0, server_update="frozen"), labels_epsilon=1.0, formula="paper"))
-    worst = headline(planned_guarantees(frozen, facts))
+    worst = overall(planned_guarantees(frozen, facts))
     assert worst is not None and worst.sound == pytest.approx(together.conditional)
     told = run(given)["privacy"]
     assert (told["formula"], told["sound"], told["conditional"]) == ("paper", None, pytest.approx(together.conditional))
@@ -299,7 +299,7 @@ def test_exact_answers_carry_the_label_partys_own_columns(
     assert own["sound"] is None and own["adversary"] == EVERY_OTHER
     assert own["conditions"] == [f"No guarantee: {words} carry these data without noise."]
     assert told["unprotected"][:2] == ["labels of bank, training rows", OWN_COLUMNS]
-    line = told_in_a_line(told)
+    line = in_one_line(told)
     if privacy:
         assert line.startswith(f"ε = {told['sound']:.4g} for columns of shop, t")
         assert line.endswith("; not protected (ε = ∞): labels of bank, training rows, columns of bank")
@@ -329,7 +329,7 @@ def test_linear_federations_send_exact_sums() -> None:
 def test_one_who_trains_alone_sends_nothing() -> None:
     plan = plan_of(Centralised())
     facts = facts_of(DATA, plan)
-    assert planned_guarantees(plan, facts) == figures(plan, facts, []) == []
+    assert planned_guarantees(plan, facts) == guarantees(plan, facts, []) == []
     assert "Nothing was sent" in privacy_summary(plan, [], [])["conditions"][0]
 
 

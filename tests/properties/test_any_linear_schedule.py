@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from recorded_runs import Item, Plan, StopAfter, assert_same_bits, read_run, receipts, sends, tiny_data, weights
+from recorded_runs import Item, read_run, receipts, sends
 
 from colonnade import RunError, Simulate, SimulatedParty, Training
 from colonnade.algorithms import ALGORITHMS
@@ -31,6 +31,7 @@ from colonnade.messages import (
     ResidualRequest,
 )
 from colonnade.runtimes.replay import replay
+from colonnade.testing import StopAfter, TinyFederation, assert_same_bits, tiny_data, weights
 
 ROWS = {name: row for name, row in ALGORITHMS.items() if row.linear_party is not None}
 DATA = {task: tiny_data(task) for task in ("binary", "multiclass", "regression")}
@@ -78,7 +79,7 @@ def worlds(draw: st.DrawFn) -> Simulate:
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> Plan:
+def plans(draw: st.DrawFn) -> TinyFederation:
     row = ROWS[draw(st.sampled_from(sorted(ROWS)))]
     own: dict[str, Any] = {}
     if issubclass(row.settings, QuasiNewton):
@@ -106,7 +107,7 @@ def plans(draw: st.DrawFn) -> Plan:
     )
     training = replace(TRAINING, evaluate_every_epochs=draw(st.sampled_from([0.0, 0.3, 1.0])))
     data = draw(st.sampled_from([*DATA.values(), WITH_OWN_COLUMNS]))
-    return Plan(data, algorithm, training, simulate=draw(worlds()), seed=draw(st.integers(0, 3)))
+    return TinyFederation(data, algorithm, training, simulate=draw(worlds()), seed=draw(st.integers(0, 3)))
 
 
 def preconditions(kind: type[Linear]) -> list[str]:
@@ -119,11 +120,11 @@ any_plan = settings(
 )
 
 
-def stays_away(plan: Plan) -> list[str]:
+def stays_away(plan: TinyFederation) -> list[str]:
     return [name for name, own in plan.simulate.parties.items() if any(back == inf for _, back in own.crashes)]
 
 
-def run_to_its_end(plan: Plan, out: Path, **how: Any) -> dict[str, Any] | None:
+def run_to_its_end(plan: TinyFederation, out: Path, **how: Any) -> dict[str, Any] | None:
     """The summary; None if the run said that it cannot go on without somebody who is away for good."""
     stop = StopAfter(MANY_EVENTS)
     try:
@@ -140,7 +141,7 @@ def finished(items: list[Item]) -> bool:
     return any(item.type == "Finish" for item in items)
 
 
-def check_messages(plan: Plan, run: dict[str, list[Item]]) -> None:
+def check_messages(plan: TinyFederation, run: dict[str, list[Item]]) -> None:
     """Every part of a sum is sent once, received at most once, and hidden if it should be."""
     kinds = (ProductSum, MaskedSum, EvaluationProductSum, EvaluationMaskedSum)
     for name, items in run.items():
@@ -169,7 +170,7 @@ def _part(item: Item) -> tuple[Any, ...]:
 
 @given(plan=plans())
 @any_plan
-def test_every_run_ends_and_no_part_of_a_sum_is_sent_twice(plan: Plan) -> None:
+def test_every_run_ends_and_no_part_of_a_sum_is_sent_twice(plan: TinyFederation) -> None:
     with TemporaryDirectory() as folder:
         summary = run_to_its_end(plan, Path(folder) / "run")
         run = read_run(Path(folder) / "run")
@@ -186,7 +187,7 @@ def test_every_run_ends_and_no_part_of_a_sum_is_sent_twice(plan: Plan) -> None:
 
 @given(plan=plans())
 @settings(any_plan, max_examples=15)
-def test_same_seed_same_bytes_and_replay_gives_the_same_bits(plan: Plan) -> None:
+def test_same_seed_same_bytes_and_replay_gives_the_same_bits(plan: TinyFederation) -> None:
     with TemporaryDirectory() as folder:
         one, two = Path(folder) / "one", Path(folder) / "two"
         run_to_its_end(plan, one)
@@ -199,7 +200,7 @@ def test_same_seed_same_bytes_and_replay_gives_the_same_bits(plan: Plan) -> None
 
 @given(plan=plans(), share=st.floats(0.0, 1.0))
 @settings(any_plan, max_examples=20)
-def test_a_run_stopped_anywhere_resumes_to_the_same_bits(plan: Plan, share: float) -> None:
+def test_a_run_stopped_anywhere_resumes_to_the_same_bits(plan: TinyFederation, share: float) -> None:
     with TemporaryDirectory() as folder:
         whole, parts = Path(folder) / "whole", Path(folder) / "parts"
         count = StopAfter(MANY_EVENTS)
@@ -219,5 +220,5 @@ def test_a_run_stopped_anywhere_resumes_to_the_same_bits(plan: Plan, share: floa
 @pytest.mark.parametrize("sums", ["plain", "two-tree", "pairwise"])
 def test_a_run_whose_parties_are_all_away_for_a_while_goes_on_afterwards(name: str, sums: str, tmp_path: Path) -> None:
     away = {name: SimulatedParty(crashes=((0.02, 0.1),)) for name in ("label", *PARTIES)}
-    plan = Plan(DATA["binary"], ROWS[name].settings(sums=sums), TRAINING, simulate=Simulate(parties=away))
+    plan = TinyFederation(DATA["binary"], ROWS[name].settings(sums=sums), TRAINING, simulate=Simulate(parties=away))
     assert run_to_its_end(plan, tmp_path / "run") is not None

@@ -18,18 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from recorded_runs import (
-    NO_TIME,
-    Item,
-    Plan,
-    StopAfter,
-    assert_same_bits,
-    read_run,
-    receipts,
-    sends,
-    tiny_data,
-    weights,
-)
+from recorded_runs import NO_TIME, Item, read_run, receipts, sends
 
 from colonnade import (
     Cascaded,
@@ -62,6 +51,7 @@ from colonnade.messages import (
     WarmUpUpload,
 )
 from colonnade.runtimes.replay import replay
+from colonnade.testing import StopAfter, TinyFederation, assert_same_bits, tiny_data, weights
 
 DATA = tiny_data()
 PARTIES = ("party1", "party2", "party3")
@@ -147,7 +137,7 @@ def never_returns(world: Simulate) -> bool:
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> Plan:
+def plans(draw: st.DrawFn) -> TinyFederation:
     world = draw(worlds())
     algorithm: Any = draw(asynchronous())
     if draw(st.booleans()):
@@ -155,7 +145,7 @@ def plans(draw: st.DrawFn) -> Plan:
         patience = draw(st.sampled_from([0.01, 0.1] if never_returns(world) else [0.0, 0.01, 0.1]))
         algorithm = draw(st.sampled_from(SYNCHRONOUS))(party_timeout_seconds=patience)
     training = replace(TRAINING, evaluate_every_epochs=draw(st.sampled_from([0.0, 0.3, 1.0])))
-    return Plan(DATA, algorithm, training, simulate=world, seed=draw(st.integers(0, 3)))
+    return TinyFederation(DATA, algorithm, training, simulate=world, seed=draw(st.integers(0, 3)))
 
 
 # --- counts by hand, from the label party's trace ---------------------------------------------------------------
@@ -236,7 +226,7 @@ def finished(items: list[Item]) -> bool:
     return any(item.type == "Finish" for item in items)
 
 
-def check_run(plan: Plan, directory: Path, summary: dict[str, Any]) -> None:
+def check_run(plan: TinyFederation, directory: Path, summary: dict[str, Any]) -> None:
     run = read_run(directory)
     label = run["label"]
     reply_kind = REPLIES if isinstance(plan.algorithm, Asynchronous) else REPLIES_WITH_BATCH
@@ -289,7 +279,7 @@ def was_away_at_the_end(label: list[Item], name: str) -> bool:
 
 @given(plan=plans())
 @any_plan
-def test_every_run_ends_and_its_books_are_right(plan: Plan) -> None:
+def test_every_run_ends_and_its_books_are_right(plan: TinyFederation) -> None:
     event(type(plan.algorithm).__name__)
     with TemporaryDirectory() as folder:
         stop = StopAfter(MANY_EVENTS)
@@ -300,7 +290,7 @@ def test_every_run_ends_and_its_books_are_right(plan: Plan) -> None:
 
 @given(plan=plans())
 @settings(any_plan, max_examples=50)
-def test_same_seed_same_bytes_and_replay_gives_the_same_bits(plan: Plan) -> None:
+def test_same_seed_same_bytes_and_replay_gives_the_same_bits(plan: TinyFederation) -> None:
     with TemporaryDirectory() as folder:
         one, two = Path(folder) / "one", Path(folder) / "two"
         outcome = plan.run(one, stop_requested=StopAfter(MANY_EVENTS))
@@ -327,7 +317,7 @@ def test_every_algorithm_with_messages_is_drawn() -> None:
 
 
 def test_another_seed_gives_another_trace(tmp_path: Path) -> None:
-    plan = Plan(DATA, Vafl(), TRAINING)
+    plan = TinyFederation(DATA, Vafl(), TRAINING)
     plan.run(tmp_path / "one")
     replace(plan, seed=1).run(tmp_path / "two")
     one, two = ((tmp_path / run / "trace" / "label.trace").read_bytes() for run in ("one", "two"))
@@ -337,7 +327,7 @@ def test_another_seed_gives_another_trace(tmp_path: Path) -> None:
 def test_split_without_a_time_out_says_whom_it_waits_for(tmp_path: Path) -> None:
     world = Simulate(parties={"party2": SimulatedParty(crashes=((0.02, inf),))})
     with pytest.raises(RunError, match=r"party2.*party_timeout_seconds"):
-        Plan(DATA, Split(), TRAINING, simulate=world).run(tmp_path / "run")
+        TinyFederation(DATA, Split(), TRAINING, simulate=world).run(tmp_path / "run")
 
 
 def absent(**crashes: tuple[float, float]) -> dict[str, SimulatedParty]:
@@ -358,7 +348,7 @@ def test_a_synchronous_run_takes_back_a_party_that_it_had_given_up(
 ) -> None:
     world = replace(NO_TIME, loss=loss, retransmit_seconds=0.02, notice_seconds=0.0, parties=parties)
     for seed, compute_seconds in product(range(4), (0.0, 0.005)):
-        plan = Plan(
+        plan = TinyFederation(
             DATA,
             kind(party_timeout_seconds=0.01),
             TRAINING,
@@ -372,7 +362,7 @@ def test_a_synchronous_run_takes_back_a_party_that_it_had_given_up(
 @pytest.mark.parametrize("algorithm", [kind() for kind in (*ASYNCHRONOUS, *SYNCHRONOUS)], ids=repr)
 def test_a_run_whose_parties_are_all_away_for_a_while_goes_on_afterwards(algorithm: Any, tmp_path: Path) -> None:
     away = {name: SimulatedParty(crashes=((0.02, 0.1),)) for name in ("label", *PARTIES)}
-    plan = Plan(DATA, algorithm, TRAINING, simulate=Simulate(parties=away))
+    plan = TinyFederation(DATA, algorithm, TRAINING, simulate=Simulate(parties=away))
     outcome = plan.run(tmp_path / "run")
     check_run(plan, tmp_path / "run", outcome.summary)
 
@@ -381,4 +371,4 @@ def test_a_run_whose_parties_are_all_away_for_a_while_goes_on_afterwards(algorit
 def test_a_run_that_loses_everybody_for_good_is_not_called_finished(algorithm: Any, tmp_path: Path) -> None:
     away = {name: SimulatedParty(crashes=((0.02, inf),)) for name in ("label", *PARTIES)}
     with pytest.raises(RunError, match="label"):
-        Plan(DATA, algorithm, TRAINING, simulate=Simulate(parties=away)).run(tmp_path / "run")
+        TinyFederation(DATA, algorithm, TRAINING, simulate=Simulate(parties=away)).run(tmp_path / "run")

@@ -18,6 +18,7 @@ from scipy.stats import chi2
 from colonnade.errors import ProtocolError, RunError, SettingsError
 from colonnade.privacy.masking import LATEST, OwnMasks, PairwiseMasks, generate_key
 from colonnade.privacy.ring import FixedPoint
+from colonnade.state import State
 
 Elements = NDArray[np.uint64]
 
@@ -187,7 +188,7 @@ def test_whatever_the_order_nothing_serves_twice_and_the_record_stays_small(numb
     used: set[int] = set()
     for place, number in enumerate(numbers):
         if place == stop:
-            state = json.loads(json.dumps(party.state()))
+            state = State(values=json.loads(json.dumps(party.state().values)))
             party = OwnMasks(b"secret", ["a", "b"])
             party.restore(state)
         if number in used or number < max(used, default=0) - LATEST:
@@ -196,14 +197,14 @@ def test_whatever_the_order_nothing_serves_twice_and_the_record_stays_small(numb
         else:
             party.mask("a", number, 1)
             used.add(number)
-        assert len(party.state()["training"].get("a", [])) <= LATEST + 2
+        assert len(party.state().values["training"].get("a", [])) <= LATEST + 2
 
 
 def test_numbers_in_order_leave_no_record_but_the_next_one() -> None:
     party = OwnMasks(b"secret", ["a", "b"])
     for number in range(100):
         party.mask("a", number, 1)
-    assert party.state() == {"training": {"a": [100]}, "evaluation": {}}
+    assert party.state() == State(values={"training": {"a": [100]}, "evaluation": {}})
 
 
 def test_what_was_used_survives_a_checkpoint_as_json_without_keys() -> None:
@@ -211,11 +212,11 @@ def test_what_was_used_survives_a_checkpoint_as_json_without_keys() -> None:
     party.mask("b", 7, 1)
     party.mask("b", 2, 1, "evaluation")
     state = party.state()
-    assert state == {"training": {"b": [0, 7]}, "evaluation": {"b": [0, 2]}}  # all below 0, and 7
+    assert state == State(values={"training": {"b": [0, 7]}, "evaluation": {"b": [0, 2]}})  # all below 0, and 7
     party.mask("b", 8, 1)
-    assert state["training"]["b"] == [0, 7]  # a copy
+    assert state.values["training"]["b"] == [0, 7]  # a copy
     resumed = masks_of(["a", "b"])["a"]
-    resumed.restore(json.loads(json.dumps(state)))
+    resumed.restore(State(values=json.loads(json.dumps(state.values))))
     assert resumed.state() == state
     with pytest.raises(ProtocolError):
         resumed.mask("b", 7, 1)

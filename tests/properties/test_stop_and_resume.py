@@ -15,7 +15,6 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from recorded_runs import Plan, StopAfter, assert_same_bits, tiny_data, weights
 from torch import nn
 
 from colonnade import (
@@ -35,6 +34,7 @@ from colonnade import (
     ZooSync,
 )
 from colonnade.algorithms import ALGORITHMS
+from colonnade.testing import StopAfter, TinyFederation, assert_same_bits, tiny_data, weights
 
 DATA = tiny_data()
 UNEVEN = Simulate(
@@ -76,8 +76,8 @@ def stumps() -> nn.Module:
     return FlatModel(torch.tensor([0.2, -0.3]), lambda w, x: (x > w).float())
 
 
-def plan(algorithm: Any, **changes: Any) -> Plan:
-    return Plan(DATA, algorithm, **{"simulate": UNEVEN, "training": TRAINING, **changes})
+def plan(algorithm: Any, **changes: Any) -> TinyFederation:
+    return TinyFederation(DATA, algorithm, **{"simulate": UNEVEN, "training": TRAINING, **changes})
 
 
 PLANS = {
@@ -103,7 +103,9 @@ PLANS = {
     "rough, noise": plan(Vafl(in_flight=2, max_delay=2), simulate=ROUGH, privacy=NOISE),
     "rough, split": plan(Split(party_timeout_seconds=0.03), simulate=ROUGH, training=ADAM),
     "rough, split that waits": plan(Split(), simulate=ROUGH),
-    "own columns": Plan(tiny_data(label_party_columns=True), Vafl(in_flight=2), simulate=UNEVEN, training=ADAM),
+    "own columns": TinyFederation(
+        tiny_data(label_party_columns=True), Vafl(in_flight=2), simulate=UNEVEN, training=ADAM
+    ),
     # Directions in the air, and generators that have been drawn from.
     "cascaded, 3 in flight, Adam": plan(Cascaded(in_flight=3, directions=2), training=ADAM),
     "cascaded, rough, noise": plan(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from recorded_runs import Item, Plan
+from recorded_runs import Item
 
 from colonnade.messages import (
     Introduction,
@@ -22,6 +22,7 @@ from colonnade.messages import (
     ResidualRequest,
     SharedStep,
 )
+from colonnade.testing import TinyFederation
 
 Floats = NDArray[np.float64]
 CLOSE = 1e-9
@@ -98,7 +99,7 @@ class Inverse:
 class Worker:
     """One party's block: w with the intercept, if it has it, as a last row on a column of ones."""
 
-    def __init__(self, plan: Plan, name: str, objective: Objective) -> None:
+    def __init__(self, plan: TinyFederation, name: str, objective: Objective) -> None:
         data, settings = plan.data, plan.algorithm
         own = data.columns.get(name)
         X = np.zeros((data.rows, 0)) if own is None else dense(own.train)
@@ -296,7 +297,9 @@ class Step:
     wire: Floats | None
 
 
-def timeline(plan: Plan, name: str, items: list[Item], sum_of: dict[tuple[str, int], tuple[str, int]]) -> list[Any]:
+def timeline(
+    plan: TinyFederation, name: str, items: list[Item], sum_of: dict[tuple[str, int], tuple[str, int]]
+) -> list[Any]:
     """A party's answers and steps; `sum_of` tells which sum a request for residuals became."""
     label = plan.data.label_party
     line: list[Any] = []
@@ -335,7 +338,7 @@ def timeline(plan: Plan, name: str, items: list[Item], sum_of: dict[tuple[str, i
     return line
 
 
-def sums_for_others(plan: Plan, items: list[Item]) -> dict[tuple[str, int], tuple[str, int]]:
+def sums_for_others(plan: TinyFederation, items: list[Item]) -> dict[tuple[str, int], tuple[str, int]]:
     """(party, its exchange) → the sum that the label party began for it.
 
     Requests that came before everybody was introduced are taken up then, after the label party's own first one.
@@ -370,7 +373,7 @@ def sums_for_others(plan: Plan, items: list[Item]) -> dict[tuple[str, int], tupl
 class Twin:
     """Plays a recorded run again; `checked` counts the numbers that were compared."""
 
-    def __init__(self, plan: Plan, run: dict[str, list[Item]]) -> None:
+    def __init__(self, plan: TinyFederation, run: dict[str, list[Item]]) -> None:
         self.plan, self.run = plan, run
         labels = plan.data.labels
         self.objective = Objective(labels.task, len(labels.classes) if labels.task == "multiclass" else 1)

@@ -23,7 +23,7 @@ from first_order_split import (
     dense,
     take_weights,
 )
-from recorded_runs import Item, Plan, read_run, receipts, sends, tiny_data, weights
+from recorded_runs import Item, read_run, receipts, sends
 from torch import Tensor, nn
 
 from colonnade import BottomSettings, Centralised, Simulate, SimulatedParty, Split, TopSettings, Training, Vafl
@@ -40,6 +40,7 @@ from colonnade.messages import (
     WarmUpUpload,
 )
 from colonnade.party import Finish, Observe, Started, TimerFired
+from colonnade.testing import TinyFederation, tiny_data, weights
 
 MLP = BottomSettings("mlp", hidden=(6,), embedding=4, output_activation=False)
 RELU = BottomSettings("mlp", hidden=(), embedding=5)
@@ -52,9 +53,9 @@ UNEQUAL = Simulate(
 FOUR_EPOCHS = Training(epochs=4, batch_size=7, learning_rate=0.2, top_learning_rate=0.1, observe_every_epochs=0)
 
 
-def plan(algorithm: Any, task: str = "binary", own_columns: bool = False, **changes: Any) -> Plan:
+def plan(algorithm: Any, task: str = "binary", own_columns: bool = False, **changes: Any) -> TinyFederation:
     given: dict[str, Any] = {"bottom": MLP, "top": TOP, "training": FOUR_EPOCHS, "simulate": UNEQUAL, **changes}
-    return Plan(tiny_data(task, label_party_columns=own_columns), algorithm, **given)
+    return TinyFederation(tiny_data(task, label_party_columns=own_columns), algorithm, **given)
 
 
 def training(**changes: Any) -> Training:
@@ -118,7 +119,7 @@ def top_twin(settings: TopSettings, widths: list[int], outputs: int) -> nn.Modul
     return dense([sum(widths), *settings.hidden, outputs])
 
 
-def rules(plan: Plan) -> tuple[Rule, Rule]:
+def rules(plan: TinyFederation) -> tuple[Rule, Rule]:
     """Of the feature parties and of the label party, which has no regulariser."""
     given = plan.training
     top_rate = given.learning_rate if given.top_learning_rate is None else given.top_learning_rate
@@ -126,7 +127,7 @@ def rules(plan: Plan) -> tuple[Rule, Rule]:
     return below, Rule(given.optimiser, top_rate, given.momentum)
 
 
-def twins(plan: Plan) -> tuple[dict[str, FeatureTwin], dict[str, Any]]:
+def twins(plan: TinyFederation) -> tuple[dict[str, FeatureTwin], dict[str, Any]]:
     """Twins of the feature parties, and what a server's twin is built from."""
     data = plan.data
     outputs = Loss.outputs(data.labels.task, len(data.labels.classes))
@@ -167,7 +168,9 @@ def close(ours: Any, twin: Tensor) -> None:
 class Repetition:
     """Gives the twins each party's events in that party's order; an event waits for the twin of what it carries."""
 
-    def __init__(self, plan: Plan, run: Mapping[str, list[Item]], server: Server, features: dict[str, FeatureTwin]):
+    def __init__(
+        self, plan: TinyFederation, run: Mapping[str, list[Item]], server: Server, features: dict[str, FeatureTwin]
+    ):
         self.plan = plan
         self.server = server
         self.features = features

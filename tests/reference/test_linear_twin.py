@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import torch
 from linear_federation import CLOSE, Floats, Objective, Twin, Worker, dense
-from recorded_runs import Plan, read_run, tiny_data
+from recorded_runs import read_run
 from scipy.sparse import csr_array
 
 from colonnade import Simulate, SimulatedParty, Training, from_arrays
 from colonnade.algorithms import ALGORITHMS
 from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear, QuasiNewton
 from colonnade.runtimes.replay import replay
+from colonnade.testing import TinyFederation, tiny_data
 
 NAMES = [f"{family}{rule}" for family in ("af", "f", "asysqn-", "synsqn-") for rule in ("sgd", "svrg", "saga")]
 ASYNCHRONOUS = [name for name in NAMES if issubclass(ALGORITHMS[name].settings, AsynchronousLinear)]
@@ -34,7 +35,7 @@ def settings_of(name: str, **changes: Any) -> Any:
     return kind(**{"step": "fixed", **changes})
 
 
-def final_weights(plan: Plan, out: Path) -> dict[str, Floats]:
+def final_weights(plan: TinyFederation, out: Path) -> dict[str, Floats]:
     """In float64, of parties that were given the recorded events again; the intercept as a last row."""
     found = {}
     for name, party in plan.parties().items():
@@ -45,7 +46,7 @@ def final_weights(plan: Plan, out: Path) -> dict[str, Floats]:
     return found
 
 
-def assert_twin_agrees(plan: Plan, out: Path) -> Twin:
+def assert_twin_agrees(plan: TinyFederation, out: Path) -> Twin:
     plan.run(out)
     twin = Twin(plan, read_run(out))
     twin.play()
@@ -62,14 +63,16 @@ def assert_twin_agrees(plan: Plan, out: Path) -> Twin:
 @pytest.mark.parametrize("labels", ["one", "everywhere"])
 @pytest.mark.parametrize("name", NAMES)
 def test_logistic_regression(name: str, labels: str, tmp_path: Path) -> None:
-    assert_twin_agrees(Plan(tiny_data(), settings_of(name, labels=labels), TRAINING, simulate=UNEVEN), tmp_path / "run")
+    assert_twin_agrees(
+        TinyFederation(tiny_data(), settings_of(name, labels=labels), TRAINING, simulate=UNEVEN), tmp_path / "run"
+    )
 
 
 @pytest.mark.parametrize("labels", ["one", "everywhere"])
 @pytest.mark.parametrize("name", [name for name in ASYNCHRONOUS if name in FIRST_ORDER])
 def test_four_batches_a_request(name: str, labels: str, tmp_path: Path) -> None:
     algorithm = settings_of(name, labels=labels, batches_per_request=4, intercept=False)
-    assert_twin_agrees(Plan(tiny_data(), algorithm, TRAINING, simulate=UNEVEN), tmp_path / "run")
+    assert_twin_agrees(TinyFederation(tiny_data(), algorithm, TRAINING, simulate=UNEVEN), tmp_path / "run")
 
 
 @pytest.mark.parametrize("task", ["multiclass", "regression"])
@@ -77,7 +80,7 @@ def test_four_batches_a_request(name: str, labels: str, tmp_path: Path) -> None:
 def test_softmax_and_ridge_regression(name: str, task: str, tmp_path: Path) -> None:
     """The label party has columns of its own, and so the intercept."""
     data = tiny_data(task, label_party_columns=True)
-    assert_twin_agrees(Plan(data, settings_of(name, arity=1), TRAINING, simulate=UNEVEN), tmp_path / "run")
+    assert_twin_agrees(TinyFederation(data, settings_of(name, arity=1), TRAINING, simulate=UNEVEN), tmp_path / "run")
 
 
 @pytest.mark.parametrize("precondition", ["columns", "block"])
@@ -86,7 +89,7 @@ def test_every_party_scales_its_own_steps(name: str, precondition: str, tmp_path
     """Columns far from their mean, of very different sizes: what centring and scaling are for."""
     data = uneven_data("regression" if name.endswith("svrg") else "binary")
     algorithm = settings_of(name, precondition=precondition, labels="everywhere" if "s" in name[:2] else "one")
-    twin = assert_twin_agrees(Plan(data, algorithm, TRAINING, simulate=UNEVEN), tmp_path / "run")
+    twin = assert_twin_agrees(TinyFederation(data, algorithm, TRAINING, simulate=UNEVEN), tmp_path / "run")
     assert not np.allclose(twin.workers["party1"].root, np.eye(3), atol=0.1)
 
 
@@ -95,7 +98,7 @@ def test_every_party_scales_its_own_steps(name: str, precondition: str, tmp_path
 def test_steps_follow_the_curvature_that_rows_have(name: str, task: str, tmp_path: Path) -> None:
     own = {"snapshot_every_epochs": 1.0} if name.endswith("svrg") else {}
     algorithm = settings_of(name, precondition="curvature", labels="everywhere" if "s" in name[:2] else "one", **own)
-    twin = assert_twin_agrees(Plan(uneven_data(task), algorithm, TRAINING, simulate=UNEVEN), tmp_path / "run")
+    twin = assert_twin_agrees(TinyFederation(uneven_data(task), algorithm, TRAINING, simulate=UNEVEN), tmp_path / "run")
     worker = twin.workers["party1"]
     assert worker.measure_at >= 2 * worker.per_epoch  # measured more than once
     if task == "multiclass":
@@ -105,7 +108,9 @@ def test_steps_follow_the_curvature_that_rows_have(name: str, task: str, tmp_pat
 @pytest.mark.parametrize("name", ["afsaga", "fsgd", "asysqn-svrg"])
 def test_scaled_steps_of_a_softmax_without_an_intercept(name: str, tmp_path: Path) -> None:
     algorithm = settings_of(name, precondition="block", intercept=False)
-    twin = assert_twin_agrees(Plan(uneven_data("multiclass"), algorithm, TRAINING, simulate=UNEVEN), tmp_path / "run")
+    twin = assert_twin_agrees(
+        TinyFederation(uneven_data("multiclass"), algorithm, TRAINING, simulate=UNEVEN), tmp_path / "run"
+    )
     assert np.abs(twin.workers["party2"].X.mean(0)).max() > 1  # nothing is centred where no intercept makes up for it
 
 
@@ -123,20 +128,20 @@ def uneven_data(task: str) -> Any:
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in FIRST_ORDER])
 def test_curvature_from_the_same_rows(name: str, tmp_path: Path) -> None:
     algorithm = settings_of(name, curvature_rows="same")
-    assert_twin_agrees(Plan(tiny_data(), algorithm, TRAINING, simulate=UNEVEN), tmp_path / "run")
+    assert_twin_agrees(TinyFederation(tiny_data(), algorithm, TRAINING, simulate=UNEVEN), tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in FIRST_ORDER])
 def test_curvature_from_fresh_rows(name: str, tmp_path: Path) -> None:
     """Noise that is, and with little curvature assumed it diverges, where no two programs agree for long."""
     algorithm = settings_of(name, curvature_rows="fresh", labels="everywhere", least_curvature=1.0)
-    assert_twin_agrees(Plan(tiny_data(), algorithm, TRAINING, simulate=UNEVEN), tmp_path / "run")
+    assert_twin_agrees(TinyFederation(tiny_data(), algorithm, TRAINING, simulate=UNEVEN), tmp_path / "run")
 
 
 # --- limits -----------------------------------------------------------------------------------------------------
 
 
-def joined(plan: Plan, objective: Objective) -> Worker:
+def joined(plan: TinyFederation, objective: Objective) -> Worker:
     """One worker with everybody's columns, and the intercept last."""
     worker = Worker(plan, "party1", objective)
     worker.X = np.hstack([*(dense(own.train) for own in plan.data.columns.values()), np.ones((plan.data.rows, 1))])
@@ -162,7 +167,7 @@ def test_without_delay_it_is_the_textbooks_algorithm_on_the_joined_columns(
     name: str, task: str, tmp_path: Path
 ) -> None:
     data = tiny_data(task)
-    plan = Plan(data, settings_of(name), TRAINING)
+    plan = TinyFederation(data, settings_of(name), TRAINING)
     plan.run(tmp_path / "run")
     objective = Twin(plan, {}).objective
     alone = joined(plan, objective)
@@ -177,7 +182,7 @@ def test_without_delay_it_is_the_textbooks_algorithm_on_the_joined_columns(
 @pytest.mark.parametrize("name", NAMES)
 def test_one_feature_party_alone(name: str, tmp_path: Path) -> None:
     data = tiny_data(parties=1)
-    assert_twin_agrees(Plan(data, settings_of(name), TRAINING), tmp_path / "run")
+    assert_twin_agrees(TinyFederation(data, settings_of(name), TRAINING), tmp_path / "run")
 
 
 @pytest.mark.parametrize("precondition", ["none", "columns", "block"])
@@ -192,7 +197,7 @@ def test_sparse_columns_give_the_weights_of_dense_ones(precondition: str, tmp_pa
         for kind, table in (("dense", X), ("sparse", csr_array(X))):
             data = from_arrays(table[:30], y[:30], X_test=table[30:], y_test=y[30:], **shared)
             assert data.columns["party1"].sparse == (kind == "sparse")
-            plan = Plan(data, settings_of(name, precondition=precondition), TRAINING, simulate=UNEVEN)
+            plan = TinyFederation(data, settings_of(name, precondition=precondition), TRAINING, simulate=UNEVEN)
             outcome = plan.run(tmp_path / f"{name} {kind}")
             found.append(outcome.outputs({party: own.test for party, own in data.columns.items()}).double())
         assert torch.allclose(*found, atol=2e-6, rtol=1e-5), name

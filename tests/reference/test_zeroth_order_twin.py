@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 from first_order_split import Server
-from recorded_runs import Item, Plan, read_run, receipts, sends, weights
+from recorded_runs import Item, read_run, receipts, sends
 from test_first_order_twin import RELU, plan, rules, training, twins
 from torch import Tensor
 from zeroth_order_split import (
@@ -51,6 +51,7 @@ from colonnade.messages import (
     WarmUpUpload,
 )
 from colonnade.privacy.secret_gaussian import SecretGaussian
+from colonnade.testing import TinyFederation, weights
 
 MU = 0.1
 SLOW_LINKS = Simulate(latency_seconds={"distribution": "exponential", "mean": 0.05})
@@ -64,7 +65,7 @@ def looking(kind: Callable[..., Any], **settings: Any) -> Any:
     return kind(smoothing_radius=MU, **settings)
 
 
-def gentle(algorithm: Any, task: str = "binary", own_columns: bool = False, **changes: Any) -> Plan:
+def gentle(algorithm: Any, task: str = "binary", own_columns: bool = False, **changes: Any) -> TinyFederation:
     return plan(algorithm, task, own_columns, **{"training": GENTLE, **changes})
 
 
@@ -143,7 +144,7 @@ FEATURES = {Cascaded: LookingTwin, Zoo: LookingTwin, ZooSync: LookingTwin, Czofo
 SERVERS = {Cascaded: CascadedServer, Zoo: ZooServer, ZooSync: ZooSyncServer, Czofo: CzofoServer, Dpzv: DpzvServer}
 
 
-def twins_that_look(given: Plan) -> tuple[dict[str, Any], Server]:
+def twins_that_look(given: TinyFederation) -> tuple[dict[str, Any], Server]:
     features, server = twins(given)
     settings = given.algorithm
     looks = Looks(settings.distribution, getattr(settings, "directions", 1), MU, getattr(settings, "two_sided", True))
@@ -169,7 +170,7 @@ def close(ours: Any, twin: Tensor, tolerance: float = 1e-6) -> None:
     torch.testing.assert_close(ours.detach().double(), twin.detach(), atol=tolerance, rtol=1e-5)
 
 
-def repeat_feature_party(given: Plan, party: str, items: list[Item], twin: Any) -> Counter[str]:
+def repeat_feature_party(given: TinyFederation, party: str, items: list[Item], twin: Any) -> Counter[str]:
     compared: Counter[str] = Counter()
     # Moves of dpzv are on a grid of 1e-6; a rounding that falls the other way is one grid step away.
     tolerance = 4e-6 if isinstance(given.algorithm, Dpzv) else 1e-6
@@ -246,7 +247,7 @@ def repeat_label_party(items: list[Item], server: Any, tolerance: float) -> Coun
     return compared
 
 
-def label_weights_tolerance(given: Plan) -> float:
+def label_weights_tolerance(given: TinyFederation) -> float:
     """How far the label party's float32 weights may be from its twin's.
 
     First order (`cascaded`, `czofo`, dpzv's "first-order" and "dp-sgd"): as everywhere, 1e-6. Zeroth order: a mean loss

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from colonnade.errors import RunError, SettingsError
 from colonnade.reports.epsilons import HEADS, OBSERVED, figure_rows, heads
 from colonnade.reports.observed import audit_of, observe
-from colonnade.reports.page import write_report
+from colonnade.reports.run_page import write_report
 from colonnade.reports.rundir import Run, read_run
 from colonnade.trials.audit import Audit, run_audit
 

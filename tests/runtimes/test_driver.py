@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_parties import LETTER_BYTES, evaluation, letter, says
 
 from colonnade.errors import ProtocolError
 from colonnade.messages import BatchRequest, EvaluationRequest, Message
@@ -14,6 +13,7 @@ from colonnade.privacy.events import PrivacyEvent
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.driver import Driver
 from colonnade.runtimes.recorder import Recorder
+from colonnade.testing import LETTER_BYTES, evaluation, letter, says
 from colonnade.trace import TraceWriter, read_trace
 from colonnade.wire.codec import decode, encode
 

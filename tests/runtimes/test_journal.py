@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_parties import letter
 
 from colonnade.errors import RunError
 from colonnade.party import Event, PeerLost, PeerReturned, Received, Started, TimerFired
 from colonnade.runtimes.journal import Journal, begin_life, events_after, first_number, last_number
+from colonnade.testing import letter
 from colonnade.trace import MAGIC, Record, packed
 from colonnade.wire.codec import encode
 

@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_carrier import Town
 
 from colonnade import BottomSettings, PerturbationSettings, TopSettings, Training, Vafl, from_arrays
 from colonnade.errors import RunError
-from colonnade.federation.building import build_party, facts_of, own_of
+from colonnade.federation.building import build_party, facts_of, private_data_of
 from colonnade.federation.plan import Plan
 from colonnade.messages import EmbeddingUpload, EvaluationEmbedding
 from colonnade.privacy import ledger as ledgers
 from colonnade.privacy.events import PrivacyEvent
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.endurance import Endurance
+from colonnade.testing import FakeCarrier
 from colonnade.wire.codec import decode
 
 BLOCK = 4
@@ -180,7 +180,7 @@ def test_a_file_that_was_shortened_is_noticed(tmp_path: Path) -> None:
 # --- a whole party -----------------------------------------------------------------------------------------------
 
 
-def private_town(folder: Path) -> Town:
+def private_town(folder: Path) -> FakeCarrier:
     """24 training rows of four columns, two a party, embeddings with noise; nobody saves unless told to."""
     generator = np.random.default_rng(5)
     X = generator.normal(size=(32, 4))
@@ -194,19 +194,19 @@ def private_town(folder: Path) -> Town:
     endurance = Endurance(notice_seconds=1.0, arrival_seconds=5.0, checkpoint_seconds=1e9)
 
     def build(name: str) -> Any:
-        return build_party(own_of(data, name, plan), facts, plan)
+        return build_party(private_data_of(data, name, plan), facts, plan)
 
-    return Town(folder / "town", ("label", "party1", "party2"), build, endurance=endurance, trace=False)
+    return FakeCarrier(folder / "town", ("label", "party1", "party2"), build, endurance=endurance, trace=False)
 
 
-def go_on_until(town: Town, exchanges: int) -> None:
+def go_on_until(town: FakeCarrier, exchanges: int) -> None:
     while town.stations["label"].party.counts()["exchanges"] < exchanges:
         town.join_all()
         town.go_on()
         town.clock.tick(0.01)
 
 
-def noised_frames(town: Town, name: str) -> int:
+def noised_frames(town: FakeCarrier, name: str) -> int:
     """How many noised values have left a party."""
     frames = [decode(bytearray(frame)) for (sender, _, _), frame in town.carried.items() if sender == name]
     return sum(isinstance(message, EmbeddingUpload | EvaluationEmbedding) for message in frames)

@@ -21,6 +21,7 @@ import torch
 import colonnade
 from colonnade import Outcome, RunError, SettingsError, Split, Training, Vafl
 from colonnade.algorithms.linear_models.afsaga import Afsaga
+from colonnade.launch import seat_files
 from colonnade.runtimes.processes import fork_server as fork_server_module
 from colonnade.runtimes.processes.fork_server import fork_server_for
 from colonnade.runtimes.processes.settings import Processes
@@ -211,13 +212,13 @@ def test_one_that_trains_alone_needs_no_peers(tmp_path: Path) -> None:
 def test_a_party_whose_seat_is_gone_is_named_with_its_last_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write_and_lose(folder: Path, *rest: Any) -> None:
-        write_seat(folder, *rest)
+    def write_and_lose(folder: Path, seat: seat_files.SeatFiles) -> None:
+        write_seat(folder, seat)
         if folder.name == "seat-party1":
             (folder / "seat.json").unlink()
 
-    write_seat = colonnade.launch.processes.write_seat
-    monkeypatch.setattr(colonnade.launch.processes, "write_seat", write_and_lose)
+    write_seat = seat_files.write_seat
+    monkeypatch.setattr(seat_files, "write_seat", write_and_lose)
     with pytest.raises(RunError, match=r"(?s)The party party1 failed\. .*party1\.log:.*No such file.*seat\.json"):
         run(Split(), tmp_path / "run")
     assert parties() == {}

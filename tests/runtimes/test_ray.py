@@ -20,16 +20,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ray.cluster_utils import Cluster
-from small_parties import Scripted, letter
 
 import colonnade
 from colonnade.data.federated import FederatedData
 from colonnade.errors import RunError, SettingsError
-from colonnade.federation.building import facts_of, own_of
+from colonnade.federation.building import facts_of, private_data_of
 from colonnade.federation.plan import Plan
-from colonnade.launch.experiment import Outcome
+from colonnade.launch.outcome import Outcome
 from colonnade.launch.ray import PartyActor
-from colonnade.launch.seat_files import write_seat
+from colonnade.launch.seat_files import Life, SeatFiles, write_seat
 from colonnade.party import Effect, Finish, Send
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.endurance import Endurance
@@ -40,6 +39,7 @@ from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.station import Books, Station
 from colonnade.settings import build
+from colonnade.testing import Scripted, letter
 from colonnade.trials.sweep import sweep
 
 TRAINING = colonnade.Training(epochs=20, batch_size=16, evaluate_every_epochs=10)
@@ -201,9 +201,9 @@ def test_a_local_cluster_has_what_the_parties_need(monkeypatch: pytest.MonkeyPat
 
 def test_a_run_directory_that_a_node_does_not_see(flowers: FederatedData, tmp_path: Path) -> None:
     plan = Plan(colonnade.Split(), TRAINING, colonnade.PerturbationSettings(), BOTTOM, TOP, 0)
-    life = {"directory": str(tmp_path / "elsewhere"), "order": ["label", "party1"], "peers": [], "trace": False}
+    life = Life(str(tmp_path / "elsewhere"), (), Endurance(), order=("label", "party1"))
     seat = tmp_path / "seat"
-    write_seat(seat, (own_of(flowers, "party1", plan),), facts_of(flowers, plan), plan, life)
+    write_seat(seat, SeatFiles((private_data_of(flowers, "party1", plan),), facts_of(flowers, plan), plan, life))
     files = {path.name: path.read_bytes() for path in seat.iterdir()}
     actor = PartyActor("party1")
     assert asyncio.run(actor.deliver("label", "token", 1, b"")) is False  # nobody lives there yet

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_parties import Scripted, letter, says, still, world
+from small_world import still, world
 
 import colonnade
 from colonnade.algorithms.split_models.vafl import Vafl
@@ -15,6 +15,7 @@ from colonnade.federation.building import build_parties
 from colonnade.launch.experiment import train
 from colonnade.party import Checkpoint, Effect, Finish, Observe, Received, Send, SetTimer, Started
 from colonnade.runtimes.replay import event_of, replay
+from colonnade.testing import Scripted, letter, says
 from colonnade.trace import MAGIC, Record, TraceWriter, bodies, read_trace
 
 BANK: dict[str, list[Effect]] = {

@@ -14,7 +14,8 @@ import torch
 import colonnade
 from colonnade.data.federated import FederatedData
 from colonnade.errors import ColonnadeError, DataError, RunError, SettingsError
-from colonnade.launch.experiment import Outcome, train
+from colonnade.launch.experiment import train
+from colonnade.launch.outcome import Outcome
 from colonnade.runtimes import recorder
 
 TRAINING = colonnade.Training(epochs=2, batch_size=16, evaluate_every_epochs=1.0)
@@ -316,3 +317,40 @@ def test_a_party_of_real_time_that_has_lost_its_journal_is_not_begun_anew(data: 
             path.unlink()
     with pytest.raises(RunError, match=r"party1 has a ledger of what it has released .* but no journal"):
         run(data, tmp_path / "run", privacy=private, runtime=slow, resume=True)
+
+
+def with_releases_in_another_order(data: FederatedData, out: Path, simulate: colonnade.Simulate) -> Outcome:
+    """Stop a run twice, lose the second checkpoint, sort what its ledger says was released after the first; go on."""
+    private = colonnade.PerturbationSettings(noise=12.0, clip=1.0, bottom_update="frozen")
+    run(data, out, privacy=private, simulate=simulate, stop_requested=stop_after(20))
+    first = [*(out / "checkpoints").iterdir()]
+    known = len((out / "ledger.jsonl").read_bytes().splitlines())
+    run(data, out, privacy=private, simulate=simulate, resume=True, stop_requested=stop_after(40))
+    for path in {*(out / "checkpoints").iterdir()} - {*first}:
+        path.unlink()
+    lines = (out / "ledger.jsonl").read_bytes().splitlines(keepends=True)
+    released = sorted(lines[known:])
+    assert released != lines[known:]
+    (out / "ledger.jsonl").write_bytes(b"".join([*lines[:known], *released]))
+    return run(data, out, privacy=private, simulate=simulate, resume=True)
+
+
+@pytest.mark.parametrize(
+    "simulate",
+    [
+        colonnade.Simulate(compute_seconds="measured"),
+        colonnade.Simulate(label_compute_seconds="measured"),
+        colonnade.Simulate(parties={"party1": colonnade.SimulatedParty(compute_seconds="measured")}),
+    ],
+    ids=["feature parties", "label party", "one party"],
+)
+def test_where_times_are_measured_releases_may_come_in_another_order(
+    data: FederatedData, tmp_path: Path, simulate: colonnade.Simulate
+) -> None:
+    """Whoever is faster this time goes first."""
+    assert with_releases_in_another_order(data, tmp_path / "run", simulate).finished
+
+
+def test_where_no_time_is_measured_they_may_not(data: FederatedData, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"otherwise than .*ledger\.jsonl does"):
+        with_releases_in_another_order(data, tmp_path / "run", colonnade.Simulate())

@@ -7,24 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_parties import (
-    LETTER_BYTES,
-    Scripted,
-    evaluation,
-    finishes_after,
-    letter,
-    question,
-    says,
-    sends,
-    still,
-    world,
-)
+from small_world import still, world
 
 from colonnade.errors import ProtocolError, RunError, SettingsError
 from colonnade.messages import Stop
 from colonnade.party import Checkpoint, Effect, Finish, Send, SetTimer
 from colonnade.runtimes.simulate import simulation as simulation_module
 from colonnade.runtimes.simulate.settings import Simulate, SimulatedLink, SimulatedParty
+from colonnade.testing import LETTER_BYTES, Scripted, evaluation, finishes_after, letter, question, says, sends
 from colonnade.trace import read_trace
 from colonnade.wire.codec import encode
 

@@ -7,18 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_parties import (
-    LETTER_BYTES,
-    Scripted,
-    evaluation,
-    finishes_after,
-    letter,
-    question,
-    says,
-    sends,
-    still,
-    world,
-)
+from small_world import still, world
 
 from colonnade.errors import RunError
 from colonnade.party import Checkpoint, Effect, Finish, Send, SetTimer
@@ -27,6 +16,7 @@ from colonnade.runtimes.checkpoint import read_latest
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.simulate.settings import Simulate, SimulatedParty
 from colonnade.runtimes.simulate.simulation import Simulation
+from colonnade.testing import LETTER_BYTES, Scripted, evaluation, finishes_after, letter, question, says, sends
 
 INF = float("inf")
 

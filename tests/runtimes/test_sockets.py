@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_parties import Scripted, finishes_after, letter, says, sends
 
 from colonnade.errors import ColonnadeError, ProtocolError, RunError, SettingsError
 from colonnade.messages import BatchRequest
@@ -23,6 +22,7 @@ from colonnade.runtimes.processes import sockets
 from colonnade.runtimes.processes.sockets import SocketCarrier, socket_folder
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.station import Books, Station
+from colonnade.testing import Scripted, finishes_after, letter, says, sends
 from colonnade.wire.codec import encode
 from colonnade.wire.packets import FRAME, RESUME, header
 

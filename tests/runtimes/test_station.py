@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_carrier import PATIENT, Town
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_parties import Scripted, finishes_after, letter, question, says, sends
 
 from colonnade.errors import ProtocolError, RunError
 from colonnade.party import Effect, Finish, Send, SetTimer
@@ -26,6 +24,7 @@ from colonnade.runtimes.delivery import ForgottenError
 from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.links import Link
 from colonnade.runtimes.station import Pace
+from colonnade.testing import PATIENT, FakeCarrier, Scripted, finishes_after, letter, question, says, sends
 from colonnade.wire.codec import Limits, encode
 from colonnade.wire.packets import ACKNOWLEDGE, FRAME, RESUME, START, Packet, PacketReader, header
 
@@ -41,12 +40,12 @@ Build = Callable[[], Scripted]
 
 
 @pytest.fixture
-def town(tmp_path: Path) -> Iterator[Callable[..., Town]]:
+def town(tmp_path: Path) -> Iterator[Callable[..., FakeCarrier]]:
     """Makes a town of parties that are built anew for every life, and closes it."""
-    towns: list[Town] = []
+    towns: list[FakeCarrier] = []
 
-    def make(parties: dict[str, Build], endurance: Endurance = PATIENT, **more: Any) -> Town:
-        towns.append(Town(tmp_path, [*parties], lambda name: parties[name](), endurance=endurance, **more))
+    def make(parties: dict[str, Build], endurance: Endurance = PATIENT, **more: Any) -> FakeCarrier:
+        towns.append(FakeCarrier(tmp_path, [*parties], lambda name: parties[name](), endurance=endurance, **more))
         return towns[-1]
 
     yield make
@@ -54,13 +53,13 @@ def town(tmp_path: Path) -> Iterator[Callable[..., Town]]:
         one.close()
 
 
-def party(town: Town, name: str) -> Scripted:
+def party(town: FakeCarrier, name: str) -> Scripted:
     own = town.stations[name].party.party  # type: ignore[attr-defined]
     assert isinstance(own, Scripted)
     return own
 
 
-def names(town: Town, name: str) -> list[str]:
+def names(town: FakeCarrier, name: str) -> list[str]:
     return party(town, name).names()
 
 
@@ -72,7 +71,7 @@ def packets(parts: Sequence[bytes | bytearray]) -> list[Packet]:
     return [*PacketReader().feed(b"".join(parts))]
 
 
-def greeted(here: Town) -> Town:
+def greeted(here: FakeCarrier) -> FakeCarrier:
     """Everybody is connected and has said what it holds; nobody has had a turn."""
     here.join_all()
     for name, peer in permutations(here.names, 2):
@@ -81,7 +80,7 @@ def greeted(here: Town) -> Town:
     return here
 
 
-def step(here: Town, name: str, *to: str) -> None:
+def step(here: FakeCarrier, name: str, *to: str) -> None:
     """A turn, whose bytes reach these peers alone so far."""
     here.turn(name)
     here.write(name)
@@ -153,8 +152,8 @@ def test_who_waits_for_nobody_else_begins_at_once(town: Any) -> None:
 # --- peers that go and come -------------------------------------------------------------------------------------
 
 
-def started(town: Any, endurance: Endurance = PATIENT, **parties: Build) -> Town:
-    here: Town = town({"bank": quiet, "shop": quiet, **parties}, endurance)
+def started(town: Any, endurance: Endurance = PATIENT, **parties: Build) -> FakeCarrier:
+    here: FakeCarrier = town({"bank": quiet, "shop": quiet, **parties}, endurance)
     here.join_all()
     here.settle()
     return here
@@ -377,7 +376,7 @@ def test_whatever_two_parties_throw_at_each_other_nobody_waits_for_ever(
         "bank": lambda: sends("shop", *map(letter, range(there)), finish=False),
         "shop": lambda: sends("bank", *map(letter, range(back)), finish=False),
     }
-    here = Town(
+    here = FakeCarrier(
         tmp_path_factory.mktemp("town"),
         [*parties],
         lambda name: parties[name](),
@@ -469,7 +468,7 @@ def test_what_no_honest_peer_sends(town: Any, data: bytes, said: str) -> None:
 # --- who has forgotten ------------------------------------------------------------------------------------------
 
 
-def forgetful(here: Town, name: str) -> None:
+def forgetful(here: FakeCarrier, name: str) -> None:
     """Another life of a party, which has lost the last event of its journal."""
     here.kill(name)
     (journal,) = (here.directory / "journal").glob(f"{name}-*.journal")
@@ -664,7 +663,7 @@ def test_a_finished_party_throws_away_what_still_comes_and_its_sender_may_end(to
     assert all(station.settled() for station in here.stations.values())
 
 
-def stopped_shop(town: Any) -> Town:
+def stopped_shop(town: Any) -> FakeCarrier:
     """The bank has sent its last letter and finished; the shop took it, finished too, and died before a word."""
     here = town({"bank": lambda: sends("shop", letter(1)), "shop": lambda: finishes_after(1)})
     greeted(here)
@@ -749,7 +748,7 @@ def test_a_checkpoint_is_written_when_its_time_has_come(town: Any) -> None:
     assert numbers_of(here.directory / "checkpoints", "bank") == [1, 2]  # after 12 and after 24 seconds
 
 
-def letters_and_saves(town: Any) -> Town:
+def letters_and_saves(town: Any) -> FakeCarrier:
     """A bank that has taken four letters, with a checkpoint after each."""
     script = {"Started": [SetTimer("1", 1.0)]}
     for n in range(1, 5):
@@ -822,7 +821,7 @@ def test_the_kept_frames_of_a_checkpoint_go_out_again(town: Any) -> None:
 
 
 def test_a_slower_party_sleeps_for_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = Town(tmp_path, ["bank"], lambda _: Scripted(lambda *_: here.clock.tick(2.0) or [Finish()]), links=[])
+    here = FakeCarrier(tmp_path, ["bank"], lambda _: Scripted(lambda *_: here.clock.tick(2.0) or [Finish()]), links=[])
     slept: list[float] = []
     monkeypatch.setattr(station_module.time, "sleep", lambda seconds: (slept.append(seconds), here.clock.tick(seconds)))
     here.stations["bank"]._pace = Pace(slowdown=3.0)

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fake_carrier import KilledError, Town
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -33,13 +32,14 @@ from colonnade import (
     train,
 )
 from colonnade.algorithms.linear_models.afsaga import Afsaga
-from colonnade.federation.building import build_party, facts_of, own_of
+from colonnade.federation.building import build_party, facts_of, private_data_of
 from colonnade.federation.plan import Facts, Plan
 from colonnade.messages import EmbeddingUpload, GradientReply
 from colonnade.party import Party
 from colonnade.runtimes import checkpoint
 from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.replay import event_of, replay
+from colonnade.testing import FakeCarrier, KilledError
 from colonnade.trace import Record, read_trace
 from colonnade.wire.codec import decode
 
@@ -88,7 +88,7 @@ def agreed(name: str) -> tuple[Plan, Facts]:
 def build(name: str, party: str) -> Party:
     """A party as it is before its first event."""
     plan, facts = agreed(name)
-    return build_party(own_of(tiny_data(), party, plan), facts, plan)
+    return build_party(private_data_of(tiny_data(), party, plan), facts, plan)
 
 
 @cache
@@ -116,10 +116,10 @@ def weights(models: Any) -> dict[str, torch.Tensor]:
     }
 
 
-def town_of(plan: str, directory: Path, checkpoint_seconds: float = 1e9) -> Town:
+def town_of(plan: str, directory: Path, checkpoint_seconds: float = 1e9) -> FakeCarrier:
     peers = algorithms.find(algorithms.name_of(PLANS[plan][0])).linear_party is not None
     links = [(one, other) for one, other in permutations(NAMES, 2) if NAMES.index(one) < NAMES.index(other)]
-    return Town(
+    return FakeCarrier(
         directory,
         NAMES,
         lambda name: build(plan, name),
@@ -131,7 +131,7 @@ def town_of(plan: str, directory: Path, checkpoint_seconds: float = 1e9) -> Town
 # --- what must hold at the end ----------------------------------------------------------------------------------
 
 
-def assert_sound(town: Town, plan: str) -> None:
+def assert_sound(town: FakeCarrier, plan: str) -> None:
     """The surviving history is one of a federation in which nobody ever died."""
     assert town.refusals == []
     assert all(station.finished for station in town.stations.values())
@@ -197,7 +197,7 @@ disturbances = st.one_of(
 )
 
 
-def disturb(town: Town, what: tuple[Any, ...]) -> None:
+def disturb(town: FakeCarrier, what: tuple[Any, ...]) -> None:
     match what:
         case ("kill", name, torn) if name in town.stations:
             town.kill(name, torn)
@@ -235,7 +235,7 @@ def test_the_training_ends_as_if_nobody_had_died(
 # --- deaths at moments that a schedule seldom hits --------------------------------------------------------------
 
 
-def go_on_until(town: Town, plan: str, exchanges: int) -> None:
+def go_on_until(town: FakeCarrier, plan: str, exchanges: int) -> None:
     town.join_all()
     while town.stations["label"].party.counts()["exchanges"] < exchanges:
         town.go_on()

@@ -23,18 +23,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from colonnade import files
 from colonnade.errors import ProtocolError, RunError, SettingsError
-from colonnade.wire import certificates
-from colonnade.wire.certificates import (
-    Credentials,
-    Issued,
-    check_peer,
-    issue,
-    make_authority,
-    read_credentials,
-    read_facts,
-    revoke,
-)
+from colonnade.wire import authority as authorities
+from colonnade.wire import certificate_files, certificates
+from colonnade.wire.authority import Issued, issue, make_authority, revoke
+from colonnade.wire.certificates import Credentials, check_peer, read_credentials, read_facts
 
 NONE: frozenset[int] = frozenset()
 
@@ -78,7 +72,8 @@ def loaded(path: Path) -> x509.Certificate:
 
 
 def turn_clock(monkeypatch: pytest.MonkeyPatch, **by: float) -> None:
-    monkeypatch.setattr(certificates, "_now", lambda: datetime.now(UTC) + timedelta(**by))
+    for module in (authorities, certificates):
+        monkeypatch.setattr(module, "utc_now", lambda: datetime.now(UTC) + timedelta(**by))
 
 
 # --- what is made -----------------------------------------------------------------------------------------------
@@ -126,14 +121,14 @@ def test_keys_are_secret_whatever_the_umask(tmp_path: Path) -> None:
 
 def test_a_key_is_never_in_a_file_that_others_may_read(authority: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     modes = []
-    fill = certificates._fill
+    fill = files._fill
 
     def looking(handle: int, content: bytes) -> None:
         if b"PRIVATE KEY" in content:
             modes.append(stat.S_IMODE(os.fstat(handle).st_mode))  # before the first byte
         fill(handle, content)
 
-    monkeypatch.setattr(certificates, "_fill", looking)
+    monkeypatch.setattr(files, "_fill", looking)
     make_authority(authority.parent / "other", "f", 10)
     issue(authority, "shop", authority.parent / "s", [], 5)
     assert modes == [0o600, 0o600]
@@ -151,11 +146,11 @@ def test_of_two_who_make_an_authority_at_once_one_is_told(tmp_path: Path, monkey
 
     def meanwhile(curve: ec.EllipticCurve) -> ec.EllipticCurvePrivateKey:
         """Somebody else is quicker, after the look whether there is an authority."""
-        monkeypatch.setattr(certificates.ec, "generate_private_key", generate)
+        monkeypatch.setattr(authorities.ec, "generate_private_key", generate)
         make_authority(tmp_path / "a", "quicker", 10)
         return generate(curve)
 
-    monkeypatch.setattr(certificates.ec, "generate_private_key", meanwhile)
+    monkeypatch.setattr(authorities.ec, "generate_private_key", meanwhile)
     with pytest.raises(SettingsError, match=r"authority\.key exists already"):
         make_authority(tmp_path / "a", "slower", 10)
     assert read(issue(tmp_path / "a", "shop", tmp_path / "s", [], 5)).name == "shop"
@@ -167,7 +162,7 @@ def test_half_an_authority_does_not_stay(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(certificates, "_replace", full)
+        patched.setattr(authorities, "write_atomically", full)
         with pytest.raises(RunError, match="No space left"):
             make_authority(tmp_path / "a", "f", 10)
     make_authority(tmp_path / "a", "f", 10)
@@ -279,7 +274,7 @@ def test_a_locked_key_and_one_of_another_kind(shop: Issued) -> None:
     shop.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"word")))
     assert "locked with a password" in refused(shop)
     other = rsa.generate_private_key(65537, 2048)
-    shop.key.write_bytes(certificates._private_pem(other))  # type: ignore[arg-type]
+    shop.key.write_bytes(certificate_files.private_pem(other))  # type: ignore[arg-type]
     assert "not an elliptic-curve key" in refused(shop)
 
 
@@ -405,7 +400,7 @@ def test_a_list_is_read_as_it_was_written(tmp_path_factory: pytest.TempPathFacto
     path = tmp_path_factory.getbasetemp() / "revoked.txt"
     colons = [":".join(f"{one:040x}"[i : i + 2] for i in range(0, 40, 2)).upper() for one in serials]
     path.write_text("# serials\n\n" + "".join(f"  {one} # shop, 2030-01-01\n" for one in colons))
-    assert certificates._read_revoked(path) == serials
+    assert certificate_files.read_revoked(path) == serials
 
 
 def test_a_list_that_cannot_be_read_is_refused(shop: Issued) -> None:
@@ -424,9 +419,9 @@ def test_a_peer_out_of_its_time(authority: Path, shop: Issued) -> None:
 
 
 def test_an_authority_out_of_its_time(authority: Path, shop: Issued, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(certificates, "_BACKDATED", timedelta(days=2))
+    monkeypatch.setattr(authorities, "_BACKDATED", timedelta(days=2))
     make_authority(authority.parent / "short", "short", 1)
-    key, root = certificates._read_authority(authority.parent / "short")
+    key, root = authorities._read_authority(authority.parent / "short")
     pem = signed_by(key, root, expires=datetime.now(UTC) + timedelta(days=9))
     later = datetime.now(UTC) + timedelta(days=3)
     assert "that of its authority expired on" in peer_refused(pem, authority.parent / "short", now=later)
@@ -477,14 +472,14 @@ def signed_by(
     ],
 )
 def test_a_peer_whose_certificate_is_of_another_make(authority: Path, made: dict[str, Any], said: str) -> None:
-    key, root = certificates._read_authority(authority)
+    key, root = authorities._read_authority(authority)
     assert check_peer(signed_by(key, root), (authority / "authority.pem").read_bytes(), NONE) == "shop"
     assert said in peer_refused(signed_by(key, root, **made), authority)
 
 
 def test_the_authority_is_no_party_and_a_party_no_authority(authority: Path, shop: Issued) -> None:
     assert "does not name one party" in peer_refused((authority / "authority.pem").read_bytes(), authority)
-    shops = certificates._private_key(shop.key.read_bytes(), shop.key)
+    shops = certificate_files.private_key_of(shop.key.read_bytes(), shop.key)
     assert "was not issued by" in peer_refused(signed_by(shops, loaded(shop.certificate)), authority)
     with pytest.raises(ProtocolError, match="was not issued by"):
         check_peer(signed_by(shops, loaded(shop.certificate)), shop.certificate.read_bytes(), NONE)
@@ -584,12 +579,10 @@ def test_grpc_refuses_everybody_else(port: int, shop: Issued, authority: Path, t
     foreign = issue(tmp_path / "other", "shop", tmp_path / "foreign", [], 5)
     key = ec.generate_private_key(ec.SECP256R1())
     dated = [
-        signed_by(
-            *certificates._read_authority(authority), own_key=key, expires=datetime.now(UTC) + timedelta(days=day)
-        )
+        signed_by(*authorities._read_authority(authority), own_key=key, expires=datetime.now(UTC) + timedelta(days=day))
         for day in (1, -1)
     ]
-    valid, expired = ((certificates._private_pem(key), pem) for pem in dated)
+    valid, expired = ((certificate_files.private_pem(key), pem) for pem in dated)
     assert call(port, valid, root) == call(port, pair(shop), root) == "shop"
     for own, trusted, expected in (
         (expired, root, "label"),  # the server does not trust these three

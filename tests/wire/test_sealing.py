@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from colonnade.errors import ProtocolError, SettingsError
 from colonnade.wire import sealing
-from colonnade.wire.certificates import Credentials, issue, make_authority, read_credentials
+from colonnade.wire.authority import issue, make_authority
+from colonnade.wire.certificates import Credentials, read_credentials
 from colonnade.wire.sealing import OVERHEAD_BYTES, Envelope, SealingKey, check_introduction, sign_introduction
 
 DIGEST = "d" * 64

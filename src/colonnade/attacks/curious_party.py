@@ -33,7 +33,7 @@ from colonnade.messages import (
     Stop,
 )
 from colonnade.party import Effect, Event, Finish, PeerLost, PeerReturned, Received, Send, Started, TimerFired
-from colonnade.state import State
+from colonnade.state import Remembering, array, generator, value
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,19 @@ class CuriousSeat:
             )
 
 
-class CuriousParty:
+class CuriousParty(Remembering):
     """Keeps the schedule of an honest party; every vector it sends is drawn from its generator."""
+
+    MEMORY = (
+        *(array("_order"), generator("_generator"), value("_place", "_exchange", "_replies")),
+        value(
+            "_asked",
+            saved=lambda asked: [
+                [sender, *(getattr(one, name) for name in one.__struct_fields__)] for sender, one in asked
+            ],
+            restored=lambda saved: [(sender, EvaluationRequest(*numbers)) for sender, *numbers in saved],
+        ),
+    )
 
     def __init__(self, seat: CuriousSeat) -> None:
         self._seat = seat
@@ -135,22 +146,6 @@ class CuriousParty:
             )
             for sender, one in due
         ]
-
-    def state(self) -> State:
-        order = torch.from_numpy(self._order.view(np.int32).copy())
-        asked = [
-            [sender, one.evaluation, one.first_row, one.row_count, one.after_replies] for sender, one in self._asked
-        ]
-        values = {"place": self._place, "exchange": self._exchange, "replies": self._replies, "asked": asked}
-        return State({"order": order, "generator": self._generator.get_state()}, values)
-
-    def restore(self, state: State) -> None:
-        self._order = state.tensors["order"].numpy().view(np.uint32)
-        self._generator.set_state(state.tensors["generator"])
-        self._place = state.values["place"]
-        self._exchange = state.values["exchange"]
-        self._replies = state.values["replies"]
-        self._asked = [(sender, EvaluationRequest(*numbers)) for sender, *numbers in state.values["asked"]]
 
     def model(self) -> dict[str, torch.nn.Module]:
         return {}

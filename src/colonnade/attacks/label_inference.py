@@ -27,8 +27,8 @@ from colonnade.messages import (
     SlopeReply,
 )
 
-_UPLOADS = (EmbeddingUpload, PerturbedUpload, PairUpload)
-_REPLIES = (GradientReply, GradientAndBatch, LossReply, LossAndBatch, RowLossReply, SlopeReply)
+UPLOADS_READ = (EmbeddingUpload, PerturbedUpload, PairUpload)
+REPLIES_READ = (GradientReply, GradientAndBatch, LossReply, LossAndBatch, RowLossReply, SlopeReply)
 
 
 class Exchange(NamedTuple):
@@ -79,9 +79,9 @@ def exchanges(crossings: Iterable[Crossing]) -> list[Exchange]:
     waiting: dict[tuple[str, int], Any] = {}
     found: list[Exchange] = []
     for sender, receiver, message in crossings:
-        if isinstance(message, _UPLOADS):
+        if isinstance(message, UPLOADS_READ):
             waiting[sender, message.exchange] = message
-        elif isinstance(message, _REPLIES):
+        elif isinstance(message, REPLIES_READ):
             upload = waiting.pop((receiver, message.exchange), None)
             if upload is not None:
                 found.append(Exchange(receiver, upload, message))

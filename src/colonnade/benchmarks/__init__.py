@@ -6,24 +6,12 @@ A benchmark gives ratios under fixed keys, and the target of each: at least (">=
 import os
 import platform
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import wraps
 from typing import Any
 
 import torch
 
+from colonnade.benchmarks.benchmark import Benchmark, Watch
 from colonnade.errors import unknown_name
-
-Watch = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    name: str
-    summary: str
-    run: Callable[[Watch], dict[str, float]]
-    targets: dict[str, str]  # key → such as ">= 0.9"
 
 
 def benchmarks() -> dict[str, Benchmark]:
@@ -32,21 +20,6 @@ def benchmarks() -> dict[str, Benchmark]:
 
     known = (split.BENCHMARK, zeroth_order.BENCHMARK, linear.BENCHMARK, runtimes.BENCHMARK, privacy.BENCHMARK)
     return {benchmark.name: benchmark for benchmark in known}
-
-
-def one_thread(run: Callable[[Watch], dict[str, float]]) -> Callable[[Watch], dict[str, float]]:
-    """A benchmark that both sides run on one PyTorch thread."""
-
-    @wraps(run)
-    def alone(watch: Watch) -> dict[str, float]:
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            return run(watch)
-        finally:
-            torch.set_num_threads(before)
-
-    return alone
 
 
 def measure(name: str, watch: Watch = lambda line: None) -> dict[str, Any]:
@@ -63,9 +36,3 @@ def measure(name: str, watch: Watch = lambda line: None) -> dict[str, Any]:
         "targets": known[name].targets,
         "seconds": round(time.perf_counter() - began, 1),
     }
-
-
-def meets(value: float, target: str) -> bool:
-    """Whether a ratio keeps its target."""
-    relation, _, number = target.partition(" ")
-    return value >= float(number) if relation == ">=" else value <= float(number)

@@ -19,7 +19,7 @@ from colonnade.algorithms.linear_models.afsaga import Afsaga
 from colonnade.algorithms.linear_models.afsgd import Afsgd
 from colonnade.algorithms.linear_models.fcg import Fcg
 from colonnade.algorithms.training import Training
-from colonnade.benchmarks import Benchmark, Watch, one_thread
+from colonnade.benchmarks.benchmark import Benchmark, Watch, one_thread
 from colonnade.data import dataset, synthetic_sparse
 from colonnade.data.federated import FederatedData
 from colonnade.errors import DataError

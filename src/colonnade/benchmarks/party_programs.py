@@ -1,11 +1,9 @@
-"""`colonnade join` programs for benchmarks, started by a fork server: a federation over loopback and mutual TLS.
-
-`python -m colonnade.benchmarks.party_programs SOCKET` is the fork server; what it starts is the command line itself.
+"""Whole `colonnade join` programs for benchmarks: the files of a federation over loopback and mutual TLS, and every
+party's program, started from the fork server of party_program.py.
 """
 
 import json
 import socket
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from colonnade.cli.application import app
 from colonnade.data import from_arrays
 from colonnade.data.federated import FederatedData
-from colonnade.errors import ColonnadeError, RunError
-from colonnade.federation.file import write_toml
-from colonnade.runtimes.processes.fork_server import Child, fork_server_for, serve
-from colonnade.wire.certificates import issue, make_authority
+from colonnade.errors import RunError
+from colonnade.federation.toml import write_toml
+from colonnade.runtimes.processes.fork_server import Child, fork_server_for
+from colonnade.wire.authority import issue, make_authority
 
 
 def random_data(parties: int, rows: int) -> FederatedData:
@@ -73,7 +70,7 @@ def write_federation(folder: Path, data: FederatedData, settings: Mapping[str, o
 @contextmanager
 def joined(folder: Path, files: Mapping[str, Path]) -> Iterator[dict[str, Child]]:
     """Every party's program, running; they are killed at the end if they have not ended."""
-    fork_server = fork_server_for("colonnade.benchmarks.party_programs")
+    fork_server = fork_server_for("colonnade.benchmarks.party_program")
     children: dict[str, Child] = {}
     try:
         for name, file in files.items():
@@ -99,18 +96,3 @@ def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
-
-
-def main(arguments: list[str]) -> int:
-    try:
-        app(arguments, prog_name="colonnade", standalone_mode=False)
-    except ColonnadeError as error:
-        print(f"colonnade: {error}", file=sys.stderr)
-        return error.exit_code
-    except SystemExit as ending:
-        return int(ending.code or 0)
-    return 0
-
-
-if __name__ == "__main__":
-    serve(int(sys.argv[1]), main)

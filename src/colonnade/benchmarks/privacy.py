@@ -21,7 +21,7 @@ from colonnade.algorithms.split_models.dpzv import Dpzv
 from colonnade.algorithms.split_models.parts.budget import RowBudget
 from colonnade.algorithms.split_models.vafl import Vafl
 from colonnade.algorithms.training import Training
-from colonnade.benchmarks import Benchmark, Watch, one_thread
+from colonnade.benchmarks.benchmark import Benchmark, Watch, one_thread
 from colonnade.benchmarks.mnist_shaped import (
     BATCH,
     PARTIES,

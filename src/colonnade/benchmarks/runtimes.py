@@ -20,12 +20,14 @@ from colonnade.algorithms.linear_models.afsgd import Afsgd
 from colonnade.algorithms.split_models.split import Split
 from colonnade.algorithms.split_models.vafl import Vafl
 from colonnade.algorithms.training import Training
-from colonnade.benchmarks import Benchmark, Watch, absence, one_thread, slow_links
+from colonnade.benchmarks import absence, slow_links
+from colonnade.benchmarks.benchmark import Benchmark, Watch, one_thread
 from colonnade.benchmarks.mnist_shaped import BATCH, PARTIES, RATE, ROWS, WIDTH, Simulated, mnist_shaped
 from colonnade.benchmarks.party_programs import free_port, joined, training_lines, wait_for_all, write_federation
 from colonnade.data import from_arrays
 from colonnade.data.federated import FederatedData
-from colonnade.launch.experiment import Outcome, train
+from colonnade.launch.experiment import train
+from colonnade.launch.outcome import Outcome
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.runtimes.processes.settings import Processes

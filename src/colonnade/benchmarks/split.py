@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from colonnade.algorithms.split_models.vafl import Vafl
-from colonnade.benchmarks import Benchmark, Watch, one_thread
+from colonnade.benchmarks.benchmark import Benchmark, Watch, one_thread
 from colonnade.benchmarks.mnist_shaped import (
     CLASSES,
     PARTIES,

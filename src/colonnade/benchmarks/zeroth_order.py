@@ -16,7 +16,7 @@ from torch import nn
 from colonnade.algorithms.split_models.cascaded import Cascaded
 from colonnade.algorithms.split_models.dpzv import Dpzv
 from colonnade.algorithms.split_models.parts.seed_replay import GRID
-from colonnade.benchmarks import Benchmark, Watch, one_thread
+from colonnade.benchmarks.benchmark import Benchmark, Watch, one_thread
 from colonnade.benchmarks.mnist_shaped import BATCH, CLASSES, RATE, TURNS, WIDTH, Loop, Simulated, mnist_shaped, ratio
 from colonnade.data.federated import FederatedData
 

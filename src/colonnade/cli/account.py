@@ -2,38 +2,25 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
+from colonnade.cli.options import Changes, FederationFile, json_option
 from colonnade.cli.output import console, megabytes
-from colonnade.costs.estimate import Price, epochs_to_draw, price, with_delta
-from colonnade.costs.guarantees import epsilon_curves
-from colonnade.data import load
 from colonnade.errors import RunError, SettingsError
-from colonnade.federation.building import facts_of
-from colonnade.federation.file import read_federation
-from colonnade.federation.plan import Facts, Plan, check_plan
-from colonnade.reports.epsilons import HEADS, figure_rows
-from colonnade.reports.figures import epsilon_against_epochs, png_bytes
-from colonnade.reports.page import PAPER_FORMULA
+
+if TYPE_CHECKING:
+    from colonnade.costs.estimate import Advice, Price
+    from colonnade.federation.plan import Facts, Plan
 
 
 def account(
-    federation: Annotated[Path, typer.Argument(metavar="FEDERATION.toml", help="The file.", show_default=False)],
+    federation: FederationFile,
     delta: Annotated[
         float | None, typer.Option(help="δ of all figures, instead of privacy.delta.", show_default=False)
     ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="SECTION.NAME=VALUE",
-            help="Change a setting of the file, such as training.epochs=20. May be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    changes: Changes = None,
     epsilon: Annotated[
         float, typer.Option(help="What is wanted, for suggestions, where the file has no target.", min=0)
     ] = 0.0,
@@ -44,13 +31,18 @@ def account(
         Path | None,
         typer.Option(help="Draw ε against epochs, by both formulas, into this PNG file.", show_default=False),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, and nothing else.")] = False,
+    as_json: Annotated[bool, json_option("Print the figures as JSON, and nothing else.")] = False,
 ) -> None:
     """Price a plan: exchanges, bytes, and ε claimed and sound against everybody. Nothing is sent or trained."""
+    from colonnade.costs.estimate import price, with_delta
+    from colonnade.data import load
+    from colonnade.federation.building import facts_of
+    from colonnade.federation.file import read_federation
+    from colonnade.federation.plan import check_plan
+
     settings = read_federation(federation, changes or [])
     data = load(settings.data, settings.party_data(), settings.label_party, federation.parent)
-    bottoms = {party: settings.bottoms().get(party, settings.bottom) for party in data.columns}
-    plan = Plan(settings.algorithm, settings.training, settings.privacy, bottoms, settings.top, settings.seed)
+    plan = settings.plan(data)
     if delta is not None:
         plan = with_delta(plan, delta)
     check_plan(plan, data.rows, (data.label_party, *data.feature_parties), data.columns)
@@ -66,7 +58,11 @@ def account(
         console.print(f"Figure: {figure}", markup=False, soft_wrap=True)
 
 
-def _draw(plan: Plan, facts: Facts, path: Path) -> None:
+def _draw(plan: "Plan", facts: "Facts", path: Path) -> None:
+    from colonnade.costs.estimate import epochs_to_draw
+    from colonnade.costs.guarantees import epsilon_curves
+    from colonnade.reports.figures import epsilon_against_epochs, png_bytes
+
     alone_or_linear = plan.is_alone or plan.is_linear
     epochs = epochs_to_draw(plan.training.epochs)
     curves = [] if alone_or_linear else epsilon_curves(plan, facts, epochs)
@@ -83,7 +79,12 @@ def _draw(plan: Plan, facts: Facts, path: Path) -> None:
         raise RunError(f"{path} could not be written: {error.strerror}. Choose another place with --figure.") from None
 
 
-def _show(priced: Price, wanted_ratio: float) -> None:
+def _show(priced: "Price", wanted_ratio: float) -> None:
+    from rich.table import Table
+
+    from colonnade.reports.epsilons import HEADS, figure_rows
+    from colonnade.reports.page_parts import PAPER_FORMULA
+
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_row("exchanges", f"{priced.exchanges:,}")
     table.add_row("bytes up / down", f"{megabytes(priced.bytes_up)} / {megabytes(priced.bytes_down)}")
@@ -117,15 +118,17 @@ def _show(priced: Price, wanted_ratio: float) -> None:
             soft_wrap=True,
         )
     for advice in priced.advice:
-        found = advice.suggestion
-        ways = [] if found.epochs is None else [f"at most {found.epochs:,} epochs"]
-        ways += [] if found.batch_size is None else [f"batches of at least {found.batch_size:,}"]
-        clip = "" if advice.clip is None else f" With the noise that is set, a clip of {advice.clip:.3g} keeps it."
-        reach = f"To come to {wanted_ratio:g}: {', or '.join(ways)}." if ways else f"{wanted_ratio:g} is out of reach."
-        console.print(
-            f"ε = {advice.epsilon:g} for {advice.values} asks for noise of {found.noise_to_signal:.3g} times the clip. "
-            f"{reach}{clip}",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        console.print(_in_words(advice, wanted_ratio), markup=False, highlight=False, soft_wrap=True)
+
+
+def _in_words(advice: "Advice", wanted_ratio: float) -> str:
+    """What a wanted ε asks for, and how to come to less noise."""
+    found = advice.suggestion
+    ways = [] if found.epochs is None else [f"at most {found.epochs:,} epochs"]
+    ways += [] if found.batch_size is None else [f"batches of at least {found.batch_size:,}"]
+    clip = "" if advice.clip is None else f" With the noise that is set, a clip of {advice.clip:.3g} keeps it."
+    reach = f"To come to {wanted_ratio:g}: {', or '.join(ways)}." if ways else f"{wanted_ratio:g} is out of reach."
+    return (
+        f"ε = {advice.epsilon:g} for {advice.values} asks for noise of {found.noise_to_signal:.3g} times the clip. "
+        f"{reach}{clip}"
+    )

@@ -5,16 +5,18 @@ from dataclasses import MISSING, fields
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from colonnade.algorithms import ALGORITHMS
 from colonnade.cli.output import console
 
 
 def list_algorithms(
     as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
 ) -> None:
-    """List the algorithms and their own settings with defaults."""
+    """List the algorithms, their settings and the defaults."""
+    from rich.table import Table
+
+    from colonnade.algorithms import ALGORITHMS
+
     if as_json:
         rows = [
             {"name": algorithm.name, "summary": algorithm.summary, "settings": _defaults(algorithm.settings)}

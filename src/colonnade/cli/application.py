@@ -1,7 +1,11 @@
-"""The verbs, put together. Importing this brings in PyTorch and all the rest, which takes a second or two."""
+"""The verbs, put together. Importing this is cheap: a verb loads PyTorch and the rest when it runs, not before."""
+
+from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
+import colonnade
 from colonnade.cli import (
     account,
     algorithms,
@@ -19,27 +23,50 @@ from colonnade.cli import (
     run,
     sweep,
 )
+from colonnade.cli.verbs import Verb, Verbs
 
 app = typer.Typer(
     name="colonnade",
-    help="Asynchronous vertical federated learning: different columns of the same rows, one model.",
+    cls=Verbs,
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,  # its tracebacks would print local variables, which may hold data
 )
-app.command("demo")(demo.demo)
-app.command("run")(run.run)
-app.command("join")(join.join)
-app.command("leave")(join.leave)
-app.command("sweep")(sweep.sweep)
-app.command("report")(report.report)
-app.command("replay")(replay.replay)
-app.command("compare")(compare.compare)
-app.command("account")(account.account)
-app.command("attack")(attack.attack)
-app.command("audit")(audit.audit)
-app.command("bench")(bench.bench)
-app.command("reproduce")(reproduce.reproduce)
-app.command("algorithms")(algorithms.list_algorithms)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"colonnade {colonnade.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _colonnade(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Asynchronous vertical federated learning: different columns of the same rows, one model."""
+
+
+VERBS: dict[str, Callable[..., None]] = {
+    "demo": demo.demo,
+    "run": run.run,
+    "join": join.join,
+    "leave": join.leave,
+    "sweep": sweep.sweep,
+    "report": report.report,
+    "replay": replay.replay,
+    "compare": compare.compare,
+    "account": account.account,
+    "audit": audit.audit,
+    "bench": bench.bench,
+    "reproduce": reproduce.reproduce,
+    "algorithms": algorithms.list_algorithms,
+}
+
+for name, verb in VERBS.items():
+    app.command(name, cls=Verb)(verb)
+app.add_typer(attack.app, name="attack")
 app.add_typer(data.app, name="data")
 app.add_typer(certs.app, name="certs")

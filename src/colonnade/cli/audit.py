@@ -3,31 +3,34 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
+from colonnade.cli.names import AUDITED, offering
+from colonnade.cli.options import json_option
 from colonnade.cli.output import console, interrupted, shown
 from colonnade.errors import RunError
-from colonnade.reports.audit_page import audit_page
-from colonnade.reports.observed import AUDIT_FILE
-from colonnade.trials.audit import AUDITED, Audit, Audited, run_audit
+
+if TYPE_CHECKING:
+    from colonnade.trials.audit import Audited
 
 
 def audit(
-    algorithm: Annotated[str, typer.Argument(help=f"One of: {', '.join(AUDITED)}.")] = "dpzv",
+    algorithm: Annotated[
+        str, typer.Argument(help=f"One of: {', '.join(AUDITED)}.", autocompletion=offering(AUDITED))
+    ] = AUDITED[0],
     epsilon: Annotated[float, typer.Option(help="The ε that the noise is to keep.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Its δ.")] = 1e-5,
     formula: Annotated[str, typer.Option(help="Whose noise: the paper's, or the sound one.")] = "paper",
     server_update: Annotated[
-        str, typer.Option(help="dpzv: zeroth-order, first-order (the paper's), private-zo, dp-sgd or frozen.")
+        str, typer.Option(help=f"{AUDITED[0]}: zeroth-order, first-order (the paper's), private-zo, dp-sgd or frozen.")
     ] = "zeroth-order",
     rows: Annotated[int, typer.Option(help="Training rows.", min=2)] = 4096,
-    batch_size: Annotated[int, typer.Option(help="Rows of a batch.", min=1)] = 8,
+    batch_size: Annotated[int, typer.Option(help="Rows in a batch.", min=1)] = 8,
     epochs: Annotated[int, typer.Option(help="How often every row is used.", min=1)] = 10,
     trials: Annotated[int, typer.Option(help="Audits, each with a seed of its own.", min=1)] = 1,
-    seed: Annotated[int, typer.Option(help="Of the first audit.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of the first audit.", min=0)] = 0,
     page: Annotated[Path | None, typer.Option(help="Write a page with the figures here.", show_default=False)] = None,
     out: Annotated[
         Path | None,
@@ -36,9 +39,13 @@ def audit(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")] = False,
+    as_json: Annotated[bool, json_option("Print JSON, and nothing else.")] = False,
 ) -> None:
     """Guess the secret bits of canary rows from one training run: how large must ε have been?"""
+    from colonnade.reports.audit_page import audit_page
+    from colonnade.reports.observed import AUDIT_FILE
+    from colonnade.trials.audit import Audit, run_audit
+
     asked = Audit(algorithm, epsilon, delta, formula, rows, batch_size, epochs, server_update=server_update, seed=seed)
     with interrupted("No audit is kept."):
         results = [run_audit(replace(asked, seed=seed + trial)) for trial in range(trials)]
@@ -65,7 +72,10 @@ def _write(path: Path, text: str) -> None:
         raise RunError(f"{path} could not be written: {error.strerror}. Choose another place.") from None
 
 
-def show(results: list[Audited]) -> None:
+def show(results: "list[Audited]") -> None:
+    """A table of the audits, and what it means."""
+    from rich.table import Table
+
     first = results[0]
     console.print(f"{first.audit.algorithm}: {first.protects}, against {first.adversary}; δ = {first.audit.delta:g}")
     table = Table("seed", "noise", "claimed ε", "sound ε", "observed ε ≥", "at best", "right guesses")

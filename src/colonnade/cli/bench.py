@@ -4,19 +4,30 @@ import json
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from colonnade.benchmarks import benchmarks, measure, meets
+from colonnade.cli.names import BENCHMARKS, offering
+from colonnade.cli.options import json_option
 from colonnade.cli.output import console, errors
 
 
 def bench(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Which benchmark; all without a name.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help=f"Which benchmark: {', '.join(BENCHMARKS)}. All without a name.",
+            autocompletion=offering(BENCHMARKS),
+            show_default=False,
+        ),
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a benchmark.")] = False,
+    as_json: Annotated[bool, json_option("Print one JSON object per benchmark.")] = False,
 ) -> None:
     """Measure ratios side by side in one run, against their targets."""
+    from rich.table import Table
+
+    from colonnade.benchmarks import benchmarks, measure
+    from colonnade.benchmarks.benchmark import meets
+
     for chosen in [name] if name else benchmarks():
         result = measure(chosen, lambda line: errors.print(line, markup=False))
         if as_json:

@@ -7,30 +7,32 @@ from typing import Annotated
 
 import typer
 
-from colonnade.names import check_party_name
-from colonnade.wire import certificates
+from colonnade.cli.options import json_option
+from colonnade.cli.verbs import Verb, Verbs
 
-app = typer.Typer(help="A certificate authority, and the certificates of parties.", no_args_is_help=True)
+app = typer.Typer(cls=Verbs, help="A certificate authority, and the certificates of parties.", no_args_is_help=True)
 
 AuthorityOption = Annotated[
     Path, typer.Option("--authority", help="The authority's directory, made by `certs init`.", show_default=False)
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
+JsonOption = Annotated[bool, json_option("Print the result as JSON, and nothing else.")]
 
 
-@app.command("init")
+@app.command("init", cls=Verb)
 def init(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the authority will be.", show_default=False)],
     name: Annotated[str, typer.Option(help="Whose authority it is, for people.")] = "colonnade",
     days: Annotated[int, typer.Option(help="How long it will be valid.")] = 3650,
 ) -> None:
     """Make a certificate authority."""
-    certificates.make_authority(directory, name, days)
-    print(f"Authority {name!r}: {directory / certificates.AUTHORITY}")
-    print(f"Keep {directory / certificates.AUTHORITY_KEY} to yourself: whoever has it can pass for any party.")
+    from colonnade.wire import authority as authorities
+
+    authorities.make_authority(directory, name, days)
+    print(f"Authority {name!r}: {directory / authorities.AUTHORITY}")
+    print(f"Keep {directory / authorities.AUTHORITY_KEY} to yourself: whoever has it can pass for any party.")
 
 
-@app.command("issue")
+@app.command("issue", cls=Verb)
 def issue(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The party's name.", show_default=False)],
     authority: AuthorityOption,
@@ -40,14 +42,19 @@ def issue(
     ] = None,
     host: Annotated[
         list[str] | None,
-        typer.Option(help="A DNS name or address of the party's machine; may be repeated.", show_default=False),
+        typer.Option(
+            metavar="HOST", help="A DNS name or address of the party's machine. May be repeated.", show_default=False
+        ),
     ] = None,
     days: Annotated[int, typer.Option(help="How long it will be valid.")] = 365,
     as_json: JsonOption = False,
 ) -> None:
     """Give a party a key and a certificate, or new ones."""
+    from colonnade.names import check_party_name
+    from colonnade.wire import authority as authorities
+
     check_party_name(name)
-    made = certificates.issue(authority, name, Path(name) if out is None else out, host or [], days)
+    made = authorities.issue(authority, name, Path(name) if out is None else out, host or [], days)
     if as_json:
         files = {part: str(getattr(made, part)) for part in ("key", "certificate", "authority")}
         print(json.dumps({"name": name, "serial": f"{made.serial:040x}", "expires": made.expires.isoformat(), **files}))
@@ -56,10 +63,10 @@ def issue(
     print(
         f"{made.certificate}: the certificate, valid until {made.expires:%Y-%m-%d %H:%M} UTC, serial {made.serial:040x}"
     )
-    print(f"{made.authority}: the authority's certificate; {certificates.REVOKED} beside it: what it has revoked")
+    print(f"{made.authority}: the authority's certificate; {authorities.REVOKED} beside it: what it has revoked")
 
 
-@app.command("revoke")
+@app.command("revoke", cls=Verb)
 def revoke(
     what: Annotated[
         str,
@@ -69,8 +76,10 @@ def revoke(
     as_json: JsonOption = False,
 ) -> None:
     """Put a party's certificates on the list of revoked ones."""
-    revoked = certificates.revoke(authority, what)
-    listed = authority / certificates.REVOKED
+    from colonnade.wire import authority as authorities
+
+    revoked = authorities.revoke(authority, what)
+    listed = authority / authorities.REVOKED
     if as_json:
         print(json.dumps({"revoked": [f"{serial:040x}" for serial in revoked], "list": str(listed)}))
         return
@@ -82,12 +91,14 @@ def revoke(
         print(f"Nothing to do: every certificate of {what} has expired or is on the list.")
 
 
-@app.command("show")
+@app.command("show", cls=Verb)
 def show(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .pem file.", show_default=False)],
     as_json: JsonOption = False,
 ) -> None:
     """Show whose certificate a file holds, its serial and how long it is valid."""
+    from colonnade.wire import certificates
+
     now = datetime.now(UTC)
     described = []
     for facts in certificates.read_facts(file):

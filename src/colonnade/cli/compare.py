@@ -3,28 +3,34 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
+from colonnade.cli.options import json_option
 from colonnade.cli.output import console, megabytes, shown
-from colonnade.reports import ComparisonRow, comparison_rows, read_run
-from colonnade.reports.page import write_comparison
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from colonnade.reports import ComparisonRow
 
 
 def compare(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="Two or more runs' directories.", show_default=False)
+        list[Path], typer.Argument(metavar="RUN", help="The directories of two or more runs.", show_default=False)
     ],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("comparison.html"),
     target: Annotated[
         float | None,
         typer.Option(help="The metric to reach. Default: the worst of the runs' final ones.", show_default=False),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
+    as_json: Annotated[bool, json_option("Print the rows as JSON.")] = False,
 ) -> None:
     """Compare runs: time, exchanges and bytes to the same metric."""
+    from colonnade.reports import comparison_rows, read_run
+    from colonnade.reports.comparison_page import write_comparison
+
     page = write_comparison(runs, out, target)
     rows = comparison_rows([read_run(run) for run in runs], target)
     if as_json:
@@ -34,8 +40,10 @@ def compare(
     console.print(f"Report: {page}", markup=False, soft_wrap=True)
 
 
-def comparison_table(rows: Sequence[ComparisonRow]) -> Table:
+def comparison_table(rows: "Sequence[ComparisonRow]") -> "Table":
     """Rows of a comparison for the terminal."""
+    from rich.table import Table
+
     first = rows[0]
     target = first["target"]
     table = Table(title=None if target is None else f"to reach {first['metric']} {target:.4g}")

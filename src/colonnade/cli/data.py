@@ -4,12 +4,12 @@ import json
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
+from colonnade.cli.options import json_option
 from colonnade.cli.output import console
-from colonnade.data import names
+from colonnade.cli.verbs import Verb, Verbs
 
-app = typer.Typer(help="Data sets that go by a name.", no_args_is_help=True)
+app = typer.Typer(cls=Verbs, help="Data sets that go by a name.", no_args_is_help=True)
 
 
 @app.callback()
@@ -17,9 +17,13 @@ def _data() -> None:
     """Data sets that go by a name."""
 
 
-@app.command("list")
-def list_data(as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False) -> None:
+@app.command("list", cls=Verb)
+def list_data(as_json: Annotated[bool, json_option("Print the list as JSON.")] = False) -> None:
     """List the data sets, and where each comes from."""
+    from rich.table import Table
+
+    from colonnade.data.catalogue import names
+
     if as_json:
         print(json.dumps([facts._asdict() for facts in names()]))
         return

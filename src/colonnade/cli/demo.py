@@ -4,78 +4,55 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from colonnade.algorithms.split_models.centralised import Centralised
-from colonnade.algorithms.split_models.split import Split
-from colonnade.algorithms.split_models.vafl import Vafl
-from colonnade.algorithms.training import Training
-from colonnade.cli.output import TrainingProgress, console, errors, megabytes, shown, stop_on_interrupt
-from colonnade.data import load
-from colonnade.data.settings import DataSettings
-from colonnade.federation.file import Federation, federation_values
-from colonnade.launch.experiment import train
-from colonnade.reports import ComparisonRow, comparison_rows, read_run
-from colonnade.reports.page import write_comparison, write_report
-from colonnade.runtimes.simulate.settings import Simulate, SimulatedParty
+from colonnade.cli.options import json_option
+from colonnade.cli.output import InterruptedCommandError, console, megabytes, shown
+from colonnade.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from colonnade.data import FederatedData
+    from colonnade.federation.file import Federation
+    from colonnade.reports import ComparisonRow
 
 TARGET_ACCURACY = 0.95
-
-FEDERATION = Federation(
-    name="demo",
-    data=DataSettings(set="digits", parties=4),
-    training=Training(epochs=40, batch_size=32, learning_rate=0.1, evaluate_every_epochs=0.5),
-    # Ten milliseconds a step, one millisecond a message; party4 is three times slower than the others.
-    simulate=Simulate(parties={"party4": SimulatedParty(slowdown=3.0)}),
-)
+EPOCHS = 40.0
+ALGORITHMS = ("split", "vafl", "centralised")
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="Where the runs and the report go; a number is added if it exists.")] = Path(
         "colonnade-demo"
     ),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
+    as_json: Annotated[bool, json_option("Print the table as JSON.")] = False,
 ) -> None:
     """Train on handwritten digits: four parties hold a quarter of each image, one of them is three times slower."""
+    from colonnade.data import load
+    from colonnade.reports import comparison_rows, read_run
+    from colonnade.reports.comparison_page import write_comparison
+    from colonnade.reports.run_page import write_report
+
     out = _free(out)
-    data = load(FEDERATION.data, {}, FEDERATION.label_party, Path())
+    federation = _federation()
+    data = load(federation.data, {}, federation.label_party, Path())
     if not as_json:
         console.print(
             f"{data.rows} digits; four parties hold 16 of the 64 pixels each, a fifth holds the labels.\n"
             "party4 is three times slower. Times are virtual: what the parties would have taken."
         )
-    directories = []
-    for algorithm, name in ((Split(), "split"), (Vafl(), "vafl"), (Centralised(), "centralised")):
-        federation = replace(FEDERATION, algorithm=algorithm)
-        parties = 1 if name == "centralised" else len(data.feature_parties)
-        total = federation.training.steps(data.rows) * parties
-        unit = "steps" if name == "centralised" else "exchanges"
-        with stop_on_interrupt() as stop, TrainingProgress(f"{name:12}", total, unit, as_json) as progress:
-            outcome = train(
-                data,
-                algorithm,
-                training=federation.training,
-                simulate=federation.simulate,
-                seed=federation.seed,
-                out=out / name,
-                watch=progress.watch,
-                stop_requested=stop,
-                settings=federation_values(federation),
-            )
-        if not outcome.finished:
-            errors.print("Stopped. Run the demo again to see it whole.")
-            raise typer.Exit(1)
-        directories.append(out / name)
-    federated = directories[:2]
+    for name in ALGORITHMS:
+        _train(federation, data, name, out / name, quiet=as_json)
+    federated = [out / "split", out / "vafl"]
     for directory in federated:
         write_report(directory)
     page = write_comparison(federated, out / "report.html", TARGET_ACCURACY)
     runs = [read_run(directory) for directory in federated]
     rows = comparison_rows(runs, TARGET_ACCURACY)
-    central = read_run(directories[2]).final_metric
+    central = read_run(out / "centralised").final_metric
     if as_json:
         print(json.dumps({"report": str(page), "centralised_accuracy": central, "rows": rows}))
         return
@@ -84,7 +61,44 @@ def demo(
     console.print(f"Report: {page}", markup=False, soft_wrap=True)
 
 
-def _table(rows: Sequence[ComparisonRow], central: float | None) -> Table:
+def _federation() -> "Federation":
+    from colonnade.algorithms.training import Training
+    from colonnade.data.settings import DataSettings
+    from colonnade.federation.file import Federation
+    from colonnade.runtimes.simulate.settings import Simulate, SimulatedParty
+
+    return Federation(
+        name="demo",
+        data=DataSettings(set="digits", parties=4),
+        training=Training(epochs=EPOCHS, batch_size=32, learning_rate=0.1, evaluate_every_epochs=0.5),
+        # Ten milliseconds per step, one millisecond per message; party4 is three times slower than the others.
+        simulate=Simulate(parties={"party4": SimulatedParty(slowdown=3.0)}),
+    )
+
+
+def _train(shared: "Federation", data: "FederatedData", name: str, out: Path, quiet: bool) -> None:
+    """One algorithm's run of the demo."""
+    from colonnade import algorithms
+    from colonnade.cli.progress import TrainingProgress
+    from colonnade.federation.file import federation_values
+    from colonnade.launch.experiment import train_plan
+    from colonnade.launch.run_options import RunOptions
+    from colonnade.runtimes.interrupt import stop_on_interrupt
+
+    federation = replace(shared, algorithm=algorithms.find(name).settings())
+    parties = 1 if name == "centralised" else len(data.feature_parties)
+    total = federation.training.steps(data.rows) * parties
+    unit = "steps" if name == "centralised" else "exchanges"
+    with stop_on_interrupt() as stop, TrainingProgress(f"{name:12}", total, unit, quiet) as progress:
+        options = RunOptions(out, watch=progress.watch, stop_requested=stop, settings=federation_values(federation))
+        outcome = train_plan(data, federation.plan(data), federation.simulate, options)
+    if not outcome.finished:
+        raise InterruptedCommandError("Stopped. Run the demo again to see it whole.", ExitCode.INTERRUPTED)
+
+
+def _table(rows: "Sequence[ComparisonRow]", central: float | None) -> "Table":
+    from rich.table import Table
+
     table = Table()
     table.add_column("algorithm")
     for heading in (
@@ -110,7 +124,7 @@ def _table(rows: Sequence[ComparisonRow], central: float | None) -> Table:
     return table
 
 
-def _conclusion(rows: Sequence[ComparisonRow]) -> str:
+def _conclusion(rows: "Sequence[ComparisonRow]") -> str:
     """What the table means, in words; only what the figures say."""
     seconds = {row["algorithm"]: row["seconds_to_target"] for row in rows}
     slow, fast = seconds["split"], seconds["vafl"]

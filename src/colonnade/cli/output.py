@@ -1,143 +1,37 @@
-"""What the command line prints with: tables and progress for people on a terminal, plain lines elsewhere."""
+"""What the command line prints with: two consoles, forms of numbers, and what Ctrl-C means."""
 
-import os
-import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from colonnade.errors import RunError
+from colonnade.errors import ColonnadeError
+from colonnade.exit_codes import ExitCode
 
 console = Console()
 errors = Console(stderr=True)
 
-SECONDS_BETWEEN_LINES = 5.0
-"""Where there is no terminal, a line of progress at most this often."""
 
+class InterruptedCommandError(ColonnadeError):
+    """Somebody pressed Ctrl-C and the command ended at once. `exit_code` says whether its work can be resumed."""
 
-class TrainingProgress:
-    """Exchanges, exchanges a second, loss, metric and time left; fed with the lines of metrics.jsonl."""
-
-    def __init__(self, title: str, total: int, unit: str = "exchanges", quiet: bool = False) -> None:
-        self._title = title
-        self._total = total
-        self._unit = unit
-        self._quiet = quiet
-        self._live = console.is_terminal and not quiet
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[facts]}"),
-            TimeRemainingColumn(),
-            console=console,
-            transient=False,
-        )
-        self._task: TaskID | None = None
-        self._began = time.perf_counter()
-        self._first: int | None = None
-        self._last_line = self._began
-        self._loss: float | None = None
-        self._metric: dict[str, float] = {}
-        self._parties: dict[str, TaskID] = {}
-        self._reported: dict[str, str] = {}
-
-    def __enter__(self) -> "TrainingProgress":
-        if self._live:
-            self._bar.start()
-            self._task = self._bar.add_task(self._title, total=self._total, facts="")
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        if self._live:
-            self._bar.stop()
-
-    def watch(self, line: dict[str, Any]) -> None:
-        """Take one line of metrics."""
-        if line.get("note"):
-            (self._bar.console if self._live else errors).print(line["note"], style="yellow", markup=False)
-        done = line["exchange"]
-        if self._first is None:
-            self._first, self._began = done, time.perf_counter()
-        self._loss = line["loss"] if line["loss"] is not None else self._loss
-        self._metric = line["metric"] or self._metric
-        if self._task is not None:
-            self._bar.update(self._task, completed=done, facts=self._facts(done))
-        elif not self._quiet and time.perf_counter() - self._last_line > SECONDS_BETWEEN_LINES:
-            self._last_line = time.perf_counter()
-            facts = "  ".join([self._facts(done), *self._reported.values()])
-            errors.print(f"{self._title}: {done}/{self._total} {self._unit}, {facts}", markup=False)
-
-    def report(self, party: str, said: dict[str, Any]) -> None:
-        """Take what a party's own process says of itself: a line under the bar, or a part of the next line."""
-        if "note" in said:
-            if not self._quiet:
-                (self._bar.console if self._live else errors).print(said["note"], style="yellow", markup=False)
-            return
-        done = said["exchanges"]
-        waits = f"waits for {', '.join(said['waits_for'])}" if said["waits_for"] else ""
-        self._reported[party] = f"{party} {done}" + (f" ({waits})" if waits else "")
-        if self._live:
-            if party not in self._parties:
-                self._parties[party] = self._bar.add_task(f"  {party}", total=None, facts="")
-            self._bar.update(self._parties[party], completed=done, facts=waits)
-
-    def _facts(self, done: int) -> str:
-        facts = []
-        elapsed = time.perf_counter() - self._began
-        if self._first is not None and done > self._first and elapsed > 0:
-            facts.append(f"{(done - self._first) / elapsed:.0f} {self._unit}/s")
-        if self._loss is not None:
-            facts.append(f"loss {self._loss:.4f}")
-        shown = next((name for name in ("accuracy", "rmse") if name in self._metric), None)
-        if shown:
-            facts.append(f"{shown} {self._metric[shown]:.4f}")
-        return "  ".join(facts)
-
-
-class StopOnInterrupt:
-    """Turns the first Ctrl-C (or SIGTERM) into a request to stop at the next exchange; a second one is not caught."""
-
-    def __init__(self, quiet: bool = False) -> None:
-        self.requested = False
-        self._quiet = quiet
-
-    def __call__(self) -> bool:
-        return self.requested
-
-    def _request(self, number: int, frame: FrameType | None) -> None:
-        self.requested = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        if self._quiet:
-            return
-        # Not print: the signal may have come in the middle of one, which may not be entered twice.
-        os.write(2, "\nStopping: the checkpoint is being written …\n".encode())
+    def __init__(self, message: str, exit_code: ExitCode) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 @contextmanager
-def stop_on_interrupt(quiet: bool = False) -> Iterator[StopOnInterrupt]:
-    """While this holds, Ctrl-C and SIGTERM end a run cleanly."""
-    stop = StopOnInterrupt(quiet)
-    before = {number: signal.signal(number, stop._request) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def interrupted(meaning: str) -> Iterator[None]:
+def interrupted(meaning: str, exit_code: ExitCode = ExitCode.INTERRUPTED) -> Iterator[None]:
     """While this holds, a Ctrl-C that is not caught inside ends the command with what it meant."""
     try:
         yield
     except KeyboardInterrupt:
-        raise RunError(f"Interrupted. {meaning}") from None
+        raise InterruptedCommandError(f"Interrupted. {meaning}", exit_code) from None
+
+
+def tell(sentence: str) -> None:
+    """One line to whoever watches, beside what the command prints as its result."""
+    errors.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 def megabytes(count: float) -> str:

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
+from colonnade.cli.options import json_option
 from colonnade.cli.output import console, interrupted
-from colonnade.federation.party_file import read_party_file
-from colonnade.launch.replay import replay_run
 
 
 def replay(
@@ -31,7 +30,7 @@ def replay(
         ),
     ] = None,
     threads: Annotated[int, typer.Option(help="PyTorch threads, as of the run.", min=1)] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one object, {run, parties}.")] = False,
+    as_json: Annotated[bool, json_option("Print one object, {run, parties}.")] = False,
 ) -> None:
     """Give fresh parties every event of a run's traces: each effect must be the recorded one, each model the saved one.
 
@@ -39,6 +38,9 @@ def replay(
     """
     found = {}
     with interrupted("Nothing was written."):
+        from colonnade.federation.party_file import read_party_file
+        from colonnade.launch.replay import replay_run
+
         for one in replay_run(run, None if party is None else read_party_file(party), party_timeout, threads):
             found[one.party] = {"events": one.events, "model": "the same" if one.is_compared else "not compared"}
             if not as_json:

@@ -4,22 +4,27 @@ import json
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
+from colonnade.cli.options import json_option
 from colonnade.cli.output import console, errors, interrupted, shown
-from colonnade.reproductions import reproduce as run_reproduction
-from colonnade.reproductions import reproductions
+from colonnade.exit_codes import ExitCode
 
 
 def reproduce(
     name: Annotated[str, typer.Argument(help="Which one; a list without a name.", show_default=False)] = "",
     quick: Annotated[bool, typer.Option("--quick", help="Smaller settings, in minutes instead of hours.")] = False,
     seeds: Annotated[
-        int | None, typer.Option(help="How many seeds, from 0 on; by default the reproduction's own.", min=1)
+        int | None,
+        typer.Option(help="How many seeds, from 0 on. Default: as many as the reproduction asks for.", min=1),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Annotated[bool, json_option("Print one JSON object.")] = False,
 ) -> None:
     """Repeat an experiment of a paper and print it beside the published numbers."""
+    from rich.table import Table
+
+    from colonnade.reproductions import reproduce as run_reproduction
+    from colonnade.reproductions import reproductions
+
     if not name:
         table = Table()
         table.add_column("name")
@@ -28,8 +33,9 @@ def reproduce(
             table.add_row(one.name, one.summary)
         console.print(table)
         return
-    known = reproductions().get(name)  # an unknown name is told of below
-    with interrupted(known.after_a_stop if known else ""):
+    known = reproductions().get(name)  # an unknown name is refused below
+    left = ExitCode.STOPPED if known and known.keeps_runs else ExitCode.INTERRUPTED
+    with interrupted(known.after_a_stop if known else "", left):
         result = run_reproduction(name, quick, seeds, lambda line: errors.print(line, markup=False, soft_wrap=True))
     if as_json:
         print(json.dumps(result))

@@ -4,21 +4,24 @@ import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from colonnade import algorithms
-from colonnade.cli.output import TrainingProgress, console, errors, interrupted, megabytes, stop_on_interrupt
-from colonnade.data import load
+from colonnade.cli.names import RUNTIMES, offering
+from colonnade.cli.options import Changes, Trace, json_option
+from colonnade.cli.output import console, interrupted, megabytes, tell
 from colonnade.errors import SettingsError, unknown_name
-from colonnade.federation.file import Federation, federation_values, read_federation
-from colonnade.launch.experiment import RUNTIMES, Outcome, train
-from colonnade.reports.epsilons import in_one_line
-from colonnade.reports.page import write_report
-from colonnade.runtimes.processes.settings import Processes
-from colonnade.runtimes.ray.settings import Ray
+from colonnade.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from colonnade.cli.progress import TrainingProgress
+    from colonnade.data import FederatedData
+    from colonnade.federation.file import Federation
+    from colonnade.launch.outcome import Outcome
+    from colonnade.runtimes.processes.settings import Processes
+    from colonnade.runtimes.ray.settings import Ray
+    from colonnade.runtimes.simulate.settings import Simulate
 
 
 def run(
@@ -28,7 +31,10 @@ def run(
             metavar="FEDERATION.toml", help="The file, or with --resume a run's directory.", show_default=False
         ),
     ],
-    runtime: Annotated[str, typer.Option(help=f"What carries the messages: {', '.join(RUNTIMES)}.")] = "simulate",
+    runtime: Annotated[
+        str,
+        typer.Option(help=f"What carries the messages: {', '.join(RUNTIMES)}.", autocompletion=offering(RUNTIMES)),
+    ] = "simulate",
     address: Annotated[
         str | None,
         typer.Option(help="With --runtime ray: the cluster, as auto, local, HOST:PORT or ray://…", show_default=False),
@@ -36,72 +42,43 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="The run's directory. Default: runs/NAME-ALGORITHM-SEED.", show_default=False)
     ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="SECTION.NAME=VALUE",
-            help="Change a setting of the file, such as training.epochs=20. May be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    changes: Changes = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a stopped run from its checkpoint.")] = False,
-    trace: Annotated[bool, typer.Option("--trace", help="Record every event and effect, for replay.")] = False,
+    trace: Trace = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Do not write report.html at the end.")] = False,
     threads: Annotated[int, typer.Option(help="PyTorch threads.", min=1)] = 1,
     checkpoint_seconds: Annotated[
         float, typer.Option(help="Wall time between checkpoints; one is always written at the end.", min=0)
     ] = 30.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, and nothing else.")] = False,
+    as_json: Annotated[bool, json_option("Print the summary as JSON, and nothing else.")] = False,
 ) -> None:
     """Train a federation and write its run directory."""
     if runtime not in RUNTIMES:
         raise unknown_name("runtime", runtime, RUNTIMES)
-    path = federation
+    path = _file_of_run(federation) if resume and federation.is_dir() else federation
     if path.is_dir():
-        if not resume:
-            raise SettingsError(
-                f"{path} is a directory. Give a federation.toml, or --resume to continue the run in it."
-            )
-        out = out or path
-        path = path / "federation.toml"
-        if not path.exists():
-            raise SettingsError(f"{path.parent} is not a run to resume: it has no federation.toml.")
-    settings = read_federation(path, changes or [])
-    base = path.parent
-    directory = out or default_directory(settings, path)
+        raise SettingsError(f"{path} is a directory. Give a federation.toml, or --resume to continue the run in it.")
     with interrupted("The training had not begun; nothing was written."):
-        data = load(settings.data, settings.party_data(), settings.label_party, base)
-    settings = settings.with_absolute_files(base)
-    name = algorithms.name_of(settings.algorithm)
-    alone = algorithms.find(name).alone is not None
-    total = settings.training.steps(data.rows) * (1 if alone else len(data.feature_parties))
-    unit = "steps" if alone else "exchanges"
-    again = f"colonnade run {shlex.quote(str(directory))} --resume"
-    if runtime != "simulate":
-        again += f" --runtime {runtime}"
-    if address is not None:
-        again += f" --address {shlex.quote(address)}"
-    if threads > 1:
-        again += f" --threads {threads}"  # the order of additions is part of the result
+        from colonnade.data import load
+        from colonnade.federation.file import federation_values, read_federation
+        from colonnade.launch.experiment import train_plan
+        from colonnade.launch.run_options import RunOptions
+        from colonnade.runtimes.interrupt import stop_on_interrupt
+
+        settings = read_federation(path, changes or [])
+        directory = out or (federation if federation.is_dir() else default_directory(settings, path))
+        data = load(settings.data, settings.party_data(), settings.label_party, path.parent)
+    settings = settings.with_absolute_files(path.parent)
+    again = _again(directory, runtime, address, threads)
     with (
         interrupted(f"If it had written a checkpoint, continue with: {again}"),
         stop_on_interrupt() as stop,
-        TrainingProgress(name, total, unit, quiet=as_json) as progress,
+        _progress(settings, data, quiet=as_json) as progress,
     ):
-        outcome = train(
-            data,
-            settings.algorithm,
-            training=settings.training,
-            bottom={party: settings.bottoms().get(party, settings.bottom) for party in data.columns},
-            top=settings.top,
-            privacy=settings.privacy,
-            simulate=settings.simulate,
-            seed=settings.seed,
-            out=directory,
+        options = RunOptions(
+            directory,
             resume=resume,
             trace=trace,
-            runtime=_chosen(settings, runtime, address),
             watch=progress.watch,
             report=progress.report,
             stop_requested=stop,
@@ -109,36 +86,80 @@ def run(
             threads=threads,
             settings=federation_values(settings),
         )
-    page = None
-    if outcome.finished and not no_report:
-        with interrupted(f"The run is whole; write its report with: colonnade report {shlex.quote(str(directory))}"):
-            page = write_report(directory)
+        outcome = train_plan(data, settings.plan(data), _chosen(settings, runtime, address), options)
+    page = _report(directory) if outcome.finished and not no_report else None
     if as_json:
         print(json.dumps(outcome.summary))
     else:
         show(outcome, directory, page)
     if not outcome.finished:
-        errors.print(f"Stopped. Continue with: {again}", markup=False, highlight=False, soft_wrap=True)
-        raise typer.Exit(1)
+        tell(f"Stopped. Continue with: {again}")
+        raise typer.Exit(ExitCode.STOPPED)
 
 
-def _chosen(settings: Federation, runtime: str, address: str | None) -> str | Processes | Ray:
+def _file_of_run(directory: Path) -> Path:
+    """The federation of a run that is to be resumed."""
+    path = directory / "federation.toml"
+    if not path.exists():
+        raise SettingsError(f"{directory} is not a run to resume: it has no federation.toml.")
+    return path
+
+
+def _again(directory: Path, runtime: str, address: str | None, threads: int) -> str:
+    """The command that resumes this run."""
+    again = f"colonnade run {shlex.quote(str(directory))} --resume"
+    if runtime != "simulate":
+        again += f" --runtime {runtime}"
+    if address is not None:
+        again += f" --address {shlex.quote(address)}"
+    if threads > 1:
+        again += f" --threads {threads}"  # the order of additions is part of the result
+    return again
+
+
+def _progress(settings: "Federation", data: "FederatedData", quiet: bool) -> "TrainingProgress":
+    from colonnade import algorithms
+    from colonnade.cli.progress import TrainingProgress
+
+    name = algorithms.name_of(settings.algorithm)
+    alone = algorithms.find(name).family is algorithms.Family.ALONE
+    total = settings.training.steps(data.rows) * (1 if alone else len(data.feature_parties))
+    return TrainingProgress(name, total, "steps" if alone else "exchanges", quiet)
+
+
+def _report(directory: Path) -> Path:
+    with interrupted(f"The run is whole; write its report with: colonnade report {shlex.quote(str(directory))}"):
+        from colonnade.reports.run_page import write_report
+
+        return write_report(directory)
+
+
+def _chosen(settings: "Federation", runtime: str, address: str | None) -> "Simulate | Processes | Ray":
     """The runtime with the federation's settings for it."""
+    from colonnade.runtimes.processes.settings import Processes
+    from colonnade.runtimes.ray.settings import Ray
+
     if address is not None and runtime != Ray.name:
         raise SettingsError(f"--address says which Ray cluster to use, but the runtime is {runtime}: leave it out.")
     if runtime == Ray.name:
         return settings.ray if address is None else replace(settings.ray, address=address)
-    return settings.processes if runtime == Processes.name else runtime
+    return settings.processes if runtime == Processes.name else settings.simulate
 
 
-def default_directory(settings: Federation, path: Path) -> Path:
+def default_directory(settings: "Federation", path: Path) -> Path:
     """runs/NAME-ALGORITHM-SEED, beside where the command is given."""
+    from colonnade import algorithms
+
     name = settings.name or (settings.data.set if settings.data.set else path.stem)
     return Path("runs") / f"{name}-{algorithms.name_of(settings.algorithm)}-{settings.seed}"
 
 
-def show(outcome: Outcome, directory: Path, page: Path | None) -> None:
+def show(outcome: "Outcome", directory: Path, page: Path | None) -> None:
     """What a person wants to know at the end of a run."""
+    from rich.table import Table
+
+    from colonnade.reports.epsilons import in_one_line
+
     summary = outcome.summary
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in summary["test"].items():

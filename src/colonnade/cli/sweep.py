@@ -2,18 +2,17 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
-from colonnade.cli.output import console, errors, interrupted, megabytes, shown
+from colonnade.cli.options import json_option
+from colonnade.cli.output import console, interrupted, megabytes, shown, tell
 from colonnade.errors import SettingsError
-from colonnade.reports.sweep_page import column_name, failures, write_sweep
-from colonnade.trials.sweep import split_values
-from colonnade.trials.sweep import sweep as run_sweep
+from colonnade.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def sweep(
@@ -43,22 +42,26 @@ def sweep(
         Path | None, typer.Option(help="The sweep's directory. Default: sweeps/FEDERATION.", show_default=False)
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Processes on this machine. Default: one a core.", min=1, show_default=False)
+        int | None, typer.Option(help="Processes on this machine. Default: one per core.", min=1, show_default=False)
     ] = None,
     address: Annotated[
         str | None,
         typer.Option(help="Run the cells on this Ray cluster instead: auto, ray://HOST:PORT.", show_default=False),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Keep cells that have finished, run the others.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what sweep.json holds, and nothing else.")] = False,
+    as_json: Annotated[bool, json_option("Print what sweep.json holds, and nothing else.")] = False,
 ) -> None:
     """Run a federation with every combination of settings and seeds, and tell what they gave."""
+    from colonnade.cli.progress import SweepProgress
+    from colonnade.reports.sweep_page import failures, write_sweep
+    from colonnade.trials.sweep import sweep as run_sweep
+
     each = _grid(set_each or [])
     directory = out or Path("sweeps") / federation.stem
     if address is not None and workers is not None:
         raise SettingsError("--workers are processes of this machine, --address is a cluster: give one of the two.")
     with (
-        interrupted("Cells that had finished are kept: give the same command again with --resume."),
+        interrupted("Cells that had finished are kept: give the same command again with --resume.", ExitCode.STOPPED),
         SweepProgress(quiet=as_json) as progress,
     ):
         result = run_sweep(
@@ -78,13 +81,15 @@ def sweep(
     else:
         console.print(sweep_table(result))
         for cell, failed, why in failures(result["rows"]):
-            errors.print(f"{cell}, seed {failed}: {why}", markup=False, highlight=False, soft_wrap=True)
+            tell(f"{cell}, seed {failed}: {why}")
         console.print(f"Report: {page}", markup=False, soft_wrap=True)
     if any(row["failures"] for row in result["rows"]):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _grid(set_each: list[str]) -> dict[str, list[str]]:
+    from colonnade.trials.sweep import split_values
+
     grid: dict[str, list[str]] = {}
     for one in set_each:
         name, equals, values = one.partition("=")
@@ -105,43 +110,13 @@ def _seeds(text: str) -> list[int]:
         raise SettingsError(f"--seeds {text!r}: write whole numbers with commas between them, such as 0,1,2.") from None
 
 
-class SweepProgress:
-    """How many cells have ended, and the last of them."""
-
-    def __init__(self, quiet: bool) -> None:
-        self._quiet = quiet
-        self._live = console.is_terminal and not quiet
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[facts]}", markup=False),
-            TimeRemainingColumn(),
-            console=console,
-        )
-        self._task = self._bar.add_task("cells", total=None, facts="")
-
-    def __enter__(self) -> "SweepProgress":
-        if self._live:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        if self._live:
-            self._bar.stop()
-
-    def finished(self, cell: dict[str, Any], ended: int, total: int) -> None:
-        """Take a cell that has ended."""
-        what = ", ".join([*cell["changes"].values(), f"seed {cell['seed']}"])
-        told = cell["status"] if cell["metric"] is None else f"{cell['metric_name']} {cell['metric']:.4f}"
-        if self._live:
-            self._bar.update(self._task, completed=ended, total=total, facts=f"{what}: {told}")
-        elif not self._quiet:
-            errors.print(f"{ended}/{total} cells, {what}: {told}", markup=False, highlight=False, soft_wrap=True)
-
-
-def sweep_table(result: dict[str, Any]) -> Table:
+def sweep_table(result: dict[str, Any]) -> "Table":
     """The rows of a sweep for the terminal; ± is one deviation over the seeds."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from colonnade.reports.sweep_page import column_name
+
     named = {row["metric_name"] for row in result["rows"]} - {None}
     metric = named.pop() if len(named) == 1 else "metric"
     title = f"{len(result['seeds'])} seed{'s' if len(result['seeds']) > 1 else ''}, mean ± deviation"
@@ -167,5 +142,5 @@ def sweep_table(result: dict[str, Any]) -> Table:
 
 
 def _spread(value: dict[str, float | None], form: str) -> str:
-    told = shown(value["mean"], form)
-    return f"{told} ± {form.format(value['deviation'])}" if value["deviation"] else told
+    mean = shown(value["mean"], form)
+    return f"{mean} ± {form.format(value['deviation'])}" if value["deviation"] else mean

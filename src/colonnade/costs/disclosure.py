@@ -10,11 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from colonnade.algorithms.split_models.dpzv import Dpzv
-from colonnade.algorithms.split_models.parts.directions import DirectionSettings
 from colonnade.algorithms.split_models.parts.evaluation import ROWS_A_REQUEST
-from colonnade.costs.noise import EXACT_ANSWERS
-from colonnade.costs.traffic import upload_of
+from colonnade.costs.traffic import is_sized, upload_of
 from colonnade.federation.plan import Facts, Plan
 from colonnade.messages import EvaluationEmbedding, RefreshedEmbedding, WarmUpUpload
 from colonnade.wire.codec import encode
@@ -46,7 +43,7 @@ def disclosures(
     """Sentences, what feature parties sent first. `exchanges`: replies that each feature party got."""
     if plan.is_alone:
         return []
-    if plan.is_linear or plan.chosen.name not in {*EXACT_ANSWERS, "dpzv"}:
+    if plan.is_linear or not is_sized(plan.conversation):
         return _plain(frames)
     told = _Told(plan, facts, frames, sizes, exchanges)
     found: list[Disclosure] = []
@@ -80,15 +77,14 @@ class _Told:
         self._frames = frames
         self._sizes = sizes
         self._exchanges = exchanges
-        algorithm = plan.algorithm
-        looks = isinstance(algorithm, DirectionSettings)
-        self._points = 2 if isinstance(algorithm, Dpzv) else 1 + (algorithm.directions_used().points if looks else 0)
+        self._points = plan.conversation.points(plan.algorithm)
+        self._upload = plan.conversation.upload.__name__
         self._sort = "noisy" if plan.privacy.noise > 0 else "exact"
 
     def upwards(self, party: str, kind: str) -> str:
         facts, width = self._facts, self._facts.widths[party]
-        if kind in ("EmbeddingUpload", "PerturbedUpload", "PairUpload"):
-            rows = self._uploaded_rows(party, kind)
+        if kind == self._upload:
+            rows = self._uploaded_rows(party)
             of, distinct = "training", min(rows, facts.rows)
             count = rows * self._points
         elif kind == "WarmUpUpload":
@@ -135,17 +131,18 @@ class _Told:
     def downwards(self, party: str, kind: str, count: int) -> str:
         label, width = self._facts.label_party, self._facts.widths[party]
         if kind in ("GradientReply", "GradientAndBatch"):
-            rows = self._answered_rows(party, "EmbeddingUpload", count)
+            rows = self._answered_rows(party, count)
             return f"{party} saw {_counted(rows, f'exact {width}-number gradient')} that tell of {label}'s labels."
         if kind in ("LossReply", "LossAndBatch"):
             losses = _counted(count * self._points, "exact mean loss", "exact mean losses")
             return f"{party} saw {losses} of {_counted(count, 'batch', 'batches')}, that tell of {label}'s labels."
         if kind == "RowLossReply":
-            rows = self._answered_rows(party, "PerturbedUpload", count)
+            rows = self._answered_rows(party, count)
             losses = _counted(rows * self._points, "exact loss of a single row", "exact losses of single rows")
             return f"{party} saw {losses}, that tell of {label}'s labels."
         if kind == "SlopeReply":
-            sort = "noisy" if self._plan.algorithm.noise > 0 else "exact"
+            noised = self._plan.noised_answers
+            sort = "noisy" if noised is not None and noised.noise > 0 else "exact"
             slopes = _counted(count, f"{sort} mean slope")
             return f"{party} saw {slopes}, one number a batch, that tell of {label}'s labels."
         if kind == "EvaluationRequest":
@@ -154,19 +151,19 @@ class _Told:
             return f"{party} was told by {label} which rows have no budget left, {_counted(count, 'time')}."
         return f"{party} was told by {label} which rows are wanted, {_counted(count, 'time')}."
 
-    def _uploaded_rows(self, party: str, kind: str) -> int:
+    def _uploaded_rows(self, party: str) -> int:
         """How many rows the uploads had together: as many as whole batches, less what the bytes fall short by."""
-        frames, size = self._frames[party].get(kind, 0), self._sizes[party].get(kind, 0)
+        frames, size = (by_kind[party].get(self._upload, 0) for by_kind in (self._frames, self._sizes))
         batch, width = self._plan.training.batch_size, self._facts.widths[party]
         whole = sum(
             count * len(encode(upload_of(self._plan, first, batch, width))) for first, count in _by_length(frames)
         )
         return frames * batch - round((whole - size) / (4 + 4 * width * self._points))
 
-    def _answered_rows(self, party: str, kind: str, answered: int) -> int:
+    def _answered_rows(self, party: str, answered: int) -> int:
         """Without the uploads that no reply came to."""
-        unanswered = self._frames[party].get(kind, 0) - answered
-        return self._uploaded_rows(party, kind) - max(0, unanswered) * self._plan.training.batch_size
+        unanswered = self._frames[party].get(self._upload, 0) - answered
+        return self._uploaded_rows(party) - max(0, unanswered) * self._plan.training.batch_size
 
     def _warmed_up_rows(self, party: str) -> int:
         """All or none: before the training, every row can be afforded or no row can."""

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import Any
 
-from colonnade.algorithms.split_models.dpzv import Dpzv
 from colonnade.costs.guarantees import overall, planned_guarantees
 from colonnade.costs.noise import bottom_share, calibrated, release_plan, top_share
 from colonnade.costs.traffic import (
@@ -183,29 +182,29 @@ def _missed(plan: Plan, figures: Sequence[Guarantee]) -> list[Missed]:
 
 
 def _noises(plan: Plan) -> list[Noise]:
-    algorithm, privacy = plan.algorithm, plan.privacy
+    answers, privacy = plan.noised_answers, plan.privacy
     found = []
-    if isinstance(algorithm, Dpzv):
-        found.append(Noise("mean slopes", "algorithm.noise", algorithm.noise, algorithm.clip))
-        if algorithm.private_update:
+    if answers is not None:
+        found.append(Noise(f"mean {plan.conversation.answers}", "algorithm.noise", answers.noise, answers.clip))
+        if answers.private_update:
             values = "updates of the top model"
-            found.append(Noise(values, "algorithm.server_noise", algorithm.server_noise, algorithm.server_clip))
+            found.append(Noise(values, "algorithm.server_noise", answers.server_noise, answers.server_clip))
     found.append(Noise("embeddings", "privacy.noise", privacy.noise, privacy.clip))
     found.append(Noise("updates of bottom models", "privacy.update_noise", privacy.update_noise, privacy.update_clip))
     return [one for one in found if one.noise > 0]
 
 
 def _advice(plan: Plan, noised: Plan, facts: Facts, epsilon: float, ratio: float) -> list[Advice]:
-    counted, algorithm, privacy = release_plan(noised, facts), plan.algorithm, plan.privacy
+    counted, answers, privacy = release_plan(noised, facts), plan.noised_answers, plan.privacy
     found: list[Advice] = []
-    wanted = privacy.labels_epsilon or (epsilon if isinstance(algorithm, Dpzv) else 0.0)
-    if isinstance(algorithm, Dpzv) and wanted > 0 and algorithm.clip > 0:
+    wanted = privacy.labels_epsilon or epsilon
+    if answers is not None and wanted > 0 and answers.clip > 0:
         share = top_share(plan)
         suggestion = suggest_for_slopes(wanted, privacy.delta, counted, ratio, update_share=share)
         clip = None
-        if algorithm.noise > 0:
-            clip = slope_clip(wanted, privacy.delta, counted, algorithm.noise, update_share=share)
-        found.append(Advice("mean slopes", wanted, suggestion, clip))
+        if answers.noise > 0:
+            clip = slope_clip(wanted, privacy.delta, counted, answers.noise, update_share=share)
+        found.append(Advice(f"mean {plan.conversation.answers}", wanted, suggestion, clip))
     wanted = privacy.columns_epsilon or (epsilon if noised.privacy.noise > 0 else 0.0)
     if wanted > 0 and privacy.clip > 0:
         left = epsilon_of(mu_of(wanted, privacy.delta) * (1 - bottom_share(plan)) ** 0.5, privacy.delta)

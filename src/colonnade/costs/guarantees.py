@@ -9,10 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from colonnade.algorithms.split_models.dpzv import Dpzv
-from colonnade.costs.noise import EXACT_ANSWERS, bottom_update_of, planned_releases, release_plan
+from colonnade.costs.noise import bottom_update_of, planned_releases, release_plan
 from colonnade.federation.plan import Facts, Plan
-from colonnade.privacy import claims
 from colonnade.privacy.accounting import (
     Direction,
     Guarantee,
@@ -95,10 +93,10 @@ def _ways(plan: Plan, facts: Facts) -> list[_Way]:
             ways.append(_Way(Direction(f"columns of {party}", party, "embeddings"), None, ()))
             continue
         said = (_SCALED, *_marks(plan, privacy.columns_epsilon))
-        claimed = None
-        if plan.chosen.name == "vafl" and privacy.clip > 0:
+        claimed, claim = None, plan.conversation.embeddings_claim
+        if claim is not None and privacy.clip > 0:
             queries = counted.exchanges_per_party
-            claimed = claims.vafl_mu(privacy.noise, privacy.clip, queries, counted.batch_size, counted.rows)
+            claimed = claim.mu(privacy.noise, privacy.clip, queries, counted.batch_size, counted.rows)
         hidden = columns_hidden_state(party, bottom_update_of(plan))
         ways.append(_Way(Direction(counted.columns(party), party, None, hidden), claimed, said))
         if facts.test_rows:  # no model learns from test rows
@@ -107,23 +105,21 @@ def _ways(plan: Plan, facts: Facts) -> list[_Way]:
 
 
 def _labels_way(plan: Plan, facts: Facts, counted: ReleasePlan) -> _Way:
-    algorithm, owner = plan.algorithm, facts.label_party
-    if not isinstance(algorithm, Dpzv):
-        exact = EXACT_ANSWERS.get(plan.chosen.name, "answers")
-        return _Way(Direction(counted.labels, owner, exact), None, ())
-    if algorithm.noise == 0:
-        return _Way(Direction(counted.labels, owner, "slopes"), None, ())
+    answers, conversation, owner = plan.noised_answers, plan.conversation, facts.label_party
+    if answers is None or answers.noise == 0:
+        return _Way(Direction(counted.labels, owner, conversation.answers), None, ())
     said = [*([_SCALED_LABEL] if facts.task == "regression" else []), *_marks(plan, plan.privacy.labels_epsilon)]
     if owner in facts.shapes:
         said.append(_OWN_COLUMNS)
-    claimed = claims.dpzv_mu(algorithm.noise, algorithm.clip, counted.exchanges, counted.rows)
-    hidden = labels_hidden_state(owner, algorithm.server_update)
+    claim = conversation.answers_claim
+    claimed = None if claim is None else claim.mu(answers.noise, answers.clip, counted.exchanges, counted.rows)
+    hidden = labels_hidden_state(owner, answers.server_update)
     return _Way(Direction(counted.labels, owner, None, hidden), claimed, tuple(said))
 
 
 def _linear_ways(plan: Plan, facts: Facts) -> list[_Way]:
     everywhere = plan.algorithm.labels == "everywhere"
-    carry = "the labels themselves, which every party was given," if everywhere else "residuals"
+    carry = "the labels themselves, which every party was given," if everywhere else plan.conversation.answers
     directions = [Direction(f"labels of {facts.label_party}", facts.label_party, carry)]
     directions += [Direction(f"columns of {party}", party, "exact sums of products") for party in facts.shapes]
     return [_Way(direction, None, ()) for direction in directions]

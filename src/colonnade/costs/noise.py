@@ -1,36 +1,22 @@
 """A federation's plan in the terms of privacy: what it is going to release, and which noise keeps a target.
 
 `calibrated` fills in the noise before a run. Every party computes it from the same plan and facts, so that all agree
-without a word. The arithmetic is in privacy/; what each algorithm sends is known here.
+without a word. The arithmetic is in privacy/; what an algorithm sends is said by its row.
 """
 
 import math
 from dataclasses import replace
 
-from colonnade.algorithms.split_models.dpzv import Dpzv
-from colonnade.algorithms.split_models.parts.asynchronous import Asynchronous
-from colonnade.algorithms.split_models.parts.directions import DirectionSettings
+from colonnade import algorithms
+from colonnade.algorithms.row import NoisedAnswers
 from colonnade.data.batches import batches_per_epoch
 from colonnade.errors import SettingsError
 from colonnade.federation.plan import Facts, Plan
-from colonnade.privacy import claims
 from colonnade.privacy.accounting import Release, columns_hidden_state, labels_hidden_state, worst_row_mu
 from colonnade.privacy.calibration import slope_noise, top_noise
 from colonnade.privacy.gaussian import mu_of
 from colonnade.privacy.plan import ReleasePlan, embedding_releases, slope_releases, update_releases
 
-EXACT_ANSWERS = {
-    "vafl": "gradients",
-    "split": "gradients",
-    "fdml": "gradients",
-    "cascaded": "mean losses",
-    "zoo": "mean losses",
-    "zoo-sync": "mean losses",
-    "czofo": "losses of single rows",
-}
-"""What the label party answers with, as it is. An algorithm that is not known here is taken to answer exactly too."""
-ZEROTH_ORDER = ("cascaded", "zoo", "zoo-sync", "dpzv")
-"""Whose bottom models move by numbers that come back, and not by gradients through raw columns."""
 _BOTTOM_SHARE = 0.1
 _TOP_SHARES = {"dp-sgd": 0.9, "private-zo": 0.5}
 """Of μ², for private updates where privacy.update_share does not say it, found by trying (docs/privacy.md). A step of a
@@ -45,7 +31,7 @@ def check_privacy(plan: Plan) -> None:
     """Refuse a target that this algorithm cannot keep, and settings of [privacy] that would do nothing."""
     name, privacy = plan.chosen.name, plan.privacy
     if plan.is_linear:
-        return  # refused by seating.check_plan, whatever is set
+        return  # refused by check_plan of federation/plan.py, whatever is set
     wanted = [target for target in ("labels_epsilon", "columns_epsilon") if getattr(privacy, target) > 0]
     if privacy.formula == "paper" and not wanted:
         raise SettingsError(
@@ -59,7 +45,7 @@ def check_privacy(plan: Plan) -> None:
                 "or choose another algorithm."
             )
         return
-    if name in ZEROTH_ORDER and privacy.bottom_update != "plain":
+    if not plan.conversation.bottom_needs_gradients and privacy.bottom_update != "plain":
         raise SettingsError(
             f"privacy.bottom_update is {privacy.bottom_update!r}, but bottom models of {name} move along random "
             "directions by numbers that come back; they take no gradient through raw columns. Leave it out."
@@ -84,31 +70,31 @@ def _check_share(plan: Plan) -> None:
 
 
 def _check_labels(plan: Plan) -> None:
-    name, algorithm, privacy = plan.chosen.name, plan.algorithm, plan.privacy
-    if not isinstance(algorithm, Dpzv):
+    answers, privacy = plan.noised_answers, plan.privacy
+    if answers is None:
+        able = algorithms.which(lambda row: row.noises_answers)[0].name
         raise SettingsError(
-            f"privacy.labels_epsilon cannot be kept with {name}: its label party answers with exact "
-            f"{EXACT_ANSWERS.get(name, 'values')}, which tell of the labels without any noise. Choose dpzv, or leave "
-            "it out."
+            f"privacy.labels_epsilon cannot be kept with {plan.chosen.name}: its label party answers with exact "
+            f"{plan.conversation.answers}, which tell of the labels without any noise. Choose {able}, or leave it out."
         )
-    if algorithm.clip == 0:
+    if answers.clip == 0:
         raise SettingsError(
             "privacy.labels_epsilon without algorithm.clip cannot be kept: nothing bounds what one label may change. "
             "Give a clip above 0."
         )
-    if algorithm.private_update and (algorithm.noise > 0) != (algorithm.server_noise > 0):
+    if answers.private_update and (answers.noise > 0) != (answers.server_noise > 0):
         raise SettingsError(
             "privacy.labels_epsilon: give both algorithm.noise and server_noise, then it is a budget; or neither, then "
             "both follow from it."
         )
-    if privacy.formula == "paper" and algorithm.private_update:
+    if privacy.formula == "paper" and answers.private_update:
         raise SettingsError(
-            f'privacy.formula = "paper": the DPZV paper has none for server_update = {algorithm.server_update!r}. '
+            f'privacy.formula = "paper": the DPZV paper has none for server_update = {answers.server_update!r}. '
             'Choose formula = "sound", or one of the paper\'s own updates.'
         )
-    if privacy.formula == "sound" and algorithm.noise == 0 and not _top_is_private(algorithm):
+    if privacy.formula == "sound" and answers.noise == 0 and not _top_is_private(answers):
         raise SettingsError(
-            f"privacy.labels_epsilon: no noise on answers keeps it with server_update = {algorithm.server_update!r}, "
+            f"privacy.labels_epsilon: no noise on answers keeps it with server_update = {answers.server_update!r}, "
             "which updates the top model from raw labels. Choose private-zo, dp-sgd or frozen; or give algorithm.noise "
             "yourself for a figure that is conditional on the top model."
         )
@@ -122,11 +108,12 @@ def _check_columns(plan: Plan) -> None:
             "privacy.columns_epsilon: give both privacy.noise and update_noise, then it is a budget; or neither, then "
             "both follow from it."
         )
-    if privacy.formula == "paper" and (name != "vafl" or private_update):
+    if privacy.formula == "paper" and (plan.conversation.embeddings_claim is None or private_update):
         what = "a private update of bottom models" if private_update else f"the columns of {name}"
+        claimed = algorithms.which(lambda row: row.claims_embeddings)[0].name
         raise SettingsError(
             f'privacy.formula = "paper": there is none for {what}. Theorem 9 of the VAFL paper is about the embeddings '
-            'of vafl. Choose formula = "sound".'
+            f'of {claimed}. Choose formula = "sound".'
         )
     hidden = columns_hidden_state("a party", bottom_update_of(plan))
     if privacy.formula == "sound" and privacy.noise == 0 and hidden is not None:
@@ -137,13 +124,13 @@ def _check_columns(plan: Plan) -> None:
         )
 
 
-def _top_is_private(algorithm: Dpzv) -> bool:
-    return labels_hidden_state("", algorithm.server_update) is None
+def _top_is_private(answers: NoisedAnswers) -> bool:
+    return labels_hidden_state("", answers.server_update) is None
 
 
 def bottom_update_of(plan: Plan) -> str:
     """In the words of privacy/accounting.py."""
-    if plan.chosen.name in ZEROTH_ORDER:
+    if not plan.conversation.bottom_needs_gradients:
         return "zeroth-order"
     return {"plain": "first-order"}.get(plan.privacy.bottom_update, plan.privacy.bottom_update)
 
@@ -154,7 +141,8 @@ def bottom_update_of(plan: Plan) -> str:
 def release_plan(plan: Plan, facts: Facts) -> ReleasePlan:
     """How often the training of a split model uses a row, at most."""
     algorithm, training = plan.algorithm, plan.training
-    asynchronous = isinstance(algorithm, Asynchronous)
+    conversation = plan.conversation
+    asynchronous = conversation.asynchronous
     counted = ReleasePlan(
         rows=facts.rows,
         batch_size=training.batch_size,
@@ -164,7 +152,7 @@ def release_plan(plan: Plan, facts: Facts) -> ReleasePlan:
         in_flight=algorithm.in_flight if asynchronous else 0,
         warm_up=algorithm.warm_up if asynchronous else False,
         evaluations=_evaluations(plan, facts) if facts.test_rows else 0,
-        embeddings_per_upload=_embeddings_per_upload(plan),
+        embeddings_per_upload=1 if conversation.derived_points else conversation.points(algorithm),
     )
     if not asynchronous or algorithm.max_delay == 0:
         return counted
@@ -180,27 +168,21 @@ def _evaluations(plan: Plan, facts: Facts) -> int:
     return math.ceil((training.steps(facts.rows) * parties + overshoot) / every) if every else 1
 
 
-def _embeddings_per_upload(plan: Plan) -> int:
-    """Noised anew in every upload. (What `czofo` sends besides is computed from the one that is noised.)"""
-    if isinstance(plan.algorithm, Dpzv):
-        return 2
-    looks = isinstance(plan.algorithm, DirectionSettings) and plan.chosen.name != "czofo"
-    return 1 + plan.algorithm.directions_used().points if looks else 1
-
-
 def calibrated(plan: Plan, facts: Facts) -> Plan:
     """The same plan with the noise that its targets ask for; where a noise is given, the target is a budget only.
 
     The targets stay: parties keep to them row by row (algorithms/parts/budget.py).
     """
     check_privacy(plan)
-    algorithm, privacy = plan.algorithm, plan.privacy
-    if isinstance(algorithm, Dpzv) and privacy.labels_epsilon > 0 and algorithm.noise == 0:
+    if plan.is_linear:
+        return plan
+    answers, privacy = plan.noised_answers, plan.privacy
+    if answers is not None and privacy.labels_epsilon > 0 and answers.noise == 0:
         counted, share = release_plan(plan, facts), top_share(plan)
         budget = privacy.labels_epsilon, privacy.delta, counted
-        noise = slope_noise(*budget, algorithm.clip, update_share=share, formula=privacy.formula)
-        own = top_noise(*budget, algorithm.server_clip, share) if share else algorithm.server_noise
-        plan = replace(plan, algorithm=replace(algorithm, noise=noise, server_noise=own))
+        noise = slope_noise(*budget, answers.clip, update_share=share, formula=privacy.formula)
+        own = top_noise(*budget, answers.server_clip, share) if share else answers.server_noise
+        plan = replace(plan, algorithm=replace(plan.algorithm, noise=noise, server_noise=own))
     if privacy.columns_epsilon > 0 and privacy.noise == 0:
         noise, own = _columns_noise(plan, release_plan(plan, facts))
         plan = replace(plan, privacy=replace(privacy, noise=noise, update_noise=own))
@@ -209,10 +191,10 @@ def calibrated(plan: Plan, facts: Facts) -> Plan:
 
 def top_share(plan: Plan) -> float:
     """Which part of the labels' μ² is for the label party's own private updates."""
-    algorithm = plan.algorithm
-    if not (isinstance(algorithm, Dpzv) and algorithm.private_update):
+    answers = plan.noised_answers
+    if answers is None or not answers.private_update:
         return 0.0
-    return plan.privacy.update_share or _TOP_SHARES[algorithm.server_update]
+    return plan.privacy.update_share or _TOP_SHARES[answers.server_update]
 
 
 def bottom_share(plan: Plan) -> float:
@@ -225,9 +207,10 @@ def _columns_noise(plan: Plan, counted: ReleasePlan) -> tuple[float, float]:
     privacy = plan.privacy
     mu = mu_of(privacy.columns_epsilon, privacy.delta)
     party = counted.feature_parties[0]
-    if privacy.formula == "paper":
+    claim = plan.conversation.embeddings_claim
+    if privacy.formula == "paper" and claim is not None:
         queries = counted.exchanges_per_party
-        return claims.vafl_noise(mu, privacy.clip, queries, counted.batch_size, counted.rows), 0.0
+        return claim.noise(mu, privacy.clip, queries, counted.batch_size, counted.rows), 0.0
     training, test = (worst_row_mu([one]) for one in embedding_releases(counted, party, privacy.clip, 1.0))
     if privacy.bottom_update != "dp-sgd":
         return max(training, test) / mu, 0.0
@@ -238,11 +221,11 @@ def _columns_noise(plan: Plan, counted: ReleasePlan) -> tuple[float, float]:
 
 def planned_releases(plan: Plan, facts: Facts) -> list[Release]:
     """What a calibrated plan is going to release."""
-    counted, algorithm, privacy = release_plan(plan, facts), plan.algorithm, plan.privacy
+    counted, answers, privacy = release_plan(plan, facts), plan.noised_answers, plan.privacy
     releases: list[Release] = []
-    if isinstance(algorithm, Dpzv) and algorithm.noise > 0:
-        own = (algorithm.server_clip, algorithm.server_noise) if algorithm.private_update else (0.0, 0.0)
-        releases += slope_releases(counted, algorithm.clip, algorithm.noise, *own)
+    if answers is not None and answers.noise > 0:
+        own = (answers.server_clip, answers.server_noise) if answers.private_update else (0.0, 0.0)
+        releases += slope_releases(counted, answers.clip, answers.noise, *own)
     for party in facts.feature_parties:
         if privacy.noise > 0:
             releases += embedding_releases(counted, party, privacy.clip, privacy.noise)

@@ -16,17 +16,14 @@ from typing import Any
 import numpy as np
 
 from colonnade import messages
-from colonnade.algorithms.linear_models.fcg import Fcg
 from colonnade.algorithms.linear_models.parts.record import ROWS_A_SUM
-from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear
-from colonnade.algorithms.linear_models.parts.sums import check_scheme
+from colonnade.algorithms.linear_models.parts.sum_schemes import check_scheme
 from colonnade.algorithms.linear_models.parts.trees import Tree, balanced, different_pair
 from colonnade.algorithms.linear_models.parts.windows import ROWS_OF_A_PASS
-from colonnade.algorithms.split_models.dpzv import Dpzv
-from colonnade.algorithms.split_models.parts.asynchronous import WARM_UP_ROWS_A_MESSAGE, Asynchronous
-from colonnade.algorithms.split_models.parts.directions import DirectionSettings
+from colonnade.algorithms.row import Conversation, Passes
+from colonnade.algorithms.split_models.parts.asynchronous import WARM_UP_ROWS_A_MESSAGE
 from colonnade.algorithms.split_models.parts.evaluation import ROWS_A_REQUEST
-from colonnade.costs.noise import EXACT_ANSWERS, release_plan
+from colonnade.costs.noise import release_plan
 from colonnade.data.batches import batches_per_epoch
 from colonnade.errors import SettingsError
 from colonnade.federation.plan import Facts, Plan
@@ -35,7 +32,7 @@ from colonnade.privacy.plan import ReleasePlan
 from colonnade.wire.codec import encode
 
 _SCALARS = 5
-"""Rows that `fcg` sums beside the products."""
+"""Rows that are summed beside the products where everybody steps together."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +48,13 @@ class Expected:
 
 def expected_traffic(plan: Plan, facts: Facts) -> list[Expected]:
     """Everything, if every party makes the exchanges that are planned for it."""
-    name, algorithm = plan.chosen.name, plan.algorithm
     if plan.is_linear:
         return _linear_traffic(plan, facts)
-    if name not in EXACT_ANSWERS and not isinstance(algorithm, Dpzv):
-        raise SettingsError(f"How much {name} sends is not estimated; run it in simulate to see.")
+    if not is_sized(plan.conversation):
+        raise SettingsError(f"How much {plan.chosen.name} sends is not estimated; run it in simulate to see.")
     counted = release_plan(plan, facts)
     label, steps = facts.label_party, counted.exchanges_per_party
-    asynchronous = isinstance(algorithm, Asynchronous)
+    asynchronous = plan.conversation.asynchronous
     more = planned_exchanges(plan, facts) - steps * len(facts.feature_parties)  # whoever they fall to
     evaluations = max(1, counted.evaluations)
     found: list[Expected] = []
@@ -97,7 +93,7 @@ Frames = Sequence[tuple[int, ...]]
 def planned_exchanges(plan: Plan, facts: Facts) -> int:
     """Of all feature parties: whole updates, so with `wait_for` the last one may go beyond the epochs."""
     planned = plan.training.steps(facts.rows) * len(facts.feature_parties)
-    at_once = plan.algorithm.wait_for if isinstance(plan.algorithm, Asynchronous) else 1
+    at_once = 1 if plan.is_linear or not plan.conversation.asynchronous else plan.algorithm.wait_for
     return ceil(planned / at_once) * at_once
 
 
@@ -115,7 +111,7 @@ def most_refreshes(plan: Plan, facts: Facts) -> tuple[int, int] | None:
     too old is what makes this a bound, and far from likely.
     """
     settings: Any = plan.algorithm
-    if not isinstance(settings, Asynchronous) or settings.max_delay == 0:
+    if not plan.conversation.asynchronous or settings.max_delay == 0:
         return None
     parties, at_once, batch = len(facts.feature_parties), settings.wait_for, plan.training.batch_size
     updates, width = planned_exchanges(plan, facts) // at_once, max(facts.widths[one] for one in facts.feature_parties)
@@ -130,34 +126,54 @@ def most_refreshes(plan: Plan, facts: Facts) -> tuple[int, int] | None:
     return up, down
 
 
+_UPLOADS: dict[type[Message], Callable[[int, int, int, int], Message]] = {
+    messages.EmbeddingUpload: lambda number, rows, width, points: messages.EmbeddingUpload(
+        number, _rows(rows), _vectors(rows, width)
+    ),
+    messages.PairUpload: lambda number, rows, width, points: messages.PairUpload(
+        number, _rows(rows), _vectors(rows, width), _vectors(rows, width)
+    ),
+    messages.PerturbedUpload: lambda number, rows, width, points: messages.PerturbedUpload(
+        number, _rows(rows), _vectors(rows, width), np.zeros((points - 1, rows, width), np.float32)
+    ),
+}
+"""All zeros, by kind: of its number, and so many rows, numbers in an embedding, embeddings of a row."""
+
+_REPLIES: dict[type[Message], Callable[[int, int, int, int, int], Message]] = {
+    messages.GradientReply: lambda number, rows, following, width, points: messages.GradientReply(
+        number, _vectors(rows, width)
+    ),
+    messages.GradientAndBatch: lambda number, rows, following, width, points: messages.GradientAndBatch(
+        number, _vectors(rows, width), number + 1, _rows(following)
+    ),
+    messages.LossReply: lambda number, rows, following, width, points: messages.LossReply(number, np.zeros(points)),
+    messages.LossAndBatch: lambda number, rows, following, width, points: messages.LossAndBatch(
+        number, np.zeros(points), number + 1, _rows(following)
+    ),
+    messages.RowLossReply: lambda number, rows, following, width, points: messages.RowLossReply(
+        number, np.zeros((points, rows), np.float32)
+    ),
+    # Not zero: its size depends on its digits.
+    messages.SlopeReply: lambda number, rows, following, width, points: messages.SlopeReply(number, 0.1),
+}
+"""The same, with the rows of the next batch, which a synchronous reply names."""
+
+
+def is_sized(conversation: Conversation) -> bool:
+    """Whether the sizes of its uploads and replies are known here."""
+    return conversation.upload in _UPLOADS and conversation.reply in _REPLIES
+
+
 def upload_of(plan: Plan, number: int, rows: int, width: int) -> Message:
     """An upload of the plan's algorithm, all zeros."""
-    if isinstance(plan.algorithm, Dpzv):
-        return messages.PairUpload(number, _rows(rows), _vectors(rows, width), _vectors(rows, width))
-    if isinstance(plan.algorithm, DirectionSettings):
-        around = np.zeros((plan.algorithm.directions_used().points, rows, width), np.float32)
-        return messages.PerturbedUpload(number, _rows(rows), _vectors(rows, width), around)
-    return messages.EmbeddingUpload(number, _rows(rows), _vectors(rows, width))
+    conversation = plan.conversation
+    return _UPLOADS[conversation.upload](number, rows, width, conversation.points(plan.algorithm))
 
 
 def reply_of(plan: Plan, number: int, rows: int, next_rows: int, width: int) -> Message:
-    """The reply to it, all zeros but for a slope, whose size depends on its digits. `next_rows`: if synchronous."""
-    algorithm: Any = plan.algorithm
-    if isinstance(algorithm, Dpzv):
-        return messages.SlopeReply(number, 0.1)
-    asynchronous = isinstance(algorithm, Asynchronous)
-    if not isinstance(algorithm, DirectionSettings):
-        gradient = _vectors(rows, width)
-        if asynchronous:
-            return messages.GradientReply(number, gradient)
-        return messages.GradientAndBatch(number, gradient, number + 1, _rows(next_rows))
-    points = 1 + algorithm.directions_used().points
-    if plan.chosen.name == "czofo":
-        return messages.RowLossReply(number, np.zeros((points, rows), np.float32))
-    losses = np.zeros(points)
-    if asynchronous:
-        return messages.LossReply(number, losses)
-    return messages.LossAndBatch(number, losses, number + 1, _rows(next_rows))
+    """The reply to it. `next_rows`: of the next batch, if synchronous."""
+    conversation = plan.conversation
+    return _REPLIES[conversation.reply](number, rows, next_rows, width, conversation.points(plan.algorithm))
 
 
 def _warm_up(rows: int, width: int) -> Message:
@@ -199,7 +215,7 @@ def planned_requests(plan: Plan, facts: Facts) -> Schedule:
     per_epoch = batches_per_epoch(facts.rows, training.batch_size) * workers
     last = ceil(training.epochs * per_epoch - 1e-9)
     evaluate_every = round(training.evaluate_every_epochs * per_epoch)
-    in_turn, together = (workers, 1) if isinstance(plan.algorithm, AsynchronousLinear) else (1, workers)
+    in_turn, together = (workers, 1) if plan.conversation.asynchronous else (1, workers)
     batches = exchanges = evaluated = 0
     evaluations = 1
     found = []
@@ -224,9 +240,9 @@ def planned_requests(plan: Plan, facts: Facts) -> Schedule:
 
 def _of_a_worker(plan: Plan, facts: Facts) -> Iterator[Requests]:
     """One worker's requests, without end: parts/windows.py and what each estimator says of full passes."""
-    settings, batch_size = plan.algorithm, plan.training.batch_size
+    settings, batch_size, passes = plan.algorithm, plan.training.batch_size, plan.conversation.passes
     an_epoch = batches_per_epoch(facts.rows, batch_size)
-    if isinstance(settings, Fcg):
+    if passes is Passes.ALWAYS:
         while True:
             yield Requests(1, facts.rows, full_pass=True)
     full_pass = [Requests(count, rows, full_pass=True) for count, rows in _pieces(facts.rows, ROWS_OF_A_PASS)]
@@ -236,15 +252,15 @@ def _of_a_worker(plan: Plan, facts: Facts) -> Iterator[Requests]:
     def windows(batches: int) -> Requests:
         return Requests(-(-batches // at_once), window, full_pass=False)
 
-    if not settings.keeps_residuals:  # plain SGD
+    if passes is Passes.FOR_STOPPING:
         while True:
             yield from (Requests(count, rows, full_pass=False) for count, rows in _pieces(facts.rows, window))
             yield from full_pass if settings.tolerance else ()
-    if hasattr(settings, "snapshot_every_epochs"):  # SVRG
+    if passes is Passes.SNAPSHOTS:
         while True:
             yield from full_pass
             yield windows(max(1, round(settings.snapshot_every_epochs * an_epoch)))
-    yield from full_pass  # SAGA
+    yield from full_pass  # once, which fills a table
     while True:
         yield windows(2 * an_epoch)
         yield from full_pass if settings.tolerance else ()
@@ -260,12 +276,7 @@ def _linear_traffic(plan: Plan, facts: Facts) -> list[Expected]:
         for receiver in sent.parties:
             if sender != receiver:
                 sent.add(sender, receiver, 1, messages.Introduction(0.0, 0.0, 0.0, np.zeros(4, np.uint64)))
-    if isinstance(settings, Fcg):
-        _joint_steps(sent, schedule)
-    elif isinstance(settings, AsynchronousLinear):
-        _own_pace(sent, schedule)
-    else:
-        _shared_steps(sent, schedule)
+    _LINEAR_SCHEDULES[plan.conversation.reply](sent, schedule)
     _evaluations(sent, schedule.evaluations)
     for peer in sent.peers:
         sent.add(peer, sent.label, 1, messages.WeightsSettled())
@@ -317,7 +328,7 @@ class _Sent:
 
 
 def _own_pace(sent: _Sent, schedule: Schedule) -> None:
-    """parts/peers.py: everybody asks for itself; who has no labels asks the label party, which makes the sum.
+    """parts/asynchronous.py: everybody asks for itself; who has no labels asks the label party, which makes the sum.
 
     All workers are taken to go at the same pace. A faster one asks more often, and at the end each may have sent a
     request or an answer more or fewer: a few per cent. A label party with columns asks nobody for residuals and so is
@@ -352,7 +363,7 @@ def _own_pace(sent: _Sent, schedule: Schedule) -> None:
 
 
 def _shared_steps(sent: _Sent, schedule: Schedule) -> None:
-    """parts/lockstep.py: the label party tells what came of the last batch together with the rows of the next."""
+    """parts/synchronous.py: the label party tells what came of the last batch together with the rows of the next."""
     outputs, number = sent.facts.outputs, max(1, schedule.count // 2)
     steps: Counter[tuple[int, int]] = Counter()  # by the rows of the last batch and of the next
     summed: Counter[int] = Counter()
@@ -372,7 +383,7 @@ def _shared_steps(sent: _Sent, schedule: Schedule) -> None:
 
 
 def _joint_steps(sent: _Sent, schedule: Schedule) -> None:
-    """fcg.py: residuals of every row down, products of the next direction up; the last step is told, not answered."""
+    """One direction for all: every row's residuals down, its products up; the last step is told, not answered."""
     rows, outputs, number = sent.facts.rows, sent.facts.outputs, max(1, schedule.count // 2)
     for peer in sent.peers:
         step = messages.JointStep(number, 0.1, 0.1, np.zeros((rows, outputs)))
@@ -380,8 +391,16 @@ def _joint_steps(sent: _Sent, schedule: Schedule) -> None:
     sent.add_up(sent.label, schedule.count, number, rows + _SCALARS, outputs)
 
 
+_LINEAR_SCHEDULES: dict[type[Message], Callable[[_Sent, Schedule], None]] = {
+    messages.ResidualReply: _own_pace,
+    messages.SharedStep: _shared_steps,
+    messages.JointStep: _joint_steps,
+}
+"""By what comes back to a party of a linear federation."""
+
+
 def _evaluations(sent: _Sent, evaluations: int) -> None:
-    """parts/registrar.py: two numbers of every block, and the products of the test rows."""
+    """parts/record.py: two numbers of every block, and the products of the test rows."""
     asked = [(1, 0), *_pieces(sent.facts.test_rows, ROWS_A_SUM)]
     for count, rows in asked:
         frames, number = count * evaluations, max(1, evaluations * len(asked) // 2)

@@ -5,16 +5,18 @@ import torch
 from numpy.typing import NDArray
 
 from colonnade.errors import SettingsError
-from colonnade.state import State
+from colonnade.state import Remembering, array, generator, value
 
 
-class Batches:
+class Batches(Remembering):
     """Endless batches of row positions; the last batch of an epoch may be smaller.
 
     >>> batches = Batches(rows=5, batch_size=2, generator=torch.Generator().manual_seed(0))
     >>> [len(batches.next()) for _ in range(4)]
     [2, 2, 1, 2]
     """
+
+    MEMORY = (array("_order"), generator("_generator"), value("_place"))
 
     def __init__(self, rows: int, batch_size: int, generator: torch.Generator) -> None:
         check_batch_size(rows, batch_size)
@@ -38,15 +40,6 @@ class Batches:
     def at_end(self) -> bool:
         """Whether the next batch begins another epoch."""
         return self._place >= self._order.size
-
-    def state(self) -> State:
-        order = torch.from_numpy(self._order.view(np.int32).copy())
-        return State({"order": order, "generator": self._generator.get_state()}, {"place": self._place})
-
-    def restore(self, state: State) -> None:
-        self._order = state.tensors["order"].numpy().view(np.uint32)
-        self._generator.set_state(state.tensors["generator"])
-        self._place = state.values["place"]
 
 
 def check_batch_size(rows: int, batch_size: int) -> None:

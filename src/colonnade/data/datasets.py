@@ -1,7 +1,7 @@
 """Data sets by name, each read whole; `loading` shares their columns out afterwards.
 
 Small ones come with scikit-learn. The others are read from the folder that the environment variable
-COLONNADE_DATA names, one subfolder a set; none is shipped or downloaded here.
+COLONNADE_DATA names, one subfolder per set; none is shipped or downloaded here.
 scikit-learn and Pillow are imported only where needed: a party that reads no set should not wait for them.
 """
 
@@ -12,12 +12,13 @@ import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
 from scipy.sparse import csr_array
 
+from colonnade.data.catalogue import FOLDER_VARIABLE, MOST_WORDS
 from colonnade.data.partition import spread_out
 from colonnade.data.preparation import numeric_matrix
 from colonnade.data.sources import UNREADABLE, Array
@@ -26,9 +27,6 @@ from colonnade.data.synthetic import sparse_rows
 from colonnade.errors import DataError, unknown_name
 
 Read = TypeVar("Read")
-FOLDER_VARIABLE = "COLONNADE_DATA"
-MOST_WORDS = 30_000
-"""How many columns `newsgroups20` has: the words that occur most often in its train part."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,26 +48,11 @@ class JoinedData:
         return f"JoinedData({self.name!r}, X={list(self.X.shape)})"
 
 
-class DatasetFacts(NamedTuple):
-    """One line of a list of data sets. `rows` counts the set's own test part too."""
-
-    name: str
-    rows: int
-    columns: int
-    task: str
-    source: str
-
-
-def names() -> list[DatasetFacts]:
-    """Every data set that can be asked for by name, without reading any of them."""
-    return [facts for facts, _ in _SETS.values()]
-
-
 def read_dataset(name: str) -> JoinedData:
     """A data set by its name, whole."""
-    if name not in _SETS:
-        raise unknown_name("data set", name, _SETS)
-    return _SETS[name][1]()
+    if name not in _READERS:
+        raise unknown_name("data set", name, _READERS)
+    return _READERS[name]()
 
 
 def _bundled(name: str, task: str) -> JoinedData:
@@ -322,35 +305,23 @@ def _from_file(name: str, file: str, read: Callable[[Path], Read]) -> Read:
         ) from None
 
 
-_SETS: dict[str, tuple[DatasetFacts, Callable[[], JoinedData]]] = {
-    facts.name: (facts, read)
-    for facts, read in (
-        (DatasetFacts("synthetic", 2_000, 20, "binary", "generated"), _synthetic),
-        (DatasetFacts("synthetic_sparse", 20_000, 2_000, "binary", "generated"), synthetic_sparse_rows),
-        (DatasetFacts("synthetic_regression", 20_000, 100, "regression", "generated"), _synthetic_regression),
-        (DatasetFacts("iris", 150, 4, "multiclass", "scikit-learn"), lambda: _bundled("iris", "multiclass")),
-        (DatasetFacts("wine", 178, 13, "multiclass", "scikit-learn"), lambda: _bundled("wine", "multiclass")),
-        (
-            DatasetFacts("breast_cancer", 569, 30, "binary", "scikit-learn"),
-            lambda: _bundled("breast_cancer", "binary"),
-        ),
-        (
-            DatasetFacts("diabetes", 442, 10, "regression", "scikit-learn"),
-            lambda: _bundled("diabetes", "regression"),
-        ),
-        (DatasetFacts("digits", 1_797, 64, "multiclass", "scikit-learn"), _digits),
-        (DatasetFacts("parkinson_speech", 756, 753, "binary", FOLDER_VARIABLE), _parkinson_speech),
-        (DatasetFacts("credit_default_uci", 30_000, 23, "binary", FOLDER_VARIABLE), _credit_default_uci),
-        (DatasetFacts("givemesomecredit", 150_000, 10, "binary", FOLDER_VARIABLE), _givemesomecredit),
-        (DatasetFacts("a9a", 48_842, 123, "binary", FOLDER_VARIABLE), _a9a),
-        (DatasetFacts("rcv1_sample", 1_500, 47_236, "binary", FOLDER_VARIABLE), _rcv1_sample),
-        (DatasetFacts("newsgroups20", 18_846, MOST_WORDS, "multiclass", FOLDER_VARIABLE), _newsgroups20),
-        (DatasetFacts("mnist", 70_000, 784, "multiclass", FOLDER_VARIABLE), lambda: _idx_images("mnist")),
-        (DatasetFacts("mnist_odd_even", 70_000, 784, "binary", FOLDER_VARIABLE), _mnist_odd_even),
-        (
-            DatasetFacts("fashion_mnist", 70_000, 784, "multiclass", FOLDER_VARIABLE),
-            lambda: _idx_images("fashion_mnist"),
-        ),
-        (DatasetFacts("cifar10", 20_000, 3_072, "multiclass", FOLDER_VARIABLE), _cifar10),
-    )
+_READERS: dict[str, Callable[[], JoinedData]] = {
+    "synthetic": _synthetic,
+    "synthetic_sparse": synthetic_sparse_rows,
+    "synthetic_regression": _synthetic_regression,
+    "iris": lambda: _bundled("iris", "multiclass"),
+    "wine": lambda: _bundled("wine", "multiclass"),
+    "breast_cancer": lambda: _bundled("breast_cancer", "binary"),
+    "diabetes": lambda: _bundled("diabetes", "regression"),
+    "digits": _digits,
+    "parkinson_speech": _parkinson_speech,
+    "credit_default_uci": _credit_default_uci,
+    "givemesomecredit": _givemesomecredit,
+    "a9a": _a9a,
+    "rcv1_sample": _rcv1_sample,
+    "newsgroups20": _newsgroups20,
+    "mnist": lambda: _idx_images("mnist"),
+    "mnist_odd_even": _mnist_odd_even,
+    "fashion_mnist": lambda: _idx_images("fashion_mnist"),
+    "cifar10": _cifar10,
 }

@@ -74,7 +74,6 @@ def from_arrays(
     X: Array | csr_array | pd.DataFrame,
     y: Array | pd.Series,
     *,
-    split: str = "equal-columns",
     parties: int = 4,
     label_party: str = "label",
     X_test: Array | csr_array | pd.DataFrame | None = None,
@@ -88,12 +87,12 @@ def from_arrays(
 
     A table may be sparse, in any of SciPy's forms; the parties' columns then are, too.
     `names` are the columns' names, and `columns` each party's choice of them for split = "named-columns" (the
-    parties are then those that `columns` names). `settings` are fields of `DataSettings`.
+    parties are then those that `columns` names). `settings` are fields of `DataSettings`, `split` among them.
 
     >>> from_arrays(np.eye(6), np.arange(6) % 2, parties=2, test_fraction=0.5).columns
     {'party1': PartyColumns(train=[3, 3], test=[3, 3]), 'party2': PartyColumns(train=[3, 3], test=[3, 3])}
     """
-    data = data_settings({"split": split, "parties": 0 if columns else parties, **settings})
+    data = data_settings({"parties": 0 if columns else parties, **settings})
     if (X_test is None) != (y_test is None):
         raise SettingsError("Only one of X_test and y_test is given: give both, or neither.")
     if X_test is not None and data.test_fraction is not None:

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from colonnade import algorithms
 from colonnade.algorithms.parts.randomness import seed_for
+from colonnade.algorithms.row import Family
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat, LinearSeat
 from colonnade.algorithms.training import Training
 from colonnade.data.federated import FederatedData, Labels, PartyColumns
@@ -50,18 +52,39 @@ def build_parties(
     seed: int,
 ) -> dict[str, Party]:
     """Every party of a federation, the label party first."""
-    plan = Plan(algorithm, training, privacy, bottom, top, seed)
+    return build_federation(data, Plan(algorithm, training, privacy, bottom, top, seed)).parties
+
+
+@dataclass(frozen=True)
+class BuiltFederation:
+    """A federation whose data lie in one place, ready to be run."""
+
+    plan: Plan
+    facts: Facts
+    private_data: tuple[PrivateData, ...]  # everybody's, the label party's first
+    parties: dict[str, Party]  # by name, the label party first; it alone, where one party trains on everybody's data
+
+    def seat_of(self, name: str) -> tuple[PrivateData, ...]:
+        """What the party of that name is given: its own data, or everybody's where it trains alone."""
+        if self.plan.is_alone:
+            return self.private_data
+        return tuple(private for private in self.private_data if private.name == name)
+
+
+def build_federation(data: FederatedData, plan: Plan) -> BuiltFederation:
+    """Every party of a plan that is checked, from data that lie in one place."""
     check_plan(plan, data.rows, (data.label_party, *data.feature_parties), data.columns)
     if not plan.is_linear:
         data = all_dense(data)
     facts = facts_of(data, plan)
-    owns = [own_of(data, name, plan) for name in (data.label_party, *data.feature_parties)]
-    if plan.is_alone:
-        return {data.label_party: build_alone(owns, facts, plan)}
-    return {own.name: build_party(own, facts, plan) for own in owns}
+    private_data = tuple(private_data_of(data, name, plan) for name in (data.label_party, *data.feature_parties))
+    federation = BuiltFederation(plan, facts, private_data, {})
+    names = [data.label_party] if plan.is_alone else [private.name for private in private_data]
+    parties = {name: build_seated(federation.seat_of(name), facts, plan) for name in names}
+    return replace(federation, parties=parties)
 
 
-def own_of(data: FederatedData, name: str, plan: Plan) -> PrivateData:
+def private_data_of(data: FederatedData, name: str, plan: Plan) -> PrivateData:
     """One party's own part of data that lie in one place."""
     everywhere = plan.is_linear and plan.algorithm.labels == "everywhere"
     labels = data.labels if name == data.label_party or everywhere else None
@@ -70,7 +93,7 @@ def own_of(data: FederatedData, name: str, plan: Plan) -> PrivateData:
 
 def facts_of(data: FederatedData, plan: Plan) -> Facts:
     """What the parties of data that lie in one place would tell one another."""
-    shapes = {name: own.shape for name, own in data.columns.items()}
+    shapes = {name: columns.shape for name, columns in data.columns.items()}
     facts = Facts(
         data.label_party,
         data.feature_parties,
@@ -91,79 +114,89 @@ def width_of(name: str, facts: Facts, plan: Plan) -> int:
     return output_width(_bottom_for(name, facts, plan, 0), facts.shapes[name])
 
 
-def build_party(own: PrivateData, facts: Facts, plan: Plan) -> Party:
+def build_seated(private_data: Sequence[PrivateData], facts: Facts, plan: Plan) -> Party:
+    """The party of a seat: of its own data, or of everybody's where it trains alone."""
+    if plan.is_alone:
+        return build_alone(private_data, facts, plan)
+    return build_party(private_data[0], facts, plan)
+
+
+def build_party(private: PrivateData, facts: Facts, plan: Plan) -> Party:
     """One party, whatever its role."""
     chosen = plan.chosen
-    if chosen.linear_party is not None:
-        return chosen.linear_party(_linear_seat(own, facts, plan))
+    if plan.is_linear:
+        assert chosen.linear_party is not None
+        return chosen.linear_party(_linear_seat(private, facts, plan))
     assert chosen.label_party is not None and chosen.feature_party is not None
-    if own.name == facts.label_party:
-        return chosen.label_party(_label_seat(own, facts, plan))
-    return chosen.feature_party(_feature_seat(own, facts, plan))
+    if private.name == facts.label_party:
+        return chosen.label_party(_label_seat(private, facts, plan))
+    return chosen.feature_party(_feature_seat(private, facts, plan))
 
 
-def build_alone(owns: Sequence[PrivateData], facts: Facts, plan: Plan) -> Party:
+def build_alone(private_data: Sequence[PrivateData], facts: Facts, plan: Plan) -> Party:
     """The one party of an algorithm that trains on everybody's data, the label party's own coming first."""
     alone = plan.chosen.alone
     assert alone is not None
     plan = replace(plan, privacy=PerturbationSettings())
-    return alone(_label_seat(owns[0], facts, plan), [_feature_seat(own, facts, plan) for own in owns[1:]])
+    return alone(
+        _label_seat(private_data[0], facts, plan), [_feature_seat(private, facts, plan) for private in private_data[1:]]
+    )
 
 
-def _feature_seat(own: PrivateData, facts: Facts, plan: Plan) -> FeatureSeat:
-    assert own.columns is not None
+def _feature_seat(private: PrivateData, facts: Facts, plan: Plan) -> FeatureSeat:
+    assert private.columns is not None
     return FeatureSeat(
-        name=own.name,
+        name=private.name,
         label_party=facts.label_party,
-        columns=own.columns,
-        bottom=_bottom_for(own.name, facts, plan, own.secret),
-        width=facts.widths[own.name],
+        columns=private.columns,
+        bottom=_bottom_for(private.name, facts, plan, private.secret),
+        width=facts.widths[private.name],
         training=plan.training,
         settings=plan.algorithm,
         privacy=plan.privacy,
         seed=plan.seed,
-        secret=own.secret,
+        secret=private.secret,
     )
 
 
-def _label_seat(own: PrivateData, facts: Facts, plan: Plan) -> LabelSeat:
-    assert own.labels is not None
+def _label_seat(private: PrivateData, facts: Facts, plan: Plan) -> LabelSeat:
+    assert private.labels is not None
     order = embedding_order(facts)
     return LabelSeat(
-        name=own.name,
+        name=private.name,
         feature_parties=facts.feature_parties,
         widths={name: facts.widths[name] for name in facts.shapes},
-        labels=own.labels,
-        columns=own.columns,
-        bottom=None if own.columns is None else _bottom_for(own.name, facts, plan, own.secret),
-        top=_top_for(facts, plan, [facts.widths[name] for name in order], own.secret),
+        labels=private.labels,
+        columns=private.columns,
+        bottom=None if private.columns is None else _bottom_for(private.name, facts, plan, private.secret),
+        top=_top_for(facts, plan, [facts.widths[name] for name in order], private.secret),
         training=plan.training,
         settings=plan.algorithm,
         privacy=plan.privacy,
         seed=plan.seed,
-        secret=own.secret,
+        secret=private.secret,
     )
 
 
-def _linear_seat(own: PrivateData, facts: Facts, plan: Plan) -> LinearSeat:
+def _linear_seat(private: PrivateData, facts: Facts, plan: Plan) -> LinearSeat:
     # The intercept needs one owner: the label party if it learns anything at all.
     owner = facts.label_party if facts.label_party in facts.shapes else facts.feature_parties[0]
     return LinearSeat(
-        name=own.name,
+        name=private.name,
         parties=(facts.label_party, *facts.feature_parties),
         label_party=facts.label_party,
         workers=len(facts.shapes),
-        columns=own.columns,
+        columns=private.columns,
         rows=facts.rows,
         test_rows=facts.test_rows,
         task=facts.task,
         outputs=facts.outputs,
-        labels=own.labels,
-        intercept=plan.algorithm.intercept and own.name == owner,
+        labels=private.labels,
+        intercept=plan.algorithm.intercept and private.name == owner,
         training=plan.training,
         settings=plan.algorithm,
         seed=plan.seed,
-        secret=own.secret,
+        secret=private.secret,
     )
 
 
@@ -173,20 +206,21 @@ MOST_DENSE_VALUES = 500_000_000
 
 def all_dense(data: FederatedData) -> FederatedData:
     """The same data with every party's columns dense."""
-    if not any(own.sparse for own in data.columns.values()):
+    if not any(columns.sparse for columns in data.columns.values()):
         return data
-    return replace(data, columns={name: all_dense_columns(name, own) for name, own in data.columns.items()})
+    return replace(data, columns={name: all_dense_columns(name, held) for name, held in data.columns.items()})
 
 
-def all_dense_columns(name: str, own: PartyColumns) -> PartyColumns:
+def all_dense_columns(name: str, columns: PartyColumns) -> PartyColumns:
     """One party's columns, dense; refused where they would not fit into memory."""
-    values = (own.train.shape[0] + own.test.shape[0]) * int(np.prod(own.shape))
-    if own.sparse and values > MOST_DENSE_VALUES:
+    values = (columns.train.shape[0] + columns.test.shape[0]) * int(np.prod(columns.shape))
+    if columns.sparse and values > MOST_DENSE_VALUES:
         raise SettingsError(
             f"The sparse columns of {name} would have {values} values when made dense, as this algorithm needs "
-            f"them; at most {MOST_DENSE_VALUES} are. Choose a linear algorithm, such as afsaga, or fewer columns."
+            f"them; at most {MOST_DENSE_VALUES} are. Choose a linear algorithm, such as "
+            f"{algorithms.to_begin_with(Family.LINEAR)}, or fewer columns."
         )
-    return own.dense() if own.sparse else own
+    return columns.dense() if columns.sparse else columns
 
 
 # --- models -----------------------------------------------------------------------------------------------------

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import tomli_w
 
 from colonnade import algorithms
 from colonnade.algorithms.training import Training
+from colonnade.data.federated import FederatedData
 from colonnade.data.settings import DataSettings, PartyData
 from colonnade.errors import SettingsError, unknown_name
+from colonnade.federation.plan import Plan
+from colonnade.federation.toml import read_toml
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.names import check_party_name
@@ -50,7 +52,7 @@ class Federation:
     """A whole federation.toml."""
 
     data: DataSettings
-    algorithm: Any = field(default_factory=lambda: algorithms.find("vafl").settings())
+    algorithm: Any = field(default_factory=lambda: algorithms.find(algorithms.DEFAULT).settings())
     name: str = ""
     label_party: str = "label"
     seed: int = 0
@@ -67,9 +69,11 @@ class Federation:
     def party_data(self) -> dict[str, PartyData]:
         return {name: PartyData(own.file, own.columns, own.id) for name, own in self.parties.items()}
 
-    def bottoms(self) -> dict[str, BottomSettings]:
-        """Bottom models of parties that have one of their own."""
-        return {name: own.bottom for name, own in self.parties.items() if own.bottom is not None}
+    def plan(self, data: FederatedData) -> Plan:
+        """What its parties share, with a bottom model for each that holds columns: its own, or everybody's."""
+        own_models = {name: party.bottom for name, party in self.parties.items() if party.bottom is not None}
+        bottoms = {name: own_models.get(name, self.bottom) for name in data.columns}
+        return Plan(self.algorithm, self.training, self.privacy, bottoms, self.top, self.seed)
 
     def with_absolute_files(self, base: Path) -> "Federation":
         """The same, readable from any folder."""
@@ -100,16 +104,7 @@ class _Head:
 
 def read_federation(path: Path, changes: Sequence[str] = ()) -> Federation:
     """The federation of a file, after `section.name=value` changes from the command line."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SettingsError(f"There is no file {path}. Give the path of a federation.toml.") from None
-    except OSError as error:
-        raise SettingsError(f"{path} cannot be read: {error.strerror}. Give the path of a federation.toml.") from None
-    except UnicodeDecodeError:
-        raise SettingsError(f"{path} is not valid TOML: it is not UTF-8 text. Save it as UTF-8.") from None
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{path} is not valid TOML: {error}.") from None
+    values = read_toml(path, "a federation.toml")
     for change in changes:
         _apply(values, change)
     return parse_federation(values)
@@ -124,7 +119,7 @@ def parse_federation(values: Mapping[str, Any]) -> Federation:
         check_table(values.get(section, {}), section)
     head = build(_Head, values.get("federation", {}), "federation")
     chosen = dict(values.get("algorithm", {}))
-    algorithm = algorithms.find(str(chosen.pop("name", "vafl")))
+    algorithm = algorithms.find(str(chosen.pop("name", algorithms.DEFAULT)))
     if "data" not in values:
         raise SettingsError('There is no [data] section. Give one, for instance: [data] set = "digits", parties = 4.')
     parties: dict[str, PartySection] = {}
@@ -169,10 +164,6 @@ def federation_values(federation: Federation) -> dict[str, Any]:
     ):
         values[section] = as_values(getattr(federation, section))
     return values
-
-
-def write_toml(values: Mapping[str, Any]) -> str:
-    return tomli_w.dumps(values)
 
 
 def digest(values: Mapping[str, Any]) -> str:

@@ -4,13 +4,13 @@ Sections: [party] who and where, [data] its file, [keys] its certificate, [botto
 patient it is. Paths are relative to the file.
 """
 
-import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from colonnade.data.settings import PartyData
 from colonnade.errors import SettingsError, unknown_name
+from colonnade.federation.toml import read_toml
 from colonnade.models.bottom import BottomSettings
 from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.network.settings import parse_address
@@ -70,16 +70,7 @@ _NEEDED = {"party": 'name = "shop"', "keys": 'certificate = "shop.pem", key = "s
 
 def read_party_file(path: Path) -> PartyFile:
     """A party's own file; every name in it must exist."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SettingsError(f"There is no file {path}. Give the path of this party's party.toml.") from None
-    except OSError as error:
-        raise SettingsError(f"{path} cannot be read: {error.strerror}. Give the path of a party.toml.") from None
-    except UnicodeDecodeError:
-        raise SettingsError(f"{path} is not valid TOML: it is not UTF-8 text. Save it as UTF-8.") from None
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{path} is not valid TOML: {error}.") from None
+    values = read_toml(path, "this party's party.toml")
     for section in values:
         if section not in _KINDS:
             raise unknown_name("section of a party.toml", section, _KINDS)

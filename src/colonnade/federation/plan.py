@@ -8,6 +8,7 @@ from torch import nn
 
 from colonnade import algorithms
 from colonnade.algorithms.parts.losses import Loss
+from colonnade.algorithms.row import Algorithm, Conversation, Family, NoisedAnswers
 from colonnade.algorithms.training import Training
 from colonnade.data.batches import check_batch_size
 from colonnade.errors import SettingsError, unknown_name
@@ -31,18 +32,31 @@ class Plan:
     seed: int
 
     @property
-    def chosen(self) -> algorithms.Algorithm:
+    def chosen(self) -> Algorithm:
         return algorithms.find(algorithms.name_of(self.algorithm))
 
     @property
     def is_linear(self) -> bool:
         """Whether every party updates a block of one linear model."""
-        return self.chosen.linear_party is not None
+        return self.chosen.family is Family.LINEAR
 
     @property
     def is_alone(self) -> bool:
         """Whether one party trains on everybody's data in one place."""
-        return self.chosen.alone is not None
+        return self.chosen.family is Family.ALONE
+
+    @property
+    def conversation(self) -> Conversation:
+        """What its parties send one another. There is none where one party trains alone: ask that first."""
+        conversation = self.chosen.conversation
+        assert conversation is not None, f"{self.chosen.name} sends nothing"
+        return conversation
+
+    @property
+    def noised_answers(self) -> NoisedAnswers | None:
+        """The settings of the noise on answers; None: the algorithm answers exactly, or nobody."""
+        noised: NoisedAnswers | None = self.algorithm if self.chosen.noises_answers else None
+        return noised
 
 
 @dataclass(frozen=True)
@@ -82,7 +96,7 @@ def check_plan(plan: Plan, rows: int, parties: tuple[str, ...], holders: Mapping
         for given in plan.bottom:
             if given not in holders:
                 raise unknown_name("party with columns", given, holders)
-    if plan.is_linear or chosen.bottom is not None:
+    if chosen.brings_models:
         _refuse_models(chosen.name, plan.bottom, plan.top)
     if plan.is_linear:
         _refuse_unused(chosen.name, plan.training, plan.privacy)
@@ -98,7 +112,7 @@ def _refuse_models(name: str, bottom: Bottoms, top: TopSettings | nn.Module) -> 
     if not (linear and summed):
         raise SettingsError(
             f"{name} trains a linear model, one block a party: the models given as bottom or top would not be used. "
-            "Leave them out, or choose another algorithm, such as vafl."
+            f"Leave them out, or choose another algorithm, such as {algorithms.DEFAULT}."
         )
 
 

@@ -1,146 +1,96 @@
-"""A federation in real time on one machine: seats are handed out, processes run, and their books are brought together.
+"""A federation in real time on one machine: seats are handed out, processes run, and their records are gathered.
 
 Every party's state lies in the run directory; when the processes have ended, it is read from there.
 """
 
-import json
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from colonnade.errors import RunError
-from colonnade.federation.building import PrivateData
-from colonnade.federation.plan import Facts, Plan
-from colonnade.files import write_atomically
-from colonnade.launch.seat_files import write_seat
-from colonnade.messages import KINDS
-from colonnade.party import Party
-from colonnade.privacy.ledger import Ledger
-from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint
+from colonnade.errors import unknown_name
+from colonnade.federation.building import BuiltFederation
+from colonnade.launch.run_directory import continues_trace
+from colonnade.launch.run_options import RunOptions
+from colonnade.launch.run_record import RunRecord, gather
+from colonnade.launch.seat_files import Life, peers_of, write_seats
+from colonnade.privacy.ledger import check_journal
+from colonnade.runtimes.endurance import Endurance
+from colonnade.runtimes.journal import first_number
 from colonnade.runtimes.processes.fork_server import fork_server_for
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.processes.sockets import socket_folder
 from colonnade.runtimes.processes.supervisor import ProcessSupervisor
-from colonnade.runtimes.recorder import Recorder
-from colonnade.settings import as_values
 
 
-@dataclass
-class RunRecord:
-    """What a run left behind, everybody's books together."""
+@dataclass(frozen=True)
+class ProcessesLaunch:
+    """The runtime "processes"."""
 
-    finished: bool
-    recorder: Recorder
-    books: dict[str, dict[str, float]]
-    privacy_events: list[dict[str, Any]]
-    wall_seconds: float
-    virtual_seconds: float | None = None
-    retransmitted_bytes: int = 0
-    released: list[dict[str, Any]] = field(default_factory=list)  # as `privacy_events`, counted row by row
+    federation: BuiltFederation
+    settings: Processes
+
+    runtime = Processes.name
+    needs_directory = True
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        check_named("processes.slowdown", self.settings.slowdown, self.federation)
+        yield
+
+    def run(self, options: RunOptions) -> RunRecord:
+        """Run every party in a process of its own; the parties here are then given the states that those ended with."""
+        federation, settings = self.federation, self.settings
+        parties, label_party = federation.parties, federation.facts.label_party
+        # The seats may be large, so they lie where temporary files do; sockets need a short path.
+        with tempfile.TemporaryDirectory(prefix="colonnade-") as folder, socket_folder([*parties]) as sockets:
+            directory, lives = lives_of(federation, settings.endurance, options)
+            for name, life in lives.items():
+                lives[name] = replace(
+                    life,
+                    sockets=sockets,
+                    slowdown=settings.slowdown.get(name, 1.0),
+                    compute_seconds=0.0 if name == label_party else settings.compute_seconds,
+                )
+            seats = write_seats(Path(folder), federation, lives)
+            supervisor = ProcessSupervisor(
+                fork_server_for("colonnade.launch.party_process"),
+                {name: [str(seat)] for name, seat in seats.items()},
+                directory / "logs",
+                settings,
+                watch=options.pass_on,
+                stop_requested=options.stop_requested,
+            )
+            finished = supervisor.run()
+        return gather(self.runtime, parties, label_party, directory, finished)
 
 
-def run_processes(
-    parties: Mapping[str, Party],
-    owns: list[PrivateData],
-    facts: Facts,
-    plan: Plan,
-    settings: Processes,
-    directory: Path,
-    *,
-    trace: bool,
-    checkpoint_seconds: float,
-    watch: Callable[[dict[str, Any]], None] | None,
-    report: Callable[[str, dict[str, Any]], None] | None,
-    stop_requested: Callable[[], bool],
-) -> RunRecord:
-    """Run every party in a process of its own; `parties` are then given the states that the processes ended with."""
+def check_named(setting: str, named: Iterable[str], federation: BuiltFederation) -> None:
+    """Refuse settings for a party that does not exist."""
+    for party in named:
+        if party not in federation.parties:
+            raise unknown_name(f"party for {setting}", party, federation.parties)
 
-    def hear(party: str, said: dict[str, Any]) -> None:
-        if "line" in said:
-            if watch is not None:
-                watch(said["line"])
-        elif report is not None:
-            report(party, said)
 
-    order = [*parties]
-    endurance = {**as_values(settings.endurance), "checkpoint_seconds": checkpoint_seconds}
-    # The seats may be large, so they lie where temporary files do; sockets need a short path.
-    with tempfile.TemporaryDirectory(prefix="colonnade-") as folder, socket_folder(order) as sockets:
-        arguments = {}
-        for name in order:
-            life = {
-                "directory": str(directory.absolute()),
-                "sockets": sockets,
-                "order": order,
-                "peers": peers_of(name, order, facts, plan),
-                "endurance": endurance,
-                "slowdown": settings.slowdown.get(name, 1.0),
-                "compute_seconds": 0.0 if name == facts.label_party else settings.compute_seconds,
-                "trace": trace,
-            }
-            own = tuple(owns) if plan.is_alone else tuple(one for one in owns if one.name == name)
-            write_seat(Path(folder) / f"seat-{name}", own, facts, plan, life)
-            arguments[name] = [str(Path(folder) / f"seat-{name}")]
-        fork_server = fork_server_for("colonnade.launch.party_process")
-        supervisor = ProcessSupervisor(
-            fork_server, arguments, directory / "logs", settings, watch=hear, stop_requested=stop_requested
+def lives_of(federation: BuiltFederation, endurance: Endurance, options: RunOptions) -> tuple[Path, dict[str, Life]]:
+    """Where the parties of one user keep their state, and how each is to live: what their carriers need is left out."""
+    directory, trace = options.directory, options.trace
+    assert directory is not None  # these runtimes need one
+    if options.resume:
+        trace = continues_trace(trace, (directory / "trace").exists())
+        for name in federation.parties:
+            has_journal = first_number(directory / "journal", name) is not None
+            check_journal(directory / "ledger" / f"{name}.jsonl", has_journal, name)
+    endurance = replace(endurance, checkpoint_seconds=options.checkpoint_seconds)
+    lives = {
+        name: Life(
+            str(directory.absolute()),
+            peers_of(name, federation.facts, federation.plan),
+            endurance,
+            trace,
+            tuple(federation.parties),
         )
-        finished = supervisor.run()
-    return gather(parties, facts.label_party, directory, finished)
-
-
-def peers_of(name: str, order: list[str], facts: Facts, plan: Plan) -> list[str]:
-    """Whom a party talks to: the label party and everybody, or in a linear federation everybody and everybody."""
-    if plan.is_linear or name == facts.label_party:
-        return [other for other in order if other != name]
-    return [facts.label_party]
-
-
-def gather(parties: Mapping[str, Party], label_party: str, directory: Path, finished: bool) -> RunRecord:
-    """Read every party's last checkpoint: its state into the party, its books into one."""
-    recorder = Recorder(label_party, virtual=False)
-    books: dict[str, dict[str, float]] = {}
-    events: list[dict[str, Any]] = []
-    released: list[dict[str, Any]] = []
-    wall = 0.0
-    for name, party in parties.items():
-        saved = next(
-            (
-                state
-                for number in reversed(numbers_of(directory / "checkpoints", name))
-                if (state := read_checkpoint(directory / "checkpoints", name, number)) is not None
-            ),
-            None,
-        )
-        if saved is None:
-            if finished:
-                raise RunError(f"The party {name} has left no whole checkpoint in {directory / 'checkpoints'}.")
-            books[name] = {"busy_seconds": 0.0, "idle_seconds": 0.0, "restarts": 0}
-            continue  # it was stopped before it had begun
-        party.restore(saved.part("party"))
-        values = saved.values["station"]
-        wall = max(wall, values["now"])
-        books[name] = {
-            "busy_seconds": values["busy_seconds"],
-            "idle_seconds": max(0.0, values["now"] - values["busy_seconds"]),
-            "restarts": values["restarts"],
-        }
-        own = values["recorder"]
-        sent = recorder.traffic_of(name)
-        sent.frames = {KINDS[kind].message: n for kind, n in own["traffic"].get(name, {}).get("frames", {}).items()}
-        sent.bytes = {KINDS[kind].message: n for kind, n in own["traffic"].get(name, {}).get("bytes", {}).items()}
-        recorder.timeline += own["timeline"]
-        if name == label_party:
-            recorder.metrics = own["metrics"]
-        ledger = Ledger()
-        ledger.restore(saved.part("ledger"))
-        events += ledger.summary()
-        released += ledger.by_row()
-    recorder.timeline.sort(key=lambda line: line["start"])
-    ledgers = [directory / "ledger" / f"{name}.jsonl" for name in parties]
-    write_atomically(directory / "ledger.jsonl", b"".join(path.read_bytes() for path in ledgers if path.exists()))
-    lines = "".join(json.dumps(line) + "\n" for line in recorder.timeline)
-    write_atomically(directory / "timeline.jsonl", lines.encode())
-    return RunRecord(finished, recorder, books, events, wall, released=released)
+        for name in federation.parties
+    }
+    return directory, lives

@@ -1,12 +1,14 @@
 """A federation as Ray actors: each is handed its own seat and nobody else's, and lives where the cluster has room.
 
 An actor that Ray starts again, perhaps on another node, takes up its state from the run directory, which all nodes must
-therefore see. When all have ended, their books are brought together from there.
+therefore see. When all have ended, their records are brought together from there.
 """
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +17,17 @@ import torch
 from ray.exceptions import RayError
 
 from colonnade.errors import ColonnadeError, RunError
-from colonnade.federation.building import PrivateData
-from colonnade.federation.plan import Facts, Plan
-from colonnade.launch.party_process import build_seat, unwritable
-from colonnade.launch.processes import RunRecord, gather, peers_of
-from colonnade.launch.seat_files import SeatFiles, read_seat, write_seat
-from colonnade.party import Party
-from colonnade.privacy.ledger import Ledger
-from colonnade.runtimes.endurance import Endurance
-from colonnade.runtimes.links import Company
+from colonnade.federation.building import BuiltFederation
+from colonnade.launch.processes import check_named, lives_of
+from colonnade.launch.run_options import RunOptions
+from colonnade.launch.run_record import RunRecord, gather
+from colonnade.launch.seat_files import SeatFiles, read_seat, write_seats
+from colonnade.launch.seated_party import REPORT_SECONDS, progress_of, seated_station, unwritable
 from colonnade.runtimes.ray.carrier import CallCarrier
+from colonnade.runtimes.ray.cluster import cluster
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.ray.supervisor import ActorSupervisor
-from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.station import Books, Station
-from colonnade.settings import as_values, build
-
-_REPORT_SECONDS = 0.5
+from colonnade.runtimes.station import Station
 
 
 class PartyActor:
@@ -61,7 +57,7 @@ class PartyActor:
                 for file, content in files.items():
                     (Path(folder) / file).write_bytes(content)
                 seat = read_seat(Path(folder))
-            directory = Path(seat.life["directory"])
+            directory = Path(seat.life.directory)
             return {"finished": await self._take_part(seat, call)}
         except ColonnadeError as error:
             return {"failed": str(error)}
@@ -69,35 +65,19 @@ class PartyActor:
             return {"failed": str(unwritable(self._name, directory, error))}
 
     async def _take_part(self, seat: SeatFiles, call: Callable[..., Any]) -> bool:
-        life = seat.life
-        name = seat.owns[0].name
-        directory = Path(life["directory"])
+        directory = Path(seat.life.directory)
         if not (directory / "federation.toml").exists():
             raise RunError(
-                f"The run directory {directory} is not there on the node on which {name} lives. Choose one with --out "
-                "that all nodes of the cluster share."
+                f"The run directory {directory} is not there on the node on which {seat.name} lives. Choose one with "
+                "--out that all nodes of the cluster share."
             )
-        endurance = build(Endurance, life["endurance"], "endurance")
-        leads = name == seat.facts.label_party
-        recorder = Recorder(seat.facts.label_party, directory if leads else None, self._tell_line, virtual=False)
-        station = Station(
-            name,
-            build_seat(seat),
-            Company(life["peers"], seat.facts.label_party),
-            directory,
-            Books(
-                recorder,
-                lambda position: Ledger(directory / "ledger" / f"{name}.jsonl", position),
-                trace=life["trace"],
-            ),
-            endurance=endurance,
-        )
+        station, recorder = seated_station(seat, self._tell_line)
         self._carrier = CallCarrier(
             station,
-            life["order"],
+            seat.life.order,
             call,
-            calls_in_flight=life["calls_in_flight"],
-            linger_seconds=endurance.linger_seconds,
+            calls_in_flight=seat.life.calls_in_flight,
+            linger_seconds=seat.life.endurance.linger_seconds,
             stop_requested=lambda: self._stop,
             watch=lambda: self._report(station),
         )
@@ -134,61 +114,49 @@ class PartyActor:
     def _report(self, station: Station) -> None:
         if time.monotonic() < self._next_report:
             return
-        self._next_report = time.monotonic() + _REPORT_SECONDS
-        counts = station.party.counts()
+        self._next_report = time.monotonic() + REPORT_SECONDS
         # One report stands for those before it that nobody has asked for.
         self._news = [one for one in self._news if "line" in one]
         self._news.append(
             {
-                "exchanges": counts["exchanges"],
-                "steps": counts["steps"],
-                "waits_for": station.absent() if station.started else [],
-                "queue": station.queue_depth(),
+                **progress_of(station),
                 "actor": self._name,
                 "node": ray.get_runtime_context().get_node_id(),
             }
         )
 
 
-def run_actors(
-    parties: Mapping[str, Party],
-    owns: list[PrivateData],
-    facts: Facts,
-    plan: Plan,
-    settings: Ray,
-    directory: Path,
-    *,
-    trace: bool,
-    checkpoint_seconds: float,
-    watch: Callable[[dict[str, Any]], None] | None,
-    report: Callable[[str, dict[str, Any]], None] | None,
-    stop_requested: Callable[[], bool],
-) -> RunRecord:
-    """Run every party as an actor of the cluster that Ray is connected to; `parties` are then given their states."""
+@dataclass(frozen=True)
+class RayLaunch:
+    """The runtime "ray"."""
 
-    def hear(party: str, said: dict[str, Any]) -> None:
-        if "line" in said:
-            if watch is not None:
-                watch(said["line"])
-        elif report is not None:
-            report(party, said)
+    federation: BuiltFederation
+    settings: Ray
 
-    order = [*parties]
-    seats = {}
-    peers = {name: peers_of(name, order, facts, plan) for name in order}
-    with tempfile.TemporaryDirectory(prefix="colonnade-") as folder:
-        for name in order:
-            life = {
-                "directory": str(directory.absolute()),
-                "order": order,
-                "peers": peers[name],
-                "endurance": {**as_values(settings.endurance), "checkpoint_seconds": checkpoint_seconds},
-                "calls_in_flight": settings.calls_in_flight,
-                "trace": trace,
-            }
-            own = tuple(owns) if plan.is_alone else tuple(one for one in owns if one.name == name)
-            seat = Path(folder) / f"seat-{name}"
-            write_seat(seat, own, facts, plan, life)
-            seats[name] = {file.name: file.read_bytes() for file in seat.iterdir()}
-    supervisor = ActorSupervisor(PartyActor, seats, peers, settings, watch=hear, stop_requested=stop_requested)
-    return gather(parties, facts.label_party, directory, supervisor.run())
+    runtime = Ray.name
+    needs_directory = True
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        check_named("ray.resources", self.settings.resources, self.federation)
+        with cluster(self.settings.address, [self.settings.needs_of(party) for party in self.federation.parties]):
+            yield
+
+    def run(self, options: RunOptions) -> RunRecord:
+        """Run every party as an actor of the cluster that is connected; those here are then given their states."""
+        federation, settings = self.federation, self.settings
+        directory, lives = lives_of(federation, settings.endurance, options)
+        lives = {name: replace(life, calls_in_flight=settings.calls_in_flight) for name, life in lives.items()}
+        with tempfile.TemporaryDirectory(prefix="colonnade-") as folder:
+            written = write_seats(Path(folder), federation, lives)
+            seats = {name: {file.name: file.read_bytes() for file in seat.iterdir()} for name, seat in written.items()}
+        supervisor = ActorSupervisor(
+            PartyActor,
+            seats,
+            {name: [*life.peers] for name, life in lives.items()},
+            settings,
+            watch=options.pass_on,
+            stop_requested=options.stop_requested,
+        )
+        finished = supervisor.run()
+        return gather(self.runtime, federation.parties, federation.facts.label_party, directory, finished)

@@ -17,7 +17,6 @@ from colonnade.errors import RunError, SettingsError
 from colonnade.federation.building import build_parties, facts_of
 from colonnade.federation.file import read_federation
 from colonnade.federation.party_file import PartyFile
-from colonnade.federation.plan import Plan
 from colonnade.launch.join import rebuilt
 from colonnade.party import Party
 from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint
@@ -34,9 +33,11 @@ class Replayed:
 
 
 def replay_run(
-    directory: Path, own: PartyFile | None = None, party_timeout_seconds: float | None = None, threads: int = 1
+    directory: Path, party_file: PartyFile | None = None, party_timeout_seconds: float | None = None, threads: int = 1
 ) -> Iterator[Replayed]:
-    """Play every trace of a run again, or with `own` that of one party of a network run. RunError if anything differs.
+    """Play every trace of a run again, or with `party_file` that of one party of a network run.
+
+    RunError if anything differs.
 
     `party_timeout_seconds` and `threads`: what was given for --party-timeout and --threads. The order of additions is
     part of the result.
@@ -48,8 +49,8 @@ def replay_run(
         raise SettingsError(f"{directory} has no traces. A run records them when it is started with --trace.")
     torch.set_num_threads(threads)
     build: Callable[[], Mapping[str, Party]] = partial(_of_one_place, kept)
-    if own is not None:
-        build = partial(rebuilt, read_federation(kept), own, directory, party_timeout_seconds)
+    if party_file is not None:
+        build = partial(rebuilt, read_federation(kept), party_file, directory, party_timeout_seconds)
     played, restored = build(), build()
     for name, party in played.items():
         trace = directory / "trace" / f"{name}.trace"
@@ -68,15 +69,14 @@ def replay_run(
 def _of_one_place(kept: Path) -> Mapping[str, Party]:
     """The parties of a run whose data lie in one place, as they were when it began."""
     try:
-        own = read_federation(kept)
+        federation = read_federation(kept)
     except SettingsError as error:
         raise SettingsError(
             f"{kept} does not say how to build this run again: {error} A run that was started from Python is replayed "
             "from there, with colonnade.runtimes.replay."
         ) from None
-    data = load(own.data, own.party_data(), own.label_party, kept.parent)
-    bottom = {party: own.bottoms().get(party, own.bottom) for party in data.columns}
-    plan = Plan(own.algorithm, own.training, own.privacy, bottom, own.top, own.seed)
+    data = load(federation.data, federation.party_data(), federation.label_party, kept.parent)
+    plan = federation.plan(data)
     plan = calibrated(plan, facts_of(data, plan))
     return build_parties(data, plan.algorithm, plan.training, plan.privacy, plan.bottom, plan.top, plan.seed)
 

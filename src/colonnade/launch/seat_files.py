@@ -20,69 +20,114 @@ from colonnade import algorithms
 from colonnade.algorithms.training import Training
 from colonnade.data.federated import Columns, Labels, PartyColumns
 from colonnade.errors import SettingsError
-from colonnade.federation.building import PrivateData
+from colonnade.federation.building import BuiltFederation, PrivateData
 from colonnade.federation.plan import Facts, Plan
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.privacy.noise import PerturbationSettings
+from colonnade.runtimes.endurance import Endurance
 from colonnade.settings import as_values, build
+
+
+@dataclass(frozen=True)
+class Life:
+    """How a party is to live: where it keeps its state, whom it talks to, how patient it is."""
+
+    directory: str  # the run's
+    peers: tuple[str, ...]
+    endurance: Endurance
+    trace: bool = False
+    order: tuple[str, ...] = ()  # all parties: who comes later opens the connections
+    without: tuple[str, ...] = ()  # peers that nobody waits for at the beginning
+    sockets: str = ""  # of processes: the folder in which they meet
+    slowdown: float = 1.0
+    compute_seconds: float = 0.0
+    calls_in_flight: int = 0  # of Ray actors
 
 
 @dataclass(frozen=True)
 class SeatFiles:
     """A folder's content: usually one party's own; several, where one party trains alone on everybody's."""
 
-    owns: tuple[PrivateData, ...]
+    private_data: tuple[PrivateData, ...]
     facts: Facts
     plan: Plan
-    life: dict[str, Any]  # how the process is to live: directories, peers, endurance
+    life: Life
+
+    @property
+    def name(self) -> str:
+        return self.private_data[0].name
 
 
-def write_seat(folder: Path, owns: tuple[PrivateData, ...], facts: Facts, plan: Plan, life: dict[str, Any]) -> None:
+def peers_of(name: str, facts: Facts, plan: Plan) -> tuple[str, ...]:
+    """Whom a party talks to: the label party and everybody, or in a linear federation everybody and everybody."""
+    if plan.is_alone:
+        return ()
+    if plan.is_linear or name == facts.label_party:
+        return tuple(other for other in (facts.label_party, *facts.feature_parties) if other != name)
+    return (facts.label_party,)
+
+
+def write_seats(folder: Path, federation: BuiltFederation, lives: Mapping[str, Life]) -> dict[str, Path]:
+    """Put every party's seat into a folder of its own; which one, by name."""
+    seats = {name: folder / f"seat-{name}" for name in federation.parties}
+    for name, seat in seats.items():
+        write_seat(seat, SeatFiles(federation.seat_of(name), federation.facts, federation.plan, lives[name]))
+    return seats
+
+
+def write_seat(folder: Path, seat: SeatFiles) -> None:
     """Put a seat into a new folder that only this user may enter."""
     folder.mkdir(mode=0o700)
     folder.chmod(0o700)
     described = []
-    for place, own in enumerate(owns):
+    for place, private in enumerate(seat.private_data):
         tensors: dict[str, torch.Tensor] = {}
         kinds: dict[str, list[int] | None] = {}
-        for what, part in _parts(own):
+        for what, part in _parts(private):
             kinds[what] = _pack(tensors, what, part)
         save_file(tensors, folder / f"{place}.safetensors")
-        labels = own.labels
+        labels = private.labels
         described.append(
             {
-                "name": own.name,
-                "secret": own.secret,
+                "name": private.name,
+                "secret": private.secret,
                 "kinds": kinds,
-                "names": None if own.columns is None else own.columns.names,
+                "names": None if private.columns is None else private.columns.names,
                 "labels": None
                 if labels is None
                 else [labels.task, [_plain(one) for one in labels.classes], labels.mean, labels.deviation],
             }
         )
-    content = {"owns": described, "facts": asdict(facts), "plan": plan_values(plan), "life": life}
+    content = {
+        "private_data": described,
+        "facts": asdict(seat.facts),
+        "plan": plan_values(seat.plan),
+        "life": as_values(seat.life),
+    }
     (folder / "seat.json").write_text(json.dumps(content), encoding="utf-8")
 
 
 def read_seat(folder: Path) -> SeatFiles:
     """What `write_seat` wrote."""
     content = json.loads((folder / "seat.json").read_text(encoding="utf-8"))
-    owns = []
-    for place, own in enumerate(content["owns"]):
+    private_data = []
+    for place, described in enumerate(content["private_data"]):
         tensors = load_file(folder / f"{place}.safetensors")
-        parts = {what: _unpack(tensors, what, shape) for what, shape in own["kinds"].items()}
+        parts = {what: _unpack(tensors, what, shape) for what, shape in described["kinds"].items()}
         columns = labels = None
         if "train" in parts:
-            columns = PartyColumns(parts["train"], parts["test"], tuple(own["names"]))
-        if own["labels"] is not None:
-            task, classes, mean, deviation = own["labels"]
+            columns = PartyColumns(parts["train"], parts["test"], tuple(described["names"]))
+        if described["labels"] is not None:
+            task, classes, mean, deviation = described["labels"]
             labels = Labels(tensors["label_train"], tensors["label_test"], task, tuple(classes), mean, deviation)
-        owns.append(PrivateData(own["name"], columns, labels, own["secret"]))
+        private_data.append(PrivateData(described["name"], columns, labels, described["secret"]))
     facts = content["facts"]
     facts["feature_parties"] = tuple(facts["feature_parties"])
     facts["shapes"] = {name: tuple(shape) for name, shape in facts["shapes"].items()}
-    return SeatFiles(tuple(owns), Facts(**facts), plan_from(content["plan"]), content["life"])
+    return SeatFiles(
+        tuple(private_data), Facts(**facts), plan_from(content["plan"]), build(Life, content["life"], "life")
+    )
 
 
 def plan_values(plan: Plan) -> dict[str, Any]:
@@ -107,7 +152,7 @@ def plan_values(plan: Plan) -> dict[str, Any]:
 def plan_from(values: dict[str, Any]) -> Plan:
     """What `plan_values` described."""
     name, settings = values["algorithm"]
-    bottoms = {party: build(BottomSettings, own, "bottom") for party, own in values["bottom"].items()}
+    bottoms = {party: build(BottomSettings, given, "bottom") for party, given in values["bottom"].items()}
     return Plan(
         build(algorithms.find(name).settings, settings, "algorithm"),
         build(Training, values["training"], "training"),
@@ -118,12 +163,12 @@ def plan_from(values: dict[str, Any]) -> Plan:
     )
 
 
-def _parts(own: PrivateData) -> list[tuple[str, Columns]]:
+def _parts(private: PrivateData) -> list[tuple[str, Columns]]:
     parts: list[tuple[str, Columns]] = []
-    if own.columns is not None:
-        parts += [("train", own.columns.train), ("test", own.columns.test)]
-    if own.labels is not None:
-        parts += [("label_train", own.labels.train), ("label_test", own.labels.test)]
+    if private.columns is not None:
+        parts += [("train", private.columns.train), ("test", private.columns.test)]
+    if private.labels is not None:
+        parts += [("label_train", private.labels.train), ("label_test", private.labels.test)]
     return parts
 
 

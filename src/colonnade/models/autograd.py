@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from colonnade.errors import SettingsError
-from colonnade.models.network import Pass, check_state
+from colonnade.models.contract import Pass, check_state
 from colonnade.models.randomness import draw_seed, is_random, seeded
 from colonnade.models.row_gradients import StackedGradients
 from colonnade.privacy.noise import LayerNoise, clip_factors

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from colonnade.errors import SettingsError
+from colonnade.models.contract import Pass, check_state
 from colonnade.models.layers import Bias, SumEmbeddings
-from colonnade.models.network import Pass, check_state
 from colonnade.models.randomness import has_hooks
 from colonnade.models.row_gradients import Factors, OuterProducts
 from colonnade.privacy.noise import LayerNoise, clip_backward, clip_factors

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from colonnade.errors import SettingsError
-from colonnade.models.network import Network
+from colonnade.models.contract import Network
 
 
 class FlatModel(nn.Module):

@@ -7,25 +7,21 @@ the block is preconditioned (linear_metric.py).
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy import sparse
 
 from colonnade.errors import DataError, SettingsError
-from colonnade.models import linear_rows as kernels
+from colonnade.models.linear_columns import IN_ORDER, ROWS_AT_ONCE, Chosen, RowNumbers, columns_of
 from colonnade.models.linear_loss import LinearLoss
 from colonnade.models.linear_metric import Metric
-from colonnade.models.linear_rows import CLOCK, RESIDUALS_GIVEN, SAGA, SCALE, SGD, STRIDE, SVRG, Floats, readable
+from colonnade.models.linear_rows import RESIDUALS_GIVEN, SAGA, SGD, SVRG, Floats, readable
+from colonnade.state import Remembering, State, array, custom, included
 
-RowNumbers = npt.NDArray[np.uint32]
-_IN_ORDER: RowNumbers = readable((), np.uint32)
 Precondition = Literal["none", "centre", "columns", "block", "curvature"]
-_ROWS_AT_ONCE = 4096
 _POWER_STEPS = 20
 _POWER_MARGIN = 1.05
 
@@ -52,7 +48,7 @@ class Window:
             raise SettingsError("A window has targets without a loss, or a loss without targets. Give both or neither.")
 
 
-class LinearBlock:
+class LinearBlock(Remembering):
     """Weights over one party's columns, in float64, with an intercept if asked for; all start at 0.
 
     Columns are a float32 tensor, whose trailing dimensions count as one, or a float32 `csr_array`; they are not
@@ -87,11 +83,7 @@ class LinearBlock:
             raise SettingsError(f"A linear block was asked for {outputs} outputs. Give at least 1.")
         if not (l2 >= 0 and math.isfinite(l2)):
             raise SettingsError(f"The L2 penalty of a linear block is {l2}. Give a number of at least 0.")
-        self._columns: _Columns
-        if isinstance(train, torch.Tensor):
-            self._columns = _DenseColumns(_flat(train), _flat(test), outputs)
-        else:
-            self._columns = _SparseColumns(_canonical(train), _canonical(test), outputs)
+        self._columns = columns_of(train, test, outputs)
         self.rows, self.test_rows = train.shape[0], test.shape[0]
         self.columns, self.outputs = self._columns.width, outputs
         self.l2, self.has_intercept = l2, intercept
@@ -110,15 +102,11 @@ class LinearBlock:
         """This block's part of θ for these rows, [rows, c], with the intercept if it is here."""
         return self._columns.products(self._chosen(rows)) + self.constant()
 
-    def all_products(self) -> Floats:
-        """The same for every training row in order."""
-        return self._columns.products(self._all()) + self.constant()
-
     def test_products(self, first: int, count: int) -> Floats:
         """The same for `count` test rows from `first` on."""
         if first < 0 or count < 0 or first + count > self.test_rows:
             raise DataError(f"{count} test rows from {first} on were asked for, and there are {self.test_rows}.")
-        return self._columns.products(_Chosen(_IN_ORDER, first, count), test=True) + self.constant()
+        return self._columns.products(Chosen(IN_ORDER, first, count), test=True) + self.constant()
 
     def weights(self) -> Floats:
         """A copy of w, [d, c]."""
@@ -174,7 +162,7 @@ class LinearBlock:
         return np.append(found, weights.mean()) if self.has_intercept else found
 
     def gram(self, weights: Floats, every: int = 1) -> Floats:
-        """(1/m) Σ_i weight_i x_i x_iᵀ over every so-manieth row, with the intercept's line last if it is here."""
+        """(1/m) Σ_i weight_i x_i x_iᵀ over every k-th row, k = every; the intercept's line is last, if it is here."""
         total = self._gram_with_constant(weights, every)
         if self._centre is not None:
             moved = np.append(-self._centre, 0.0)  # (x, 1) ↦ (x − μ, 1) is I + moved eᵀ
@@ -279,35 +267,39 @@ class LinearBlock:
         self._check_table(table)
         return self._steps(SAGA, window, step_size, table)
 
-    # Checkpoints
+    # Checkpoints: all that later steps depend on, to the bit. The data and a table are their owner's to keep.
 
-    def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Copies of all that later steps depend on, to the bit. The data and a table are their owner's to keep."""
-        return {name: array.copy() for name, array in self._arrays().items()}
+    def _save_measured(self, state: State) -> None:
+        if self._remeasured:
+            assert self.metric is not None and isinstance(self.metric.scale_b, np.ndarray)
+            state.put("scale", self.metric.scale)
+            state.put("scale_of_intercept", self.metric.scale_b)
+            state.put("times_measured", np.full(1, float(self.times_measured)))
 
-    def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        arrays = self._arrays()
-        given = {name: array.shape for name, array in state.items()}
-        wanted = {name: array.shape for name, array in arrays.items()}
+    def _load_measured(self, state: State) -> None:
+        if self._remeasured:
+            assert self.metric is not None
+            self.metric = replace(self.metric, scale=state.take("scale"), scale_b=state.take("scale_of_intercept"))
+            self.times_measured = int(state.take("times_measured")[0])
+
+    MEMORY = (
+        included("_columns"),
+        array("_b", "intercept", in_place=True),
+        array("_mean_b", "mean_gradient_of_intercept", in_place=True),
+        custom("metric", "times_measured", save=_save_measured, load=_load_measured),
+    )
+
+    def restore(self, state: State) -> None:
+        given = {name: tuple(tensor.shape) for name, tensor in state.tensors.items()}
+        wanted = {name: tuple(tensor.shape) for name, tensor in self.state().tensors.items()}
         if given != wanted:
             raise DataError(
                 f"A linear block was restored from arrays of the shapes {given}, and its own are {wanted}. Restore the "
                 "state of a block with the same columns, outputs and storage."
             )
-        for name, array in arrays.items():
-            array[...] = state[name]
-        if self._remeasured:
-            self.times_measured = int(state["times_measured"][0])
+        super().restore(state)
 
     # Inside
-
-    def _arrays(self) -> dict[str, Floats]:
-        arrays = {**self._columns.arrays(), "intercept": self._b, "mean_gradient_of_intercept": self._mean_b}
-        if self._remeasured:
-            assert self.metric is not None and isinstance(self.metric.scale_b, np.ndarray)
-            own = {"scale": self.metric.scale, "scale_of_intercept": self.metric.scale_b}
-            arrays |= {**own, "times_measured": np.full(1, float(self.times_measured))}
-        return arrays
 
     def _scale_of_constant(self) -> float:
         """Of the intercept's column, as it was at first."""
@@ -392,28 +384,28 @@ class LinearBlock:
             found: Floats = self._columns.squared_norms(squares) - 2 * cross + float(squares @ np.square(centre))
             return np.maximum(found, 0.0)
         norms = np.empty(self.rows)
-        for first in range(0, self.rows, _ROWS_AT_ONCE):
-            chosen = _Chosen(_IN_ORDER, first, min(_ROWS_AT_ONCE, self.rows - first))
+        for first in range(0, self.rows, ROWS_AT_ONCE):
+            chosen = Chosen(IN_ORDER, first, min(ROWS_AT_ONCE, self.rows - first))
             scaled = self._columns.times(chosen, scale) - centre @ scale
             norms[first : first + chosen.number] = np.square(scaled).sum(1)
         return norms
 
-    def _times(self, chosen: "_Chosen", vector: Floats, vector_b: Floats) -> Floats:
+    def _times(self, chosen: Chosen, vector: Floats, vector_b: Floats) -> Floats:
         products = self._columns.times(chosen, vector)
         constant = vector_b if self.has_intercept else np.zeros(vector.shape[1])
         return products + (constant if self._centre is None else constant - self._centre @ vector)
 
-    def _chosen(self, rows: RowNumbers) -> "_Chosen":
+    def _chosen(self, rows: RowNumbers) -> Chosen:
         chosen: RowNumbers = readable(rows, np.uint32)
         # Compiled code does not check: a row that does not exist would read other memory.
         if len(chosen) and chosen.max() >= self.rows:
             raise DataError(f"Row {chosen.max()} was asked for, and this block has {self.rows} rows, numbered from 0.")
-        return _Chosen(chosen, 0, len(chosen))
+        return Chosen(chosen, 0, len(chosen))
 
-    def _all(self) -> "_Chosen":
-        return _Chosen(_IN_ORDER, 0, self.rows)
+    def _all(self) -> Chosen:
+        return Chosen(IN_ORDER, 0, self.rows)
 
-    def _mean_of(self, chosen: "_Chosen", coefficients: Floats) -> tuple[Floats, Floats]:
+    def _mean_of(self, chosen: Chosen, coefficients: Floats) -> tuple[Floats, Floats]:
         number = max(chosen.number, 1)
         sums, total = self._columns.sums(chosen, coefficients), coefficients.sum(0)
         if self._centre is not None:
@@ -443,211 +435,3 @@ class LinearBlock:
                 f"A linear block of {self.columns} columns and {self.outputs} outputs was given {matrix.shape} and "
                 f"{intercept.shape}. Give shapes ({self.columns}, {self.outputs}) and ({self.outputs},)."
             )
-
-
-class _Chosen(NamedTuple):
-    """Which rows: the listed ones, or, with an empty list, `number` rows in their order from `first` on."""
-
-    rows: RowNumbers
-    first: int
-    number: int
-
-
-class _Columns(Protocol):
-    """Data with w and ḡ over their columns. Matrices are (d, c) at this border, whatever the layout inside."""
-
-    width: int
-
-    def products(self, chosen: _Chosen, test: bool = False) -> Floats: ...
-    def times(self, chosen: _Chosen, matrix: Floats) -> Floats: ...
-    def sums(self, chosen: _Chosen, coefficients: Floats) -> Floats: ...
-    def gram(self, weights: Floats, every: int, gram: Floats) -> None: ...
-    def squares(self, weights: Floats) -> Floats: ...
-    def squared_norms(self, factors: Floats | None = None) -> Floats: ...
-    def weights(self) -> Floats: ...
-    def mean(self) -> Floats: ...
-    def set_weights(self, weights: Floats) -> None: ...
-    def set_mean(self, mean: Floats) -> None: ...
-    def move(self, direction: Floats, step: float) -> None: ...
-    def steps(self, arguments: tuple[Any, ...], rule: int) -> float: ...
-    def arrays(self) -> dict[str, Floats]: ...
-
-
-class _DenseColumns:
-    """Weights as they are, (c, d)."""
-
-    def __init__(self, train: npt.NDArray[Any], test: npt.NDArray[Any], outputs: int) -> None:
-        self._train, self._test = readable(train, np.float32), readable(test, np.float32)
-        self.width = self._train.shape[1]
-        _check_same_width(self.width, self._test.shape[1])
-        self._w, self._mean = np.zeros((outputs, self.width)), np.zeros((outputs, self.width))
-
-    def products(self, chosen: _Chosen, test: bool = False) -> Floats:
-        products = np.empty((chosen.number, len(self._w)))
-        kernels.dense_times(self._test if test else self._train, chosen.rows, chosen.first, self._w, products)
-        return products
-
-    def times(self, chosen: _Chosen, matrix: Floats) -> Floats:
-        products = np.empty((chosen.number, matrix.shape[1]))
-        kernels.dense_times(self._train, chosen.rows, chosen.first, np.array(matrix.T, np.float64, order="C"), products)
-        return products
-
-    def sums(self, chosen: _Chosen, coefficients: Floats) -> Floats:
-        sums = np.zeros((coefficients.shape[1], self.width))
-        kernels.dense_sums(self._train, chosen.rows, chosen.first, coefficients, sums)
-        return np.ascontiguousarray(sums.T)
-
-    def gram(self, weights: Floats, every: int, gram: Floats) -> None:
-        for first in range(0, len(self._train), _ROWS_AT_ONCE * every):
-            part = slice(first, first + _ROWS_AT_ONCE * every, every)
-            held = np.ones((len(range(*part.indices(len(self._train)))), self.width + 1))
-            held[:, :-1] = self._train[part]
-            gram += np.tril((held * weights[part, None]).T @ held)
-
-    def squares(self, weights: Floats) -> Floats:
-        found: Floats = np.einsum("i,ij,ij->j", weights, self._train, self._train, dtype=np.float64)
-        return found
-
-    def squared_norms(self, factors: Floats | None = None) -> Floats:
-        norms: Floats
-        if factors is None:
-            norms = np.einsum("ij,ij->i", self._train, self._train, dtype=np.float64)
-        else:
-            norms = np.einsum("ij,ij,j->i", self._train, self._train, factors, dtype=np.float64)
-        return norms
-
-    def weights(self) -> Floats:
-        return np.array(self._w.T, order="C")
-
-    def mean(self) -> Floats:
-        return np.array(self._mean.T, order="C")
-
-    def set_weights(self, weights: Floats) -> None:
-        self._w[...] = weights.T
-
-    def set_mean(self, mean: Floats) -> None:
-        self._mean[...] = mean.T
-
-    def move(self, direction: Floats, step: float) -> None:
-        self._w -= step * direction.T
-
-    def steps(self, arguments: tuple[Any, ...], rule: int) -> float:
-        return kernels.dense_window(self._train, self._w, self._mean, *arguments)
-
-    def arrays(self) -> dict[str, Floats]:
-        return {"weights": self._w, "mean_gradient": self._mean}
-
-
-class _SparseColumns:
-    """Lazy columns (see linear_rows.py) over sparse rows."""
-
-    def __init__(self, train: sparse.csr_array, test: sparse.csr_array, outputs: int) -> None:
-        self._train, self._test = _sparse_data(train), _sparse_data(test)
-        self.width = int(train.shape[1])
-        _check_same_width(self.width, int(test.shape[1]))
-        self._outputs = outputs
-        self._running = np.array([1.0, 0.0])
-        if outputs == 1:
-            self._lazy = np.zeros(STRIDE * self.width)
-            self._u, self._mean, self._paid, _ = np.split(self._lazy.reshape(self.width, STRIDE), STRIDE, 1)
-        else:
-            self._lazy = np.zeros((self.width, 1 + 2 * outputs))
-            self._paid, self._u, self._mean = np.split(self._lazy, [1, 1 + outputs], 1)
-
-    def products(self, chosen: _Chosen, test: bool = False) -> Floats:
-        products = np.empty((chosen.number, self._outputs))
-        data = self._test if test else self._train
-        kernels.lazy_times(data, chosen.rows, chosen.first, self._lazy, self._running, products)
-        return products
-
-    def times(self, chosen: _Chosen, matrix: Floats) -> Floats:
-        products = np.empty((chosen.number, matrix.shape[1]))
-        weights = np.array(matrix[:, 0] if matrix.shape[1] == 1 else matrix, np.float64, order="C")
-        kernels.sparse_times(self._train, chosen.rows, chosen.first, weights, products)
-        return products
-
-    def sums(self, chosen: _Chosen, coefficients: Floats) -> Floats:
-        sums = np.zeros((self.width, coefficients.shape[1]))
-        target = sums[:, 0] if coefficients.shape[1] == 1 else sums
-        kernels.sparse_sums(self._train, chosen.rows, chosen.first, coefficients, target)
-        return sums
-
-    def gram(self, weights: Floats, every: int, gram: Floats) -> None:
-        kernels.sparse_gram(self._train, every, weights, gram)
-
-    def squares(self, weights: Floats) -> Floats:
-        starts, columns, values = self._train
-        by_entry = np.repeat(weights, starts[1:].astype(np.int64) - starts[:-1].astype(np.int64))
-        found: Floats = np.bincount(
-            columns.astype(np.int64), by_entry * np.square(values, dtype=np.float64), self.width
-        ).astype(np.float64)
-        return found
-
-    def squared_norms(self, factors: Floats | None = None) -> Floats:
-        norms = np.empty(len(self._train[0]) - 1)
-        if factors is not None:
-            starts, columns, values = self._train
-            of_row = np.repeat(np.arange(len(norms)), starts[1:].astype(np.int64) - starts[:-1].astype(np.int64))
-            squares = factors[columns] * np.square(values, dtype=np.float64)
-            return np.bincount(of_row, squares, len(norms)).astype(np.float64)
-        kernels.sparse_squared_norms(self._train, norms)
-        return norms
-
-    def weights(self) -> Floats:
-        weights: Floats = self._running[SCALE] * (self._u - self._mean * (self._running[CLOCK] - self._paid))
-        return weights
-
-    def mean(self) -> Floats:
-        return self._mean.copy(order="C")
-
-    def set_weights(self, weights: Floats) -> None:
-        self._running[:] = 1.0, 0.0
-        self._paid[...] = 0.0
-        self._u[...] = weights
-
-    def set_mean(self, mean: Floats) -> None:
-        kernels.settle(self._lazy, self._running, 1.0)
-        self._mean[...] = mean
-
-    def move(self, direction: Floats, step: float) -> None:
-        self._u -= (step / self._running[SCALE]) * direction
-
-    def steps(self, arguments: tuple[Any, ...], rule: int) -> float:
-        if rule == SGD and self._running[CLOCK] != 0.0:  # debts of earlier steps under another rule
-            kernels.settle(self._lazy, self._running, 1.0)
-        return kernels.sparse_window(self._train, self._lazy, self._running, *arguments)
-
-    def arrays(self) -> dict[str, Floats]:
-        return {"lazy_columns": self._lazy, "scale_and_clock": self._running}
-
-
-def _flat(table: torch.Tensor | sparse.csr_array) -> npt.NDArray[Any]:
-    if not isinstance(table, torch.Tensor):
-        raise DataError("A party's training rows are dense and its test rows sparse. Prepare both in the same way.")
-    return table.detach().reshape(table.shape[0], math.prod(table.shape[1:])).numpy()
-
-
-def _canonical(table: torch.Tensor | sparse.csr_array) -> sparse.csr_array:
-    """With each column at most once a row, without which the squares of a row's values are not its norm."""
-    if isinstance(table, torch.Tensor):
-        raise DataError("A party's training rows are sparse and its test rows dense. Prepare both in the same way.")
-    if not table.has_canonical_format:
-        table = table.copy()
-        table.sum_duplicates()
-    return table
-
-
-def _sparse_data(table: sparse.csr_array) -> kernels.SparseData:
-    width = int(table.shape[1])
-    if len(table.indices) and not 0 <= int(table.indices.min()) <= int(table.indices.max()) < width <= 2**32:
-        raise DataError(f"A sparse table of {width} columns has a value outside of them. Build the table anew.")
-    indices = table.indices.view(np.uint32) if table.indices.dtype == np.int32 else table.indices
-    return readable(table.indptr, np.uint64), readable(indices, np.uint32), readable(table.data, np.float32)
-
-
-def _check_same_width(train: int, test: int) -> None:
-    if train != test:
-        raise DataError(
-            f"A party's training rows have {train} columns and its test rows {test}. Prepare both from the "
-            "same columns."
-        )

@@ -167,7 +167,7 @@ def dense_sums(values: Data, rows: Indices, first: int, coefficients: Floats, su
 
 @compiled
 def sparse_gram(data: SparseData, every: int, weights: Floats, gram: Floats) -> None:
-    """gram += Σ_i weight_i x_i x_iᵀ over every so-manieth row, the lower half; the last line is the constant 1's."""
+    """gram += Σ_i weight_i x_i x_iᵀ over every k-th row, k = every: the lower half, last the line of the constant 1."""
     starts, columns, values = data
     constant = gram.shape[0] - 1
     for i in range(0, weights.shape[0], every):

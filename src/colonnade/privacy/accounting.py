@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.privacy.events import PrivacyEvent
-from colonnade.privacy.gaussian import compose, epsilon_of, release_mu
+from colonnade.privacy.gaussian import epsilon_of, release_mu
 
 OUTSIDER = "somebody on the wire who sees the releases and not their rows"
 TOGETHER = "all feature parties together"
@@ -102,74 +102,6 @@ def worst_row_mu(releases: Sequence[Release]) -> float:
 
 
 @dataclass(frozen=True)
-class SecretBatches:
-    """Batches whose rows an adversary does not know: the one case in which subsampling amplifies.
-
-    Each batch must be drawn afresh, independently of the others: "fixed-size" takes B of D rows without replacement,
-    "poisson" every row with probability B/D, and is for sums over a batch (divided by B, not by the number drawn) only:
-    values row by row would tell how many there are. Batches cut from a shuffled order of all rows are neither; no
-    amplification of this kind is known to hold for them.
-    """
-
-    sampling: str  # fixed-size | poisson
-    rate: float  # B/D
-    batches: int  # how many were drawn
-    batch_mu: float  # μ of everything released from one batch, together
-    other_mu: float = 0.0  # μ of releases of the row that no secret batch covers: warm-up, refreshes
-
-    def __post_init__(self) -> None:
-        if self.sampling not in ("fixed-size", "poisson"):
-            raise unknown_name("sampling that amplifies", self.sampling, ["fixed-size", "poisson"])
-        if not (0 < self.rate <= 1 and self.batches >= 0 and self.batch_mu >= 0 and self.other_mu >= 0):
-            raise SettingsError(
-                f"Secret batches have rate {self.rate}, number {self.batches}, and μ {self.batch_mu} and "
-                f"{self.other_mu}. The rate must lie in (0, 1]; the others must not be negative."
-            )
-
-
-def amplified_epsilon(secret: SecretBatches, delta: float) -> float:
-    """ε against somebody who does not know the rows, by composition of privacy loss distributions; never too small.
-
-    Neighbours differ in one row's value, x or x'. In a fixed-size batch its place is taken by another row's value if it
-    is absent, at most one sensitivity away; so a batch is dominated by the pair (1 − q)N(0) + qN(μ) and N(0), in both
-    orders, which the library knows as adding or removing a row of sensitivity μ. In a Poisson batch an absent row
-    contributes nothing, half a sensitivity from either value: the pair is (1 − q)N(0) + qN(±μ/2), the library's
-    replacement of a row of sensitivity μ/2.
-    """
-    if math.isinf(secret.batch_mu) or math.isinf(secret.other_mu):
-        return math.inf
-    if secret.batches == 0 or secret.batch_mu == 0:
-        return epsilon_of(secret.other_mu, delta)
-    from dp_accounting import NeighboringRelation  # slow to import
-    from dp_accounting.pld import privacy_loss_distribution as losses
-
-    fixed = secret.sampling == "fixed-size"
-    relation = NeighboringRelation.ADD_OR_REMOVE_ONE if fixed else NeighboringRelation.REPLACE_ONE
-    share = 1.0 if fixed else 0.5
-    # The grid of losses: fine, but of at most some millions of points up to what all batches could cost without
-    # amplification. A coarser one only errs upwards.
-    used = secret.batches * secret.rate
-    reach = epsilon_of(compose([secret.batch_mu * math.sqrt(used + 10 * math.sqrt(used) + 10), secret.other_mu]), 1e-12)
-    interval = max(1e-4, reach / 2e6)
-    total = losses.from_gaussian_mechanism(
-        1.0,
-        sensitivity=share * secret.batch_mu,
-        sampling_prob=secret.rate,
-        value_discretization_interval=interval,
-        neighboring_relation=relation,
-    ).self_compose(secret.batches)
-    if secret.other_mu > 0:
-        rest = losses.from_gaussian_mechanism(
-            1.0,
-            sensitivity=share * secret.other_mu,
-            value_discretization_interval=interval,
-            neighboring_relation=relation,
-        )
-        total = total.compose(rest)
-    return float(total.get_epsilon_for_delta(delta))
-
-
-@dataclass(frozen=True)
 class Direction:
     """Whose data are protected, and how else than by noised releases they get out."""
 
@@ -212,13 +144,11 @@ def account(
     feature_parties: Sequence[str],
     *,
     claimed_mu: float | None = None,
-    secret: SecretBatches | None = None,
     conditions: Sequence[str] = (),
 ) -> list[Guarantee]:
     """One figure for each adversary: every other party, parties together, and somebody on the wire.
 
-    `releases` may protect anything; those of this direction are picked out. `secret` says how batches are drawn, if
-    that amplifies against the one adversary who does not know their rows. `conditions` are added to every figure.
+    `releases` may protect anything; those of this direction are picked out. `conditions` are added to every figure.
     """
     own = [release for release in releases if release.protects == direction.protects]
     parties = [label_party, *feature_parties]
@@ -230,12 +160,13 @@ def account(
     open_end = not own or direction.unnoised is not None
     blank = Guarantee(direction.protects, "", claimed, total, None, delta, ())
 
-    def figure(adversary: str, alone: float | None, words: Sequence[str], sound: float = total) -> Guarantee:
+    def figure(adversary: str, alone: float | None, words: Sequence[str]) -> Guarantee:
         """`alone`: ε of what the adversary itself was sent, if there is more that its view depends on."""
         if open_end:
             return replace(blank, adversary=adversary, sound=math.inf, conditions=(*said, *words))
+        sound = total
         if direction.hidden_state is not None:
-            sound, alone = math.inf, sound if alone is None else alone
+            sound, alone = math.inf, total if alone is None else alone
         return replace(blank, adversary=adversary, sound=sound, conditional=alone, conditions=(*said, *words))
 
     figures = []
@@ -255,11 +186,7 @@ def account(
         figures.append(figure(TOGETHER, None, [_KNOWN]))
     if others and direction.owner != label_party:
         figures.append(figure(EVERYBODY, None, [_KNOWN]))
-    if secret is None:
-        figures.append(figure(OUTSIDER, None, [_NOT_AMPLIFIED]))
-    else:
-        amplified = min(total, amplified_epsilon(secret, delta)) if own else math.inf
-        figures.append(figure(OUTSIDER, None, [_AMPLIFIED.format(secret.sampling)], amplified))
+    figures.append(figure(OUTSIDER, None, [_NOT_AMPLIFIED]))
     return figures
 
 
@@ -303,7 +230,6 @@ _NOT_AMPLIFIED = (
     "No amplification is counted: the batches are cut from a shuffled order, or row by row, for which none is known to "
     "hold, or their number is not known."
 )
-_AMPLIFIED = "The adversary does not learn the rows of any batch, and every batch is drawn afresh ({} sampling)."
 
 
 def _ways_out(direction: Direction, own: Sequence[Release]) -> list[str]:

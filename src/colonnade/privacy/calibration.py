@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.privacy import claims
 from colonnade.privacy.accounting import worst_row_mu
-from colonnade.privacy.gaussian import epsilon_of, mu_of
+from colonnade.privacy.gaussian import mu_of
 from colonnade.privacy.noise import FORMULAS as FORMULAS
 from colonnade.privacy.plan import ReleasePlan, embedding_releases, slope_releases
 
@@ -41,16 +41,6 @@ def top_noise(epsilon: float, delta: float, plan: ReleasePlan, server_clip: floa
     return _slope_mu(plan, server_clip, 1.0, 1 - update_share) / _budget(epsilon, delta)
 
 
-def slope_epsilon(
-    noise: float, delta: float, plan: ReleasePlan, clip: float, *, update_share: float = 0.0, formula: str = "sound"
-) -> float:
-    """What that noise on mean slopes costs, with a private update that has its share of μ²."""
-    _check(clip, formula)
-    if formula == "paper":
-        return epsilon_of(claims.dpzv_mu(noise, clip, plan.exchanges, plan.rows), delta)
-    return epsilon_of(_slope_mu(plan, clip, noise, update_share), delta)
-
-
 def slope_clip(epsilon: float, delta: float, plan: ReleasePlan, noise: float, *, update_share: float = 0.0) -> float:
     """The largest clip with which that noise keeps the budget."""
     return _budget(epsilon, delta) / _slope_mu(plan, 1.0, noise, update_share)
@@ -71,14 +61,6 @@ def embedding_noise(epsilon: float, delta: float, plan: ReleasePlan, clip: float
     if formula == "paper":
         return claims.vafl_noise(mu, clip, plan.exchanges_per_party, plan.batch_size, plan.rows)
     return _embedding_mu(plan, clip, 1.0) / mu
-
-
-def embedding_epsilon(noise: float, delta: float, plan: ReleasePlan, clip: float, *, formula: str = "sound") -> float:
-    """What that noise on embeddings costs."""
-    _check(clip, formula)
-    if formula == "paper":
-        return epsilon_of(claims.vafl_mu(noise, clip, plan.exchanges_per_party, plan.batch_size, plan.rows), delta)
-    return epsilon_of(_embedding_mu(plan, clip, noise), delta)
 
 
 def embedding_clip(epsilon: float, delta: float, plan: ReleasePlan, noise: float) -> float:
@@ -113,7 +95,7 @@ def suggest_for_slopes(
         return Suggestion(ratio(plan), epochs, None)
     # Each row exactly once an epoch, in whole batches, makes the ratio inverse to B. Anything else only adds to it, and
     # short batches do so without any order: from the least size that could do, one has to look.
-    at_best = ratio(replace(plan, sampling="shuffled", whole_batches=True))
+    at_best = ratio(replace(plan, whole_batches=True))
     least = max(1, math.ceil(plan.batch_size * at_best / noise_to_signal * (1 - 1e-9)))
     sizes = (size for size in range(least, plan.rows) if ratio(replace(plan, batch_size=size)) <= noise_to_signal)
     return Suggestion(ratio(plan), epochs, next(sizes, plan.rows))

@@ -42,8 +42,3 @@ class PrivacyEvent:
                 f"A privacy event of the mechanism {self.mechanism!r} counts {self.rows} rows and lists "
                 f"{listed} row ids. Give the number of released rows, and no ids or one id for each row."
             )
-
-    @property
-    def multiplier(self) -> float:
-        """Noise in units of the sensitivity, as accountants ask for it; 0 if nothing bounds the latter."""
-        return self.noise / self.sensitivity if self.sensitivity > 0 else float("inf")

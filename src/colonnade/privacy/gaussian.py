@@ -38,31 +38,6 @@ def release_mu(sensitivity: float, noise: float) -> float:
     return sensitivity / noise
 
 
-def compose(mus: ArrayLike) -> float:
-    """μ of several releases about the same row, each of which may depend on what came out of the earlier ones.
-
-    >>> compose([3.0, 4.0])
-    5.0
-    """
-    return math.hypot(*np.atleast_1d(np.asarray(mus, np.float64)).tolist())
-
-
-def delta_of(mu: Figures, epsilon: float) -> Figures:
-    """The least δ for which μ-GDP is (ε, δ)-differential privacy.
-
-    >>> round(delta_of(1.0, 1.0), 4)
-    0.1269
-    """
-    _check_epsilon(epsilon)
-    mus = _check_mu(mu)
-    if math.isinf(epsilon):
-        return cast(Figures, _like(np.zeros_like(mus)))
-    inner = np.where((mus > 0) & np.isfinite(mus), mus, 1.0)
-    deltas = np.exp(_log_delta(inner, epsilon))
-    deltas = np.where(mus == 0, 0.0, np.where(np.isinf(mus), 1.0, deltas))
-    return cast(Figures, _like(deltas))
-
-
 def epsilon_of(mu: Figures, delta: float) -> Figures:
     """The least ε for which μ-GDP is (ε, δ)-differential privacy; infinite if μ is.
 

@@ -10,7 +10,6 @@ another order) must also lose its key.
 
 import struct
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -20,6 +19,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from colonnade.errors import ProtocolError, RunError, SettingsError, unknown_name
+from colonnade.state import Remembering, State, custom, included
 
 KINDS = ("training", "evaluation")
 """What a sum is for; each kind counts its exchanges for itself."""
@@ -52,7 +52,7 @@ def generate_key(entropy: bytes | None = None) -> tuple[bytes, bytes]:
     return key.private_bytes_raw(), key.public_key().public_bytes_raw()
 
 
-class PairwiseMasks:
+class PairwiseMasks(Remembering):
     """One party's masks: for every peer a keystream that both know, added by the lesser name, subtracted by the other.
 
     `public_keys` are those of all parties of the sum; its own may be among them.
@@ -63,6 +63,9 @@ class PairwiseMasks:
     >>> masks[0] + masks[1] + masks[2]
     array([0, 0, 0, 0], dtype=uint64)
     """
+
+    MEMORY = (included("_nonces"),)  # which numbers are used up; keys are no part of it
+    DERIVED = ("_room",)
 
     def __init__(self, name: str, private_key: bytes, public_keys: Mapping[str, bytes]) -> None:
         try:
@@ -99,21 +102,17 @@ class PairwiseMasks:
             total -= scratch
         return total if self._added else np.negative(total, out=total)
 
-    def state(self) -> dict[str, Any]:
-        """Which numbers are used up. Keys are no part of it."""
-        return self._nonces.state()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self._nonces.restore(state)
-
-
-class OwnMasks:
+class OwnMasks(Remembering):
     """A party's own uniform masks, from a secret seed that no other party has.
 
     >>> masks = OwnMasks(b"known to this party only", ["a", "b", "c"])
     >>> bool((masks.mask("a", 0, 4) == masks.mask("a", 1, 4)).any())
     False
     """
+
+    MEMORY = (included("_nonces"),)  # which numbers are used up; the seed is no part of it
+    DERIVED = ("_room",)
 
     def __init__(self, seed: bytes, parties: Iterable[str]) -> None:
         if not seed:
@@ -132,15 +131,8 @@ class OwnMasks:
         _fill(self._stream, nonce, zeros, mask.view(np.uint8).data)
         return mask
 
-    def state(self) -> dict[str, Any]:
-        """Which numbers are used up. The seed is no part of it."""
-        return self._nonces.state()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self._nonces.restore(state)
-
-
-class OneTimeNonces:
+class OneTimeNonces(Remembering):
     """Gives out the first block of every mask's keystream, each once.
 
     Requests may overtake one another, so a number may come late, but not by more than LATEST: the record stays small
@@ -182,23 +174,21 @@ class OneTimeNonces:
         self._used[kind][root] = (below, used)
         return _FIRST_BLOCK.pack(KINDS.index(kind) << 24 | self._places[root], number, 0)
 
-    def state(self) -> dict[str, Any]:
-        return {
-            kind: {root: [below, *sorted(used)] for root, (below, used) in roots.items()}
-            for kind, roots in self._used.items()
-        }
+    def _save_used(self, state: State) -> None:
+        for kind, roots in self._used.items():
+            state.values[kind] = {root: [below, *sorted(used)] for root, (below, used) in roots.items()}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def _load_used(self, state: State) -> None:
         for kind in KINDS:
-            if strangers := set(state[kind]) - set(self._places):
+            if strangers := set(state.values[kind]) - set(self._places):
                 raise RunError(
                     f"The saved state counts masked sums for {', '.join(sorted(strangers))}, not among the parties of "
                     "this run. Resume with the parties that the run was started with."
                 )
-        self._used = {
-            kind: {root: (int(below), {int(one) for one in used}) for root, (below, *used) in state[kind].items()}
-            for kind in KINDS
-        }
+            numbers = state.values[kind].items()
+            self._used[kind] = {root: (int(below), {int(one) for one in used}) for root, (below, *used) in numbers}
+
+    MEMORY = (custom("_used", save=_save_used, load=_load_used),)
 
 
 class _Room:

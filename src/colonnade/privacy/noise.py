@@ -134,8 +134,8 @@ class LayerNoise:
 
     >>> settings = PerturbationSettings(noise=3.0, clip=1.0)
     >>> noise = LayerNoise(settings, torch.Generator().manual_seed(1), SecretGaussian(1))
-    >>> noise.event(64, protects="row", viewers=("label",)).multiplier
-    1.5
+    >>> noise.event(64, protects="row", viewers=("label",)).sensitivity
+    2.0
     """
 
     def __init__(

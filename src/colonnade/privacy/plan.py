@@ -7,11 +7,8 @@ ledger gives afterwards, with bounds in place of counts.
 import math
 from dataclasses import dataclass
 
-from colonnade.errors import SettingsError, unknown_name
-from colonnade.privacy.accounting import Release, SecretBatches
-from colonnade.privacy.gaussian import compose, release_mu
-
-SAMPLINGS = ("shuffled", "fixed-size", "poisson")
+from colonnade.errors import SettingsError
+from colonnade.privacy.accounting import Release
 
 UNLIKELY = 1e-6
 """How likely it may be, over the order of batches, that some row is used more often than a plan counts."""
@@ -31,13 +28,12 @@ class ReleasePlan:
     epochs: float  # of each feature party
     label_party: str = "label"
     feature_parties: tuple[str, ...] = ("feature",)
-    sampling: str = "shuffled"  # shuffled: every row once an epoch, as Colonnade does | fixed-size | poisson: afresh
-    whole_batches: bool = False  # shuffled: the rows left over at the end of an epoch make no short batch
+    whole_batches: bool = False  # the rows left over at the end of an epoch make no short batch
     in_flight: int = 1  # uploads of a party that may still wait for a reply when the training ends
     warm_up: bool = False  # every party first uploads all its rows
     refreshes: int = 0  # of a training row at one party: at most
     evaluations: int = 0  # of a test row at one party, and predictions
-    embeddings_per_upload: int = 1  # noised anew: 2 in dpzv, 1 + looks in cascaded and zoo
+    embeddings_per_upload: int = 1  # noised anew, one more for each point at which a party looks
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch_size <= self.rows:
@@ -48,8 +44,6 @@ class ReleasePlan:
             raise SettingsError(f"The plan has {self.epochs} epochs; it must be above 0 and finite.")
         if not self.feature_parties:
             raise SettingsError("The plan has no feature party; name at least one.")
-        if self.sampling not in SAMPLINGS:
-            raise unknown_name("sampling", self.sampling, SAMPLINGS)
         for name in ("in_flight", "refreshes", "evaluations"):
             if getattr(self, name) < 0:
                 raise SettingsError(f"The plan has {name} = {getattr(self, name)}; it must not be negative.")
@@ -59,12 +53,10 @@ class ReleasePlan:
     @property
     def short_batch(self) -> int:
         """Rows of the last batch of an epoch if it is short; else 0."""
-        return 0 if self.whole_batches or self.sampling != "shuffled" else self.rows % self.batch_size
+        return 0 if self.whole_batches else self.rows % self.batch_size
 
     @property
-    def batches_per_epoch(self) -> float:
-        if self.sampling != "shuffled":
-            return self.rows / self.batch_size
+    def batches_per_epoch(self) -> int:
         return self.rows // self.batch_size + (self.short_batch > 0)
 
     @property
@@ -80,9 +72,8 @@ class ReleasePlan:
     def uses(self) -> tuple[int, int]:
         """How often one party's exchanges use a row, at most: in whole batches, and in short ones.
 
-        In a shuffled order a row is used once an epoch, and falls into the short batch with probability (D mod B)/D;
-        otherwise into every batch with probability B/D. For all rows and parties together the bounds hold but for a
-        probability of UNLIKELY.
+        In a shuffled order a row is used once an epoch, and falls into the short batch with probability (D mod B)/D.
+        For all rows and parties together the bounds hold but for a probability of UNLIKELY.
         """
         most = self._uses_of(self.exchanges_per_party)
         short = self._most(most, self.short_batch / self.rows) if self.short_batch else 0
@@ -94,9 +85,7 @@ class ReleasePlan:
         return self._uses_of(self.exchanges_per_party + self.in_flight)
 
     def _uses_of(self, batches: int) -> int:
-        if self.sampling == "shuffled":
-            return math.ceil(batches / self.batches_per_epoch)
-        return self._most(batches, self.batch_size / self.rows)
+        return math.ceil(batches / self.batches_per_epoch)
 
     def _most(self, trials: int, probability: float) -> int:
         from scipy import stats  # slow to import
@@ -114,9 +103,8 @@ class ReleasePlan:
 
     def conditions(self) -> list[str]:
         """What must come true for the plan's figures to hold."""
-        once = "" if self.sampling == "shuffled" else " on average"
         words = [
-            f"Planned: every feature party uses a row once an epoch{once}, for {self.epochs:g} epochs. One that runs "
+            f"Planned: every feature party uses a row once an epoch, for {self.epochs:g} epochs. One that runs "
             "ahead uses its rows more often; the ledger counts that."
         ]
         if self.short_batch:
@@ -126,9 +114,6 @@ class ReleasePlan:
                 f"{whole} times in whole batches and {short} times in that one by each party. A batch size that "
                 "divides the rows costs less."
             )
-        elif self.sampling != "shuffled":
-            words.append(f"A row is counted {self.uses[0]} times by each party.")
-        if self.short_batch or self.sampling != "shuffled":
             words.append(f"Over the order of the rows that is exceeded with a probability of at most {UNLIKELY:g}.")
         return words
 
@@ -175,29 +160,3 @@ def update_releases(plan: ReleasePlan, party: str, clip: float, noise: float) ->
     times = plan.uploads_of_a_row
     viewers = (plan.label_party,)
     return [Release("gaussian", 2 * clip / plan.batch_size, noise, times, plan.columns(party), viewers)]
-
-
-def secret_slopes(
-    plan: ReleasePlan, clip: float, noise: float, server_clip: float = 0.0, server_noise: float = 0.0
-) -> SecretBatches | None:
-    """How slopes look to somebody who does not know the batches; None if nothing is amplified."""
-    if plan.sampling == "shuffled":
-        return None
-    mus = [release_mu(2 * clip / plan.batch_size, noise)]
-    if server_noise > 0:
-        mus.append(release_mu(2 * server_clip / plan.batch_size, server_noise))  # from the same batch
-    return SecretBatches(plan.sampling, plan.batch_size / plan.rows, plan.exchanges, compose(mus))
-
-
-def secret_embeddings(plan: ReleasePlan, clip: float, noise: float) -> SecretBatches | None:
-    """How one party's embeddings of training rows look to somebody who does not know the batches."""
-    if plan.sampling != "fixed-size" or clip == 0:
-        return None
-    once = release_mu(2 * clip, noise)
-    return SecretBatches(
-        "fixed-size",
-        plan.batch_size / plan.rows,
-        plan.exchanges_per_party + plan.in_flight,
-        batch_mu=once * math.sqrt(plan.embeddings_per_upload),
-        other_mu=once * math.sqrt(plan.warm_up + plan.refreshes),
-    )

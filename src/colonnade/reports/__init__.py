@@ -10,7 +10,8 @@ from colonnade.reports.comparison import ComparisonRow, comparison_rows
 from colonnade.reports.rundir import MetricLine, PartyTotals, Run, Span, read_run
 
 if TYPE_CHECKING:
-    from colonnade.reports.page import write_comparison, write_report
+    from colonnade.reports.comparison_page import write_comparison
+    from colonnade.reports.run_page import write_report
 
 __all__ = [
     "ComparisonRow",
@@ -26,8 +27,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("write_comparison", "write_report"):
-        from colonnade.reports import page
+    if name == "write_comparison":
+        from colonnade.reports.comparison_page import write_comparison
 
-        return getattr(page, name)
+        return write_comparison
+    if name == "write_report":
+        from colonnade.reports.run_page import write_report
+
+        return write_report
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

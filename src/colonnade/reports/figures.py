@@ -21,6 +21,7 @@ from colonnade.reports.comparison import ComparisonRow, shared_clock
 from colonnade.reports.rundir import Clock, MetricLine, Run, Span, distinct_names
 
 Against = Literal["exchanges", "megabytes", "seconds"]
+Numbers = np.ndarray[Any, Any]
 
 INK, MUTED, GRID = "#1f2933", "#667380", "#e4e8ec"
 WAITING, AWAY = "#e3e6ea", "#d1343f"
@@ -325,34 +326,9 @@ def _curves(runs: Sequence[Run], names: Sequence[str | None], against: Against, 
     figure = _figure(HALF_WIDTH_INCHES, 0.9 + 1.75 * len(panels) + (0.2 if len(runs) > 1 else 0))
     all_axes = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True))
     for axes, (what, curves) in zip(all_axes, panels, strict=True):
-        for place, (x, y) in enumerate(curves):
-            look: dict[str, Any] = {"color": COLOURS[place % len(COLOURS)], "linewidth": 1.7}
-            if len(runs) > 1:
-                look |= {"linestyle": DASHES[place // 2 % len(DASHES)]}
-            if what == "training loss" and len(x) >= SMOOTH_FROM_POINTS:
-                axes.plot(x, y, color=look["color"], linewidth=0.7, alpha=0.3)
-                y = _running_mean(y, len(y) // 40)
-            elif len(x) <= 30:
-                look |= {"marker": "o", "markersize": 3.2}
-            axes.plot(x, y, **look)
-        _style(axes, grid="both")
-        axes.set_ylabel(what, color=MUTED)
-        heights = np.concatenate([y for _, y in curves])
-        if what == "training loss" and heights.min() > 0 and heights.max() > 30 * heights.min():
-            axes.set_yscale("log")
-        elif what == "test accuracy":
-            axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
+        _draw_panel(axes, what, curves, several=len(runs) > 1)
         if what != "training loss" and target is not None:
-            axes.axhline(target, color=INK, linewidth=0.9, linestyle=(0, (2, 2)))
-            axes.annotate(
-                f"target {measure(headline, target)}",
-                (0, target),
-                xycoords=("axes fraction", "data"),
-                xytext=(4, 3),
-                textcoords="offset points",
-                fontsize=8,
-                color=INK,
-            )
+            _mark_target(axes, headline, target)
     bottom = all_axes[-1]
     bottom.xaxis.set_major_locator(MaxNLocator(6))
     bottom.xaxis.set_major_formatter(lambda value, _: count(value) if abs(value) >= 1000 else significant(value))
@@ -364,24 +340,61 @@ def _curves(runs: Sequence[Run], names: Sequence[str | None], against: Against, 
     }
     bottom.set_xlabel(labels[against], color=MUTED)
     if len(runs) > 1:
-        handles = [
-            all_axes[0].plot([], [], color=COLOURS[place % len(COLOURS)], linestyle=DASHES[place // 2 % len(DASHES)])[0]
-            for place in range(len(runs))
-        ]
-        figure.legend(
-            handles,
-            [_plain(name or "") for name in names],
-            loc="outside upper left",
-            ncols=2,
-            frameon=False,
-            fontsize=8.5,
-        )
+        _name_the_runs(figure, all_axes[0], names)
     return figure
 
 
-def _points(
-    run: Run, against: Against, value_of: Callable[[MetricLine], float | None]
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _draw_panel(axes: Axes, what: str, curves: Sequence[tuple[Numbers, Numbers]], several: bool) -> None:
+    """One quantity of every run, a line each."""
+    for place, (x, y) in enumerate(curves):
+        look: dict[str, Any] = {"color": COLOURS[place % len(COLOURS)], "linewidth": 1.7}
+        if several:
+            look |= {"linestyle": DASHES[place // 2 % len(DASHES)]}
+        if what == "training loss" and len(x) >= SMOOTH_FROM_POINTS:
+            axes.plot(x, y, color=look["color"], linewidth=0.7, alpha=0.3)
+            y = _running_mean(y, len(y) // 40)
+        elif len(x) <= 30:
+            look |= {"marker": "o", "markersize": 3.2}
+        axes.plot(x, y, **look)
+    _style(axes, grid="both")
+    axes.set_ylabel(what, color=MUTED)
+    heights = np.concatenate([y for _, y in curves])
+    if what == "training loss" and heights.min() > 0 and heights.max() > 30 * heights.min():
+        axes.set_yscale("log")
+    elif what == "test accuracy":
+        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
+
+
+def _mark_target(axes: Axes, headline: str | None, target: float) -> None:
+    axes.axhline(target, color=INK, linewidth=0.9, linestyle=(0, (2, 2)))
+    axes.annotate(
+        f"target {measure(headline, target)}",
+        (0, target),
+        xycoords=("axes fraction", "data"),
+        xytext=(4, 3),
+        textcoords="offset points",
+        fontsize=8,
+        color=INK,
+    )
+
+
+def _name_the_runs(figure: Figure, axes: Axes, names: Sequence[str | None]) -> None:
+    """A legend above all panels."""
+    handles = [
+        axes.plot([], [], color=COLOURS[place % len(COLOURS)], linestyle=DASHES[place // 2 % len(DASHES)])[0]
+        for place in range(len(names))
+    ]
+    figure.legend(
+        handles,
+        [_plain(name or "") for name in names],
+        loc="outside upper left",
+        ncols=2,
+        frameon=False,
+        fontsize=8.5,
+    )
+
+
+def _points(run: Run, against: Against, value_of: Callable[[MetricLine], float | None]) -> tuple[Numbers, Numbers]:
     points = []
     for line in run.curve:
         size = line.bytes_both_ways

@@ -58,10 +58,11 @@ def observe(run: Run, figures: Sequence[Mapping[str, Any]], audits: Sequence[Map
     """Of several audits the smallest bound counts: each holds at its confidence, the largest of them would not."""
     first = audits[0]
     asked = first["audit"]
-    other = _what_differs(run, asked)
+    of_labels = first["protects"].endswith("label")
+    other = _what_differs(run, asked, of_labels)
     if other:
         return Observed(figures, f"{other} What it saw says nothing of this run.")
-    way = "labels of " if first["protects"].endswith("label") else "columns of "
+    way = "labels of " if of_labels else "columns of "
     least = min(float(one["observed"]) for one in audits)
     cost = max(float(one["given_hidden_state"]) for one in audits)
     bounded: list[Mapping[str, Any]] = []
@@ -87,15 +88,14 @@ def observe(run: Run, figures: Sequence[Mapping[str, Any]], audits: Sequence[Map
     )
 
 
-def _what_differs(run: Run, asked: Mapping[str, Any]) -> str | None:
+def _what_differs(run: Run, asked: Mapping[str, Any], of_labels: bool) -> str | None:
     if asked["algorithm"] != run.algorithm:
         return f"There is an audit of {asked['algorithm']}, and this run is of {run.algorithm}."
     delta = number(run.section("privacy").get("delta"))
     if delta is None or abs(asked["delta"] - delta) > _AS_MUCH * delta:
         return f"There is an audit at δ = {asked['delta']:g}, and this run's figures are at δ = {significant(delta)}."
-    labels = asked["algorithm"] == "dpzv"
-    update = _setting(run, "algorithm", "server_update") if labels else _setting(run, "privacy", "bottom_update")
-    if labels and update != asked["server_update"]:
+    update = _setting(run, "algorithm", "server_update") if of_labels else _setting(run, "privacy", "bottom_update")
+    if of_labels and update != asked["server_update"]:
         return f"There is an audit with server_update = {asked['server_update']}, and this run's is {update}."
     if update in _PRIVATE_UPDATES:
         return f"There is an audit, and part of what this run cost went into private updates ({update}), unseen."

@@ -1,95 +1,73 @@
-"""summary.json: one object that says what a run was and what came out. Its keys are part of the interface."""
+"""summary.json: one object that says what a run was and what came out. Its keys are part of the interface.
+
+What is in it is gathered where runs are started (launch/summary.py); here is its form.
+"""
 
 import platform
+from collections.abc import Mapping
 from importlib import metadata
-from typing import Any
+from typing import Any, TypedDict
 
 
-def summarise(
-    *,
-    algorithm: str,
-    runtime: str,
-    seed: int,
-    status: str,
-    label_party: str,
-    headline: str,
-    counts: dict[str, dict[str, Any]],
-    metrics: list[dict[str, Any]],
-    books: dict[str, dict[str, float]],
-    traffic: dict[str, dict[str, int]],
-    evaluation_bytes: int,
-    bytes_up: int,
-    bytes_down: int,
-    retransmitted_bytes: int,
-    wall_seconds: float,
-    virtual_seconds: float | None,
-    privacy_events: list[dict[str, Any]],
-    data: dict[str, Any],
-    settings: dict[str, Any],
-    frames: dict[str, dict[str, int]] | None = None,
-    privacy: dict[str, Any] | None = None,
-    learnt: list[dict[str, Any]] | None = None,
-) -> dict[str, Any]:
-    """Everything that is known at the end of a run, under the names that the documentation gives.
+class Staleness(TypedDict):
+    """How many exchanges ago embeddings had been written when they were used."""
 
-    `privacy` and `learnt` are what private_figures.py and learnt.py made of it; without them no figure is given.
+    mean: float
+    p95: int
+    max: int
+
+
+class DataSummary(TypedDict):
+    """What was trained on: sizes and names."""
+
+    name: str
+    rows: int
+    test_rows: int
+    task: str
+    parties: dict[str, dict[str, int]]  # name → {"columns": how many}
+
+
+class Summary(TypedDict):
+    """Everything that is known at the end of a run, under the names that the documentation gives."""
+
+    algorithm: str
+    runtime: str
+    seed: int
+    status: str  # "finished" | "stopped"
+    exchanges: int
+    epochs: float
+    wall_seconds: float
+    virtual_seconds: float | None  # of a simulation
+    bytes_up: int
+    bytes_down: int
+    bytes_by_message: dict[str, int]
+    frames_by_message: dict[str, int]
+    evaluation_bytes: int
+    retransmitted_bytes: int
+    train_loss: float | None
+    test: dict[str, float]  # metric → value at the last evaluation
+    headline: str
+    staleness: Staleness
+    counts: dict[str, int]
+    parties: dict[str, dict[str, Any]]
+    privacy: dict[str, Any]
+    learnt: list[dict[str, Any]]
+    data: DataSummary
+    settings: dict[str, Any]
+    versions: dict[str, str]
+
+
+def over_all_senders(counts: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    """Frames or bytes by kind of message, from those of every party.
+
+    >>> over_all_senders({"a": {"Upload": 2}, "b": {"Upload": 3, "Answer": 1}})
+    {'Answer': 1, 'Upload': 5}
     """
-    label = counts[label_party]
-    scored = [line["metric"] for line in metrics if line["metric"]]
-    parties = {}
-    for name, own in counts.items():
-        role = "label" if name == label_party else "feature"
-        parties[name] = {
-            "role": role,
-            "exchanges": own["exchanges"],
-            "steps": own["steps"],
-            **books.get(name, {}),
-        }
-    return {
-        "algorithm": algorithm,
-        "runtime": runtime,
-        "seed": seed,
-        "status": status,
-        "exchanges": label["exchanges"],
-        "epochs": label["epochs"],
-        "wall_seconds": wall_seconds,
-        "virtual_seconds": virtual_seconds,
-        "bytes_up": bytes_up,
-        "bytes_down": bytes_down,
-        "bytes_by_message": _by_message(traffic),
-        "frames_by_message": _by_message(frames or {}),
-        "evaluation_bytes": evaluation_bytes,
-        "retransmitted_bytes": retransmitted_bytes,
-        "train_loss": label["train_loss"],
-        "test": scored[-1] if scored else {},
-        "headline": headline,
-        "staleness": label.get("staleness", {"mean": 0.0, "p95": 0, "max": 0}),
-        "counts": {name: sum(own.get(name, 0) for own in counts.values()) for name in ("late_rows", "abandoned_sums")},
-        "parties": parties,
-        "privacy": privacy or _privacy(privacy_events),
-        "learnt": learnt or [],
-        "data": data,
-        "settings": settings,
-        "versions": versions(),
-    }
-
-
-def _by_message(counts: dict[str, dict[str, int]]) -> dict[str, int]:
-    """Over all senders."""
     total: dict[str, int] = {}
     for sent in counts.values():
         for kind, count in sent.items():
             total[kind] = total.get(kind, 0) + count
     return dict(sorted(total.items()))
-
-
-def _privacy(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """Which noised values were released, where nobody has computed what that costs."""
-    said = "No value was noised: nothing in this run is differentially private (ε = ∞)."
-    if events:
-        said = "Values were noised; what that costs was not computed here, so nothing is claimed (ε = ∞)."
-    unknown = dict.fromkeys(("claimed", "sound", "conditional", "observed", "delta", "formula"))
-    return {**unknown, "conditions": [said], "unprotected": [], "figures": [], "events": events}
 
 
 def versions() -> dict[str, str]:

@@ -27,7 +27,7 @@ from colonnade.reports.figures import (
     png_bytes,
 )
 from colonnade.reports.markup import Markup, document, element, section, table
-from colonnade.reports.page import Plot, _footer, _write_whole
+from colonnade.reports.page_parts import Plot, footer, write_whole
 from colonnade.reports.rundir import SMALLER_IS_BETTER, Run, read_run
 
 ROWS_WITH_CURVES = 8
@@ -38,8 +38,8 @@ def write_sweep(directory: Path, result: Mapping[str, Any]) -> Path:
     """Writes `sweep.html` and `figures/*.png` into the sweep's directory; returns the path of the page."""
     plots = sweep_plots(directory, result)
     for one in plots:
-        _write_whole(directory / "figures" / f"{one.key}.png", one.png)
-    return _write_whole(directory / "sweep.html", sweep_page(directory.resolve().name, result, plots).encode("utf-8"))
+        write_whole(directory / "figures" / f"{one.key}.png", one.png)
+    return write_whole(directory / "sweep.html", sweep_page(directory.resolve().name, result, plots).encode("utf-8"))
 
 
 def sweep_page(name: str, result: Mapping[str, Any], plots: Sequence[Plot]) -> str:
@@ -62,7 +62,7 @@ def sweep_page(name: str, result: Mapping[str, Any], plots: Sequence[Plot]) -> s
         section("Rows", _verdict(rows), _table(result), element("p", _table_words(seeds), css="small")),
         section("Figures", element("div", *(one.markup() for one in plots), css="plots") if plots else ""),
         section("What failed", table(["cell", "seeds", "why"], failures(rows), numeric_from=3)),
-        _footer(virtual=True),
+        footer(virtual=True),
     )
 
 

@@ -3,33 +3,11 @@
 A reproduction gives rows: what, published, ours, deviation over seeds, and a note where the two differ for a reason.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from colonnade.errors import unknown_name
-
-Watch = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One number of a paper and ours."""
-
-    label: str
-    published: float | None
-    ours: float
-    deviation: float | None = None  # over seeds; None for a single one
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Reproduction:
-    name: str
-    summary: str
-    run: Callable[[bool, Sequence[int], Watch], list[Row]]  # (quick, seeds, watch)
-    seeds: int = 1  # how many it takes unless told otherwise
-    after_a_stop: str = "Nothing was kept: start again."
+from colonnade.reproductions.reproduction import Reproduction, Watch
 
 
 def reproductions() -> dict[str, Reproduction]:

@@ -22,7 +22,7 @@ from colonnade.errors import RunError
 from colonnade.launch.experiment import train
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
-from colonnade.reproductions import Reproduction, Row, Watch
+from colonnade.reproductions.reproduction import Reproduction, Row, Watch
 from colonnade.trials.pool import run_each
 
 GRID = (0.020, 0.015, 0.010, 0.005, 0.001)

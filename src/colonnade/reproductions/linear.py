@@ -19,7 +19,6 @@ from colonnade.algorithms.training import Training
 from colonnade.data import dataset
 from colonnade.data.federated import FederatedData
 from colonnade.launch.experiment import train
-from colonnade.reproductions import Reproduction, Row, Watch
 from colonnade.reproductions.objective import (
     Point,
     first_below,
@@ -28,6 +27,7 @@ from colonnade.reproductions.objective import (
     objective,
     reference_model,
 )
+from colonnade.reproductions.reproduction import Reproduction, Row, Watch
 from colonnade.runtimes.simulate.settings import Simulate, SimulatedParty
 from colonnade.trials.pool import run_each
 

@@ -10,7 +10,8 @@ from scipy import sparse
 
 from colonnade.algorithms.training import Training
 from colonnade.data.federated import Columns, FederatedData
-from colonnade.launch.experiment import Outcome, train
+from colonnade.launch.experiment import train
+from colonnade.launch.outcome import Outcome
 from colonnade.runtimes.simulate.settings import Simulate
 
 

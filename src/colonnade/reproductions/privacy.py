@@ -32,7 +32,7 @@ from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.reports.figures import COLOURS, DASHES, GRID, INK, MUTED, png_bytes
-from colonnade.reproductions import Reproduction, Row, Watch
+from colonnade.reproductions.reproduction import Reproduction, Row, Watch
 from colonnade.trials.pool import run_each
 
 EPSILONS = (0.5, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -375,6 +375,6 @@ REPRODUCTIONS = (
         "privacy-accuracy",
         "accuracy against ε, claimed and sound, of DPZV and noised VAFL",
         accuracy_against_epsilon,
-        after_a_stop="Runs that had finished are kept: start it again, and it goes on after them.",
+        keeps_runs=True,
     ),
 )

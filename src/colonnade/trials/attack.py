@@ -21,11 +21,11 @@ from torch import nn
 from colonnade import algorithms
 from colonnade.algorithms.linear_models.parts.trees import Tree, balanced, different_pair
 from colonnade.algorithms.parts.randomness import seed_for
-from colonnade.algorithms.split_models.parts.synchronous import Synchronous
+from colonnade.algorithms.row import Algorithm, Conversation, Family
 from colonnade.algorithms.training import Training
 from colonnade.attacks.curious_party import CuriousParty, CuriousSeat
 from colonnade.attacks.embedding_inversion import Inversion, invert_embeddings
-from colonnade.attacks.label_inference import InferredLabels, infer_labels
+from colonnade.attacks.label_inference import REPLIES_READ, UPLOADS_READ, InferredLabels, infer_labels
 from colonnade.attacks.model_completion import complete_model
 from colonnade.attacks.product_inference import (
     InferredColumn,
@@ -39,7 +39,7 @@ from colonnade.attacks.view import PooledView, read_party_view, read_wire_view
 from colonnade.data.federated import FederatedData, PartyColumns
 from colonnade.errors import DataError, SettingsError, unknown_name
 from colonnade.federation.building import build_parties
-from colonnade.messages import EmbeddingUpload, Message, PairUpload, PerturbedUpload
+from colonnade.messages import EmbeddingUpload
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.party import Party
@@ -83,6 +83,12 @@ class Federated:
     def name(self) -> str:
         return algorithms.name_of(self.algorithm)
 
+    @property
+    def conversation(self) -> Conversation:
+        conversation = algorithms.find(self.name).conversation
+        assert conversation is not None, f"{self.name} sends nothing, so there is nothing to attack"
+        return conversation
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -118,17 +124,6 @@ class Measurement:
 
 # --- direct label inference -------------------------------------------------------------------------------------
 
-# What an honest feature party of each algorithm uploads; the replies are told apart by their kind.
-UPLOADS: dict[str, type[Message]] = {
-    "vafl": EmbeddingUpload,
-    "split": EmbeddingUpload,
-    "cascaded": PerturbedUpload,
-    "zoo": PerturbedUpload,
-    "zoo-sync": PerturbedUpload,
-    "czofo": PerturbedUpload,
-    "dpzv": PairUpload,
-}
-
 CURIOUS = "curious party"
 EAVESDROPPER = "eavesdropper"
 DIFFERENCES = "eavesdropper, embedding differences"
@@ -143,12 +138,13 @@ def label_inference(
     """
     classes = _classes(data)
     federated = replace(federated, top=TopSettings(kind="sum"))
-    if federated.name not in UPLOADS:
+    if not is_read(algorithms.find(federated.name)):
+        known = [row.name for row in algorithms.which(is_read)]
         raise SettingsError(
             f"Direct label inference reads what crosses between parties, and {federated.name!r} has no upload that it "
-            f"knows. Choose one of: {', '.join(UPLOADS)}."
+            f"knows. Choose one of: {', '.join(known)}."
         )
-    first_order = UPLOADS[federated.name] is EmbeddingUpload
+    first_order = federated.conversation.upload is EmbeddingUpload
     found: dict[str, list[float]] = {}
     truth = data.labels.train.numpy()
     for seed in trials.seeds():
@@ -171,6 +167,14 @@ def label_inference(
         Measurement(federated.name, adversary, "success", tuple(values), conditions, beside)
         for adversary, values in found.items()
     ]
+
+
+def is_read(algorithm: Algorithm) -> bool:
+    """Whether its messages are those that the attack reads, and its label party can be made to sum and nothing else."""
+    said = algorithm.conversation
+    return (
+        not algorithm.brings_models and said is not None and said.upload in UPLOADS_READ and said.reply in REPLIES_READ
+    )
 
 
 def share_found(inferred: InferredLabels, truth: NDArray[np.int64]) -> float:
@@ -385,8 +389,8 @@ def product_inference(
 
 def check_sends_products(algorithm: str) -> None:
     """Refuse an algorithm that is none of a linear federation's."""
-    if algorithms.find(algorithm).linear_party is None:
-        linear = [name for name, one in algorithms.ALGORITHMS.items() if one.linear_party is not None]
+    if algorithms.find(algorithm).family is not Family.LINEAR:
+        linear = [row.name for row in algorithms.which(lambda row: row.family is Family.LINEAR)]
         raise SettingsError(
             f"Inference from products needs parties that send products, and those of {algorithm!r} do not. Choose one "
             f"of: {', '.join(linear)}."
@@ -511,17 +515,16 @@ def _built(data: FederatedData, federated: Federated, seed: int) -> dict[str, Pa
 
 
 def _curious_seat(data: FederatedData, federated: Federated, party: str, seed: int) -> CuriousSeat:
-    settings = federated.algorithm
-    looks = settings.directions_used() if hasattr(settings, "directions_used") else None
+    conversation = federated.conversation
     return CuriousSeat(
         label_party=data.label_party,
         rows=data.rows,
         width=len(data.labels.classes) if data.labels.task == "multiclass" else 1,
         batch_size=federated.training.batch_size,
-        upload=UPLOADS[federated.name],
-        chooses_rows=not isinstance(settings, Synchronous),
-        points=looks.points if looks else 1,
-        radius=looks.radius if looks else 0.0,
+        upload=conversation.upload,
+        chooses_rows=conversation.asynchronous,
+        points=conversation.points(federated.algorithm) - 1,
+        radius=conversation.radius(federated.algorithm),
         seed=seed_for(seed, party, "crafted"),
     )
 

@@ -4,10 +4,10 @@ A canary is a row with a secret bit. The adversary knows everything else, plays 
 with valid messages, sees what the algorithm's own party sends, and guesses the bits. From how many it gets right
 follows an ε that the run cannot have kept (privacy/audit_bound.py). The party under audit is the product's, unchanged.
 
-Labels (`dpzv`): the adversary is a feature party. It uploads embeddings that differ on both sides for one canary of a
-batch and for nobody else, so that the one number it gets back is that canary's slope and the noise.
-Columns (`vafl`, `czofo`): the adversary is the label party. It answers with zero gradients, so that the bottom model
-stays as it was, and compares every noised embedding of a canary with the two that it could be.
+Labels, of an algorithm with noised answers: the adversary is a feature party. It uploads embeddings that differ on both
+sides for one canary of a batch and for nobody else, so that the one number it gets back is that canary's slope and the
+noise. Columns, of the others: the adversary is the label party. It answers with zero gradients, so that the bottom
+model stays as it was, and compares every noised embedding of a canary with the two that it could be.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from colonnade.algorithms.split_models.czofo import Czofo
-from colonnade.algorithms.split_models.dpzv import Dpzv
-from colonnade.algorithms.split_models.vafl import Vafl
+from colonnade import algorithms
+from colonnade.algorithms.row import Algorithm, Claim, Conversation
 from colonnade.algorithms.training import Training
 from colonnade.data.federated import FederatedData, Labels, PartyColumns
 from colonnade.errors import SettingsError, unknown_name
@@ -31,13 +30,24 @@ from colonnade.models.bottom import BottomSettings
 from colonnade.models.network import network_for
 from colonnade.models.top import TopSettings
 from colonnade.party import Effect, Party, Received, Send, Spend, Started
-from colonnade.privacy import claims
 from colonnade.privacy.audit_bound import epsilon_lower_bound, largest_bound
 from colonnade.privacy.gaussian import epsilon_of, mu_of
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.noise import FORMULAS, PerturbationSettings
 
-AUDITED = ("dpzv", "vafl", "czofo")
+
+def _audits_labels(algorithm: Algorithm) -> bool:
+    said = algorithm.conversation
+    return said is not None and said.noised_answers and (said.upload, said.reply) == (PairUpload, SlopeReply)
+
+
+def _audits_columns(algorithm: Algorithm) -> bool:
+    """Of a bottom model whose gradient the adversary can make zero; not of one that the algorithm brings itself."""
+    said = algorithm.conversation
+    return not algorithm.brings_models and said is not None and said.reply in (GradientReply, RowLossReply)
+
+
+AUDITED = tuple(row.name for fits in (_audits_labels, _audits_columns) for row in algorithms.which(fits))
 _WIDTH = 8
 _COLUMNS = 6
 _PARTY = "party1"
@@ -48,10 +58,11 @@ _PUSH = 3.0  # how far a crafted embedding is from the middle: far enough that e
 class Audit:
     """What to audit: the noise is the one that `formula` asks for to keep (ε, δ) over these epochs.
 
-    The paper's formula for `czofo`, whose own paper has none, is VAFL's; nobody claims anything by it.
+    Where an algorithm's own paper has no formula for noise on embeddings, the first that there is stands in for it;
+    nobody claims anything by that.
     """
 
-    algorithm: str = "dpzv"
+    algorithm: str = AUDITED[0]
     epsilon: float = 1.0
     delta: float = 1e-5
     formula: str = "paper"  # paper | sound
@@ -59,7 +70,7 @@ class Audit:
     batch_size: int = 8
     epochs: int = 20
     clip: float = 10.0
-    server_update: str = "zeroth-order"  # dpzv: how the label party's own model is updated; sound needs a private one
+    server_update: str = "zeroth-order"  # of labels: how the label party's model is updated; sound needs a private one
     confidence: float = 0.95
     seed: int = 0
 
@@ -85,7 +96,7 @@ class Audited:
     noise: float
     canaries: int
     correct: int
-    claimed: float | None  # by the algorithm's own paper; czofo's has no formula
+    claimed: float | None  # by the algorithm's own paper, if that has a formula
     sound: float
     given_hidden_state: float  # the sound figure if the hidden state were known to the adversary anyhow
     observed: float  # the lower bound
@@ -103,7 +114,7 @@ def run_audit(audit: Audit) -> Audited:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return _audit_labels(audit) if audit.algorithm == "dpzv" else _audit_columns(audit)
+        return _audit_labels(audit) if _audits_labels(algorithms.find(audit.algorithm)) else _audit_columns(audit)
     finally:
         torch.set_num_threads(threads)
 
@@ -169,7 +180,7 @@ def _audit_labels(audit: Audit) -> Audited:
     target = Labels(labels, labels[:0], "binary", (0, 1))
     data = FederatedData("canaries", "label", target, {_PARTY: columns}, "")
     training = Training(epochs=audit.epochs, batch_size=audit.batch_size, learning_rate=0.01, evaluate_every_epochs=0)
-    settings, claimed_mu = _dpzv_settings(audit, rows)
+    settings, claimed_mu = _noised_settings(audit, rows)
     bottom = BottomSettings(kind="linear", embedding=_WIDTH)
     top = TopSettings(hidden=(16,))
     parties = build_parties(data, settings, training, PerturbationSettings(), bottom, top, audit.seed)
@@ -208,13 +219,15 @@ def _audit_labels(audit: Audit) -> Audited:
     )
 
 
-def _dpzv_settings(audit: Audit, rows: int) -> tuple[Dpzv, float]:
+def _noised_settings(audit: Audit, rows: int) -> tuple[Any, float | None]:
     """The settings with the noise that the formula asks for, and the μ that the paper would claim for it."""
+    row = algorithms.find(audit.algorithm)
+    claim = _conversation(row).answers_claim
     mu = mu_of(audit.epsilon, audit.delta)
     exchanges = audit.epochs * (rows // audit.batch_size)
     private = audit.server_update in ("private-zo", "dp-sgd")
-    if audit.formula == "paper":
-        noise = claims.dpzv_noise(mu, audit.clip, exchanges, rows)
+    if audit.formula == "paper" and claim is not None:
+        noise = claim.noise(mu, audit.clip, exchanges, rows)
     else:
         if audit.server_update not in ("frozen", "private-zo", "dp-sgd"):
             raise SettingsError(
@@ -223,10 +236,15 @@ def _dpzv_settings(audit: Audit, rows: int) -> tuple[Dpzv, float]:
             )
         # Every row is answered for once an epoch, and once more if the update is private: 2C/(Bσ) each.
         noise = 2 * audit.clip * (audit.epochs * (1 + private)) ** 0.5 / (audit.batch_size * mu)
-    settings = Dpzv(clip=audit.clip, noise=noise, server_update=audit.server_update)
+    settings = row.settings(clip=audit.clip, noise=noise, server_update=audit.server_update)
     if private:
         settings = replace(settings, server_clip=1.0, server_noise=noise / audit.clip)
-    return settings, claims.dpzv_mu(noise, audit.clip, exchanges, rows)
+    return settings, None if claim is None else claim.mu(noise, audit.clip, exchanges, rows)
+
+
+def _conversation(row: Algorithm) -> Conversation:
+    assert row.conversation is not None
+    return row.conversation
 
 
 def _towards_class_one(label: Party) -> NDArray[np.float32]:
@@ -254,14 +272,15 @@ def _audit_columns(audit: Audit) -> Audited:
     training = Training(epochs=audit.epochs, batch_size=audit.batch_size, learning_rate=0.01, evaluate_every_epochs=0)
     queries = audit.epochs * rows // audit.batch_size
     mu = mu_of(audit.epsilon, audit.delta)
+    row = algorithms.find(audit.algorithm)
+    claim = _conversation(row).embeddings_claim
     if audit.formula == "paper":
-        noise = claims.vafl_noise(mu, audit.clip, queries, audit.batch_size, rows)
+        noise = (claim or _first_claim()).noise(mu, audit.clip, queries, audit.batch_size, rows)
     else:
         noise = 2 * audit.clip * audit.epochs**0.5 / mu
     privacy = PerturbationSettings(noise=noise, clip=audit.clip)
     bottom = BottomSettings(kind="linear", embedding=_WIDTH)
-    settings = Vafl() if audit.algorithm == "vafl" else Czofo()
-    parties = build_parties(data, settings, training, privacy, bottom, TopSettings(hidden=(16,)), audit.seed)
+    parties = build_parties(data, row.settings(), training, privacy, bottom, TopSettings(hidden=(16,)), audit.seed)
     party = parties[_PARTY]
     network = network_for(party.model()["bottom"])
     towards = _clipped(network.embed(torch.from_numpy(sides.astype(np.float32))), audit.clip)
@@ -286,13 +305,19 @@ def _audit_columns(audit: Audit) -> Audited:
         audit,
         bits,
         scores,
-        claims.vafl_mu(noise, audit.clip, queries, audit.batch_size, rows) if audit.algorithm == "vafl" else None,
+        None if claim is None else claim.mu(noise, audit.clip, queries, audit.batch_size, rows),
         _worst_row_mu(ledger),
         False,  # the adversary holds the bottom model still: it has no hidden state
         noise,
         "one row's columns at a feature party",
         "a label party that answers with zero gradients",
     )
+
+
+def _first_claim() -> Claim:
+    claim = _conversation(algorithms.which(lambda row: row.claims_embeddings)[0]).embeddings_claim
+    assert claim is not None
+    return claim
 
 
 def _clipped(embeddings: torch.Tensor, clip: float) -> torch.Tensor:

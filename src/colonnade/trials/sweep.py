@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import tomli_w
 import torch
@@ -27,7 +27,9 @@ from colonnade.data import load
 from colonnade.errors import ColonnadeError, SettingsError
 from colonnade.federation.file import digest, federation_values, parse_federation, read_federation
 from colonnade.files import write_atomically
-from colonnade.launch.experiment import train
+from colonnade.launch.experiment import train_plan
+from colonnade.launch.run_options import RunOptions
+from colonnade.reports.summary import Summary
 from colonnade.runtimes.checkpoint import numbers_of
 from colonnade.trials.pool import run_each
 
@@ -45,6 +47,37 @@ class Cell:
     values: dict[str, Any]
     refused: str = ""
 
+    def absolute(self) -> str:
+        """Its directory, for a process that may work elsewhere."""
+        return str(self.directory.absolute())
+
+
+class Job(TypedDict):
+    """A cell as the process that runs it is given it: plain values."""
+
+    place: int  # among the cells
+    values: dict[str, Any]  # of its federation.toml
+    base: str  # the folder that files are relative to
+    directory: str
+
+
+class Measured(TypedDict):
+    """What one cell came to; figures are None where it failed."""
+
+    status: str  # "finished" | "failed"
+    why: str
+    metric_name: str | None
+    metric: float | None
+    train_loss: float | None
+    exchanges: int | None
+    virtual_seconds: float | None
+    bytes: int | None
+    wall_seconds: float | None
+
+
+CellFinished = Callable[[dict[str, Any], int, int], None]
+"""Is given a cell as it ends, how many have ended and how many there are."""
+
 
 def sweep(
     federation: str | Path,
@@ -56,7 +89,7 @@ def sweep(
     workers: int | None = None,
     address: str | None = None,
     resume: bool = False,
-    finished: Callable[[dict[str, Any], int, int], None] | None = None,
+    finished: CellFinished | None = None,
 ) -> dict[str, Any]:
     """Run every combination of the values in `each` with every seed, and return what sweep.json holds.
 
@@ -71,6 +104,27 @@ def sweep(
     if all(cell.refused for cell in cells):
         raise SettingsError(cells[0].refused)
     _check_values(Path(federation), cells, changes)
+    _open(directory, resume)
+    results = _Results(directory, cells, finished)
+    jobs = [
+        Job(place=place, values=cell.values, base=str(Path(federation).resolve().parent), directory=cell.absolute())
+        for place, cell in enumerate(cells)
+        if not results.is_known(place)
+    ]
+    if address is not None:
+        _on_ray()(run_cell, jobs, results.came_in, address)
+    elif workers == 1:
+        for job in jobs:
+            results.came_in(job, run_cell(job))
+    else:
+        run_each(run_cell, jobs, results.came_in, workers or os.cpu_count())
+    result = gathered(each, seeds, results.in_order())
+    write_atomically(directory / "sweep.json", json.dumps(result, indent=1).encode())
+    write_atomically(directory / "sweep.csv", as_csv(result).encode())
+    return result
+
+
+def _open(directory: Path, resume: bool) -> None:
     if directory.exists() and any(directory.iterdir()) and not resume:
         raise SettingsError(
             f"The directory {directory} exists already. Choose another one with --out, continue that sweep with "
@@ -80,42 +134,38 @@ def sweep(
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SettingsError(f"The directory {directory} could not be made: {error.strerror}. Choose another.") from None
-    told: dict[int, dict[str, Any]] = {}
 
-    def tell(place: int, result: Mapping[str, Any]) -> None:
-        cell = cells[place]
-        where = "" if cell.refused else str(cell.directory.relative_to(directory))
-        told[place] = {"changes": cell.changes, "seed": cell.seed, "directory": where, **result}
-        if finished is not None:
-            finished(told[place], len(told), len(cells))
 
-    jobs: list[dict[str, Any]] = []
-    base = str(Path(federation).resolve().parent)
-    for place, cell in enumerate(cells):
+class _Results:
+    """What cells have come to, in whatever order they end; whoever looks on is given each."""
+
+    def __init__(self, directory: Path, cells: Sequence[Cell], finished: CellFinished | None) -> None:
+        self._directory = directory
+        self._cells = cells
+        self._finished = finished
+        self._ended: dict[int, dict[str, Any]] = {}
+
+    def is_known(self, place: int) -> bool:
+        """Whether a cell need not be run: it cannot be, or an earlier sweep has."""
+        cell = self._cells[place]
         if cell.refused:
-            tell(place, _failed(cell.refused))
+            self._take(place, _failed(cell.refused))
         elif (summary := _finished_summary(cell)) is not None:
-            tell(place, _measured(summary))
-        else:
-            where = str(cell.directory.absolute())
-            jobs.append({"place": place, "values": cell.values, "base": base, "directory": where})
+            self._take(place, _measured(summary))
+        return place in self._ended
 
-    def came_in(job: dict[str, Any], result: dict[str, Any]) -> None:
-        tell(job["place"], result)
+    def came_in(self, job: Job, result: Measured) -> None:
+        self._take(job["place"], result)
 
-    if address is not None:
-        _on_ray()(
-            run_cell, [{**job, "directory": str(Path(job["directory"]).absolute())} for job in jobs], came_in, address
-        )
-    elif workers == 1:
-        for job in jobs:
-            came_in(job, run_cell(job))
-    else:
-        run_each(run_cell, jobs, came_in, workers or os.cpu_count())
-    result = gathered(each, seeds, [told[place] for place in range(len(cells))])
-    write_atomically(directory / "sweep.json", json.dumps(result, indent=1).encode())
-    write_atomically(directory / "sweep.csv", as_csv(result).encode())
-    return result
+    def _take(self, place: int, result: Measured) -> None:
+        cell = self._cells[place]
+        where = "" if cell.refused else str(cell.directory.relative_to(self._directory))
+        self._ended[place] = {"changes": cell.changes, "seed": cell.seed, "directory": where, **result}
+        if self._finished is not None:
+            self._finished(self._ended[place], len(self._ended), len(self._cells))
+
+    def in_order(self) -> list[dict[str, Any]]:
+        return [self._ended[place] for place in range(len(self._cells))]
 
 
 # --- which cells ------------------------------------------------------------------------------------------------
@@ -207,7 +257,7 @@ def split_values(text: str) -> list[str]:
 # --- one cell ---------------------------------------------------------------------------------------------------
 
 
-def run_cell(job: Mapping[str, Any]) -> dict[str, Any]:
+def run_cell(job: Job) -> Measured:
     """Run one cell, or go on with it; what it measured, or why it failed. Takes and gives plain values."""
     directory = Path(job["directory"])
     torch.set_num_threads(1)
@@ -217,19 +267,8 @@ def run_cell(job: Mapping[str, Any]) -> dict[str, Any]:
         if directory.exists() and not resumes:
             shutil.rmtree(directory)  # it was stopped before its first checkpoint
         data = load(settings.data, settings.party_data(), settings.label_party, Path(job["base"]))
-        outcome = train(
-            data,
-            settings.algorithm,
-            training=settings.training,
-            bottom={party: settings.bottoms().get(party, settings.bottom) for party in data.columns},
-            top=settings.top,
-            privacy=settings.privacy,
-            simulate=settings.simulate,
-            seed=settings.seed,
-            out=directory,
-            resume=resumes,
-            settings=job["values"],
-        )
+        options = RunOptions(directory, resume=resumes, settings=job["values"])
+        outcome = train_plan(data, settings.plan(data), settings.simulate, options)
     except ColonnadeError as error:
         return _failed(str(error))
     except Exception as error:
@@ -238,16 +277,16 @@ def run_cell(job: Mapping[str, Any]) -> dict[str, Any]:
     return _measured(outcome.summary)
 
 
-def _finished_summary(cell: Cell) -> dict[str, Any] | None:
+def _finished_summary(cell: Cell) -> Summary | None:
     """The summary of a cell that has ended well, before."""
     with suppress(OSError, ValueError):
-        summary: dict[str, Any] = json.loads((cell.directory / "summary.json").read_bytes())
+        summary: Summary = json.loads((cell.directory / "summary.json").read_bytes())
         if summary["status"] == "finished":
             return summary
     return None
 
 
-def _measured(summary: Mapping[str, Any]) -> dict[str, Any]:
+def _measured(summary: Summary) -> Measured:
     return {
         "status": "finished",
         "why": "",
@@ -261,8 +300,18 @@ def _measured(summary: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _failed(why: str) -> dict[str, Any]:
-    return {"status": "failed", "why": why, "metric_name": None, **dict.fromkeys((*MEASURED, "wall_seconds"))}
+def _failed(why: str) -> Measured:
+    return {
+        "status": "failed",
+        "why": why,
+        "metric_name": None,
+        "metric": None,
+        "train_loss": None,
+        "exchanges": None,
+        "virtual_seconds": None,
+        "bytes": None,
+        "wall_seconds": None,
+    }
 
 
 def _on_ray() -> Callable[..., Any]:
@@ -284,14 +333,16 @@ def gathered(each: Iterable[str], seeds: Sequence[int], cells: Sequence[dict[str
     """The object of sweep.json: the cells, and a row for each combination of values over its seeds."""
     rows: list[dict[str, Any]] = []
     for start in range(0, len(cells), len(seeds)):
-        own = cells[start : start + len(seeds)]
-        finished = [cell for cell in own if cell["status"] == "finished"]
+        repeated = cells[start : start + len(seeds)]
+        finished = [cell for cell in repeated if cell["status"] == "finished"]
         rows.append(
             {
-                "changes": own[0]["changes"],
+                "changes": repeated[0]["changes"],
                 "metric_name": finished[0]["metric_name"] if finished else None,
                 "finished": len(finished),
-                "failures": [{"seed": cell["seed"], "why": cell["why"]} for cell in own if cell["status"] == "failed"],
+                "failures": [
+                    {"seed": cell["seed"], "why": cell["why"]} for cell in repeated if cell["status"] == "failed"
+                ],
                 **{name: spread([cell[name] for cell in finished]) for name in MEASURED},
             }
         )

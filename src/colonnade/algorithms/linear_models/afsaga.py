@@ -1,23 +1,25 @@
 """AFSAGA-VP: AFSGD-VP with the variance of the gradient reduced by a table of the last residuals.
 
 B. Gu, A. Xu, Z. Huo, C. Deng, H. Huang. "Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for
-Multiparty Collaborative Learning", 2021, Algorithm 5. The paper's table holds gradients; ours holds the numbers ϑ_i
-that they are multiples of, one a row and output.
+Multiparty Collaborative Learning", IEEE TNNLS 2021, arXiv:2008.06233, Algorithm 5. The paper's table holds
+gradients; ours holds the numbers ϑ_i that they are multiples of, one a row and output.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
+from colonnade.algorithms.linear_models.afsgd import ALGORITHM as AFSGD
 from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear
 from colonnade.algorithms.linear_models.parts.solving import Descent, Floats, requests_per_epoch, steps_per_epoch
+from colonnade.algorithms.row import Algorithm, Conversation, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
+from colonnade.messages import MaskedSum, ProductSum, ResidualReply
 from colonnade.models.linear import Window
 from colonnade.party import Party
-from colonnade.state import State
+from colonnade.state import Remembering, array, value
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,12 @@ def linear_party(seat: LinearSeat) -> Party:
     return AsynchronousLinearParty(block_party, Descent(block_party, Saga(block_party), shared_rows=False))
 
 
-class Saga:
+class Saga(Remembering):
     """v̂ = ∇_ℓ f_I(ŵ) − α̂_I + (1/n) Σ_i α̂_i, then α̂_I ← ∇_ℓ f_I(ŵ), with α̂_i = ϑ_i x_i."""
 
     independent_rows = True
+
+    MEMORY = (array("table"), value("_taken_at"))
 
     def __init__(self, block_party: BlockParty) -> None:
         self._block_party = block_party
@@ -57,8 +61,20 @@ class Saga:
     def step(self, window: Window, step_size: float, steps: int) -> float:
         return self._block_party.block.saga_steps(window, step_size, self.table)
 
-    def state(self) -> State:
-        return State({"table": torch.from_numpy(self.table.copy())}, {"taken_at": self._taken_at})
 
-    def restore(self, state: State) -> None:
-        self.table, self._taken_at = state.tensors["table"].numpy().copy(), state.values["taken_at"]
+ALGORITHM = Algorithm(
+    name="afsaga",
+    summary="linear; as afsgd, variance reduced by a table",
+    family=Family.LINEAR,
+    settings=Afsaga,
+    paper=AFSGD.paper,
+    conversation=Conversation(
+        upload=ProductSum,
+        masked_upload=MaskedSum,
+        reply=ResidualReply,
+        answers="residuals",
+        passes=Passes.ONCE,
+    ),
+    linear_party=linear_party,
+    to_begin_with=True,
+)

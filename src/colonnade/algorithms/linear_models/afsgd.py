@@ -1,7 +1,8 @@
 """AFSGD-VP: every party steps along its own block of the stochastic gradient, at its own pace; no server has a model.
 
 B. Gu, A. Xu, Z. Huo, C. Deng, H. Huang. "Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for
-Multiparty Collaborative Learning", 2021, Algorithm 3. The schedule is in parts/peers.py, the sums in parts/sums.py.
+Multiparty Collaborative Learning", IEEE TNNLS 2021, arXiv:2008.06233, Algorithm 3. The schedule is in
+parts/asynchronous.py, the sums in parts/sums.py.
 """
 
 from dataclasses import dataclass
@@ -19,10 +20,12 @@ from colonnade.algorithms.linear_models.parts.solving import (
     requests_per_epoch,
     steps_per_epoch,
 )
+from colonnade.algorithms.row import Algorithm, Conversation, Family, Paper, Passes
 from colonnade.algorithms.seats import LinearSeat
+from colonnade.messages import MaskedSum, ProductSum, ResidualReply
 from colonnade.models.linear import Window
 from colonnade.party import Party
-from colonnade.state import State
+from colonnade.state import Remembering
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,8 @@ def linear_party(seat: LinearSeat) -> Party:
     return AsynchronousLinearParty(block_party, Descent(block_party, Sgd(block_party), shared_rows=False))
 
 
-class Sgd:
-    """w_ℓ ← w_ℓ − γ v̂ with v̂ = ∇_ℓ f_I(ŵ): the own block is current, the others' as they answered."""
+class Sgd(Remembering):
+    """w_ℓ ← w_ℓ − γ v̂ with v̂ = ∇_ℓ f_I(ŵ): its own block is current, the others' as they answered."""
 
     independent_rows = False
 
@@ -69,8 +72,26 @@ class Sgd:
             window, step_size / (1 + self._block_party.seat.settings.decay * epochs)
         )
 
-    def state(self) -> State:
-        return State()
 
-    def restore(self, state: State) -> None:
-        pass
+ALGORITHM = Algorithm(
+    name="afsgd",
+    summary="linear; asynchronous stochastic gradient, one block a party",
+    family=Family.LINEAR,
+    settings=Afsgd,
+    paper=Paper(
+        authors="B. Gu, A. Xu, Z. Huo, C. Deng, H. Huang",
+        title="Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for Multiparty Collaborative "
+        "Learning",
+        year=2021,
+        venue="IEEE TNNLS 2021",
+        arxiv="2008.06233",
+    ),
+    conversation=Conversation(
+        upload=ProductSum,
+        masked_upload=MaskedSum,
+        reply=ResidualReply,
+        answers="residuals",
+        passes=Passes.FOR_STOPPING,
+    ),
+    linear_party=linear_party,
+)

@@ -1,15 +1,16 @@
 """AFSVRG-VP: AFSGD-VP with the variance of the gradient reduced by a snapshot.
 
 B. Gu, A. Xu, Z. Huo, C. Deng, H. Huang. "Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for
-Multiparty Collaborative Learning", 2021, Algorithm 4. A party's snapshot is what one full pass of its own gave, one
-number a row and output: no barrier is needed, and the inner loop sends nothing for it.
+Multiparty Collaborative Learning", IEEE TNNLS 2021, arXiv:2008.06233, Algorithm 4. A party's snapshot is what
+one full pass of its own gave, one number a row and output: no barrier is needed, and the inner loop sends nothing for
+it.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
+from colonnade.algorithms.linear_models.afsgd import ALGORITHM as AFSGD
 from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear
@@ -20,10 +21,12 @@ from colonnade.algorithms.linear_models.parts.solving import (
     requests_per_epoch,
     steps_per_epoch,
 )
+from colonnade.algorithms.row import Algorithm, Conversation, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
+from colonnade.messages import MaskedSum, ProductSum, ResidualReply
 from colonnade.models.linear import Window
 from colonnade.party import Party
-from colonnade.state import State
+from colonnade.state import Remembering, array, value
 
 
 @dataclass(frozen=True)
@@ -43,10 +46,12 @@ def linear_party(seat: LinearSeat) -> Party:
     return AsynchronousLinearParty(block_party, Descent(block_party, Svrg(block_party), shared_rows=False))
 
 
-class Svrg:
+class Svrg(Remembering):
     """v̂ = ∇_ℓ f_I(ŵ) − ∇_ℓ f_I(wˢ) + ∇_ℓ f(wˢ), with ϑ_i(wˢ) kept for every row."""
 
     independent_rows = True
+
+    MEMORY = (array("snapshot"), value("_taken_at"))
 
     def __init__(self, block_party: BlockParty) -> None:
         self._block_party = block_party
@@ -68,9 +73,19 @@ class Svrg:
     def step(self, window: Window, step_size: float, steps: int) -> float:
         return self._block_party.block.svrg_steps(window, step_size, self.snapshot)
 
-    def state(self) -> State:
-        return State({"snapshot": torch.from_numpy(self.snapshot.copy())}, {"taken_at": self._taken_at})
 
-    def restore(self, state: State) -> None:
-        self._taken_at = state.values["taken_at"]
-        self.snapshot = state.tensors["snapshot"].numpy().copy()
+ALGORITHM = Algorithm(
+    name="afsvrg",
+    summary="linear; as afsgd, variance reduced by snapshots",
+    family=Family.LINEAR,
+    settings=Afsvrg,
+    paper=AFSGD.paper,
+    conversation=Conversation(
+        upload=ProductSum,
+        masked_upload=MaskedSum,
+        reply=ResidualReply,
+        answers="residuals",
+        passes=Passes.SNAPSHOTS,
+    ),
+    linear_party=linear_party,
+)

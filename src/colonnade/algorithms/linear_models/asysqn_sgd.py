@@ -1,14 +1,13 @@
 """AsySQN-SGD: afsgd.py along a quasi-Newton direction d = Hv that every party learns from its own block.
 
 Q. Zhang, B. Gu, C. Deng, S. Gu, L. Bo, J. Pei, H. Huang. "AsySQN: Faster Vertical Federated Learning Algorithms with
-Better Computation Resource Utilization", 2021, Algorithm 3. H is Algorithm 1, in parts/damped_lbfgs.py; the
-step and what it learns from are in parts/curved_block.py.
+Better Computation Resource Utilization", KDD 2021, arXiv:2109.12519, Algorithm 3. H is Algorithm 1, in
+parts/damped_lbfgs.py; the step and what it learns from are in parts/curved_block.py.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from colonnade.algorithms.linear_models.afsgd import Afsgd, Sgd
 from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
@@ -16,19 +15,17 @@ from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.curved_block import CurvedBlock
 from colonnade.algorithms.linear_models.parts.settings import QuasiNewton
 from colonnade.algorithms.linear_models.parts.solving import Descent, Floats, Rows, requests_per_epoch, steps_per_epoch
+from colonnade.algorithms.row import Algorithm, Conversation, Family, Paper, Passes
 from colonnade.algorithms.seats import LinearSeat
+from colonnade.messages import MaskedSum, ProductSum, ResidualReply
 from colonnade.models.linear import Window
 from colonnade.party import Party
-from colonnade.state import State
+from colonnade.state import Remembering, array, part
 
 
 @dataclass(frozen=True)
 class AsysqnSgd(QuasiNewton, Afsgd):
     """`[algorithm]` with name = "asysqn-sgd"."""
-
-    def __post_init__(self) -> None:
-        Afsgd.__post_init__(self)
-        QuasiNewton.__post_init__(self)
 
 
 def linear_party(seat: LinearSeat) -> Party:
@@ -39,10 +36,12 @@ def linear_party(seat: LinearSeat) -> Party:
     )
 
 
-class SqnSgd:
+class SqnSgd(Remembering):
     """v̂ = ∇_ℓ f_I(ŵ)."""
 
     independent_rows = False
+
+    MEMORY = (array("_seen"), part("_block"))
 
     def __init__(self, block_party: BlockParty) -> None:
         self._first_order = Sgd(block_party)
@@ -72,11 +71,25 @@ class SqnSgd:
 
         return self._block.steps(window, gradient, decayed)
 
-    def state(self) -> State:
-        state = State({"seen": torch.from_numpy(self._seen.copy())})
-        state.add("block", self._block.state())
-        return state
 
-    def restore(self, state: State) -> None:
-        self._seen[:] = state.tensors["seen"].numpy()
-        self._block.restore(state.part("block"))
+ALGORITHM = Algorithm(
+    name="asysqn-sgd",
+    summary="linear; as afsgd, quasi-Newton",
+    family=Family.LINEAR,
+    settings=AsysqnSgd,
+    paper=Paper(
+        authors="Q. Zhang, B. Gu, C. Deng, S. Gu, L. Bo, J. Pei, H. Huang",
+        title="AsySQN: Faster Vertical Federated Learning Algorithms with Better Computation Resource Utilization",
+        year=2021,
+        venue="KDD 2021",
+        arxiv="2109.12519",
+    ),
+    conversation=Conversation(
+        upload=ProductSum,
+        masked_upload=MaskedSum,
+        reply=ResidualReply,
+        answers="residuals",
+        passes=Passes.FOR_STOPPING,
+    ),
+    linear_party=linear_party,
+)

@@ -11,52 +11,26 @@ directions. A step is one message each way, with every row: residuals down, the 
 The search over the plane of d and p makes the directions conjugate (A. V. Knyazev, 2001, for eigenvalues).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from colonnade.algorithms.linear_models.parts.asynchronous import keep_early, receive_all
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
-from colonnade.algorithms.linear_models.parts.record import LinearRecord
+from colonnade.algorithms.linear_models.parts.linear_party import LinearParty
 from colonnade.algorithms.linear_models.parts.settings import Linear, check_choices
 from colonnade.algorithms.linear_models.parts.sums import Completed
-from colonnade.algorithms.parts.kept_messages import pack, unpack
+from colonnade.algorithms.row import Algorithm, Conversation, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
 from colonnade.errors import ProtocolError, SettingsError
-from colonnade.messages import (
-    EvaluationMaskedSum,
-    EvaluationProductRequest,
-    EvaluationProductSum,
-    Introduction,
-    JointStep,
-    MaskedSum,
-    ProductSum,
-    Stop,
-    WeightsSettled,
-)
+from colonnade.messages import JointStep, MaskedSum, ProductSum, Stop, WeightsSettled
 from colonnade.models.linear import LinearBlock, Precondition
 from colonnade.models.linear_loss import LinearLoss
-from colonnade.party import (
-    Effect,
-    Event,
-    Finish,
-    Observe,
-    Party,
-    PeerLost,
-    PeerReturned,
-    Received,
-    Send,
-    SetTimer,
-    Started,
-    TimerFired,
-)
-from colonnade.state import State
+from colonnade.party import Effect, Party, Send, SetTimer
+from colonnade.state import Remembering, Remembers, State, array, array_or_none, custom, value
 
 Floats = NDArray[np.float64]
 _NO_ROWS = np.zeros(0, np.uint32)
@@ -90,7 +64,7 @@ def linear_party(seat: LinearSeat) -> Party:
     return ConjugateParty(BlockParty(seat, abandons=False, requests_per_epoch=1, precondition=centred))
 
 
-class Direction:
+class Direction(Remembering):
     """One party's part of d and p, and its preconditioner."""
 
     def __init__(self, block: LinearBlock, loss: LinearLoss, precondition: str) -> None:
@@ -163,26 +137,27 @@ class Direction:
             return joined[:-1], joined[-1]
         return joined, np.zeros(self._block.outputs)
 
-    def state(self) -> State:
-        tensors = {"d": torch.from_numpy(self.d.copy()), "p": torch.from_numpy(self.p.copy())}
+    def _save_inverse(self, state: State) -> None:
         for output, inverse in enumerate(self._inverse):
             factor = inverse[0] if isinstance(inverse, tuple) else inverse
-            tensors[f"inverse.{output}"] = torch.from_numpy(np.ascontiguousarray(factor))
-        return State(tensors, {"steps": self._steps, "gradient_square": self.gradient_square})
+            state.put(f"inverse.{output}", np.ascontiguousarray(factor))
 
-    def restore(self, state: State) -> None:
-        self.d, self.p = (state.tensors[name].numpy().copy() for name in ("d", "p"))
-        self._steps, self.gradient_square = state.values["steps"], state.values["gradient_square"]
-        self._inverse = []
-        for output in range(self._block.outputs):
-            kept = state.tensors.get(f"inverse.{output}")
-            if kept is not None:
-                factor = kept.numpy().copy()
-                self._inverse.append((np.asfortranarray(factor), True) if factor.ndim == 2 else factor)
+    def _load_inverse(self, state: State) -> None:
+        factors = [state.take(f"inverse.{output}") for output in range(len(state.part("inverse").tensors))]
+        self._inverse = [(np.asfortranarray(one), True) if one.ndim == 2 else one for one in factors]
+
+    MEMORY = (
+        array("d"),
+        array("p"),
+        value("_steps", "gradient_square"),
+        custom("_inverse", save=_save_inverse, load=_load_inverse),
+    )
 
 
-class Search:
+class Search(Remembering):
     """The label party's part: θ and the products of p for every row, and the best step in the plane of d and p."""
+
+    MEMORY = (array("theta"), array("_along_p"), array("residuals"), value("mean_loss"))
 
     def __init__(self, block_party: BlockParty) -> None:
         assert block_party.targets is not None
@@ -227,88 +202,52 @@ class Search:
         self.theta, self.residuals, self.mean_loss = theta, residuals, loss
         return float(at[0]), float(at[1])
 
-    def state(self) -> State:
-        arrays = {"theta": self.theta, "along_p": self._along_p, "residuals": self.residuals}
-        tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-        return State(tensors, {"mean_loss": self.mean_loss})
 
-    def restore(self, state: State) -> None:
-        self.theta, self._along_p, self.residuals = (
-            state.tensors[name].numpy().copy() for name in ("theta", "along_p", "residuals")
-        )
-        self.mean_loss = state.values["mean_loss"]
-
-
-class ConjugateParty:
+class ConjugateParty(LinearParty):
     """One party; the label party leads."""
 
+    LABEL_PARTYS = (JointStep, Stop)
+
+    MEMORY = (
+        value("_steps", "_sum_number", "_under_way"),
+        value("_pending", restored=tuple),
+        array_or_none("_told", flag="told"),
+    )
+
     def __init__(self, block_party: BlockParty) -> None:
-        self._block_party = block_party
-        self._sums = block_party.sums
         self._direction = Direction(block_party.block, block_party.loss, block_party.seat.settings.precondition)
+        self._search = Search(block_party) if block_party.seat.is_label_party else None
+        learner: dict[str, Remembers] = {"direction": self._direction}
+        super().__init__(block_party, **learner, **({"search": self._search} if self._search else {}))
         block_party.gradient_square = lambda: self._direction.gradient_square
-        self._leads = block_party.seat.is_label_party
-        self._record = LinearRecord(block_party, self._close) if self._leads else None
-        self._search = Search(block_party) if self._leads else None
         self._told: Floats | None = None  # at the label party: the sum is there, the step is not made yet
         self._pending = (0.0, 0.0)  # a step that is found and not told yet
         self._sum_number = 0  # of the sum under way
         self._under_way = False  # whether everybody has been asked for a direction that is not searched along yet
         self._steps = 0
-        # Messages from before everybody was introduced, and of a step that this party has not been told of yet.
-        self._early: list[tuple[str, Any]] = []
-
-    def handle(self, event: Event) -> Sequence[Effect]:
-        match event:
-            case Received(sender=sender, message=message):
-                return self._receive(sender, message)
-            case TimerFired():
-                return self._lead()
-            case Started():
-                effects = self._block_party.introduce()
-                return effects if self._block_party.peers else [*effects, *self._begin()]
-            case PeerLost(peer=peer):
-                effects, _ = self._sums.lose(peer)
-                if self._record is not None and not self._record.ending:
-                    note = f"waiting for {peer}, which cannot be reached"
-                    effects.append(Observe(self._steps, self._steps, float(self._steps), note=note))
-                return [*effects, *(self._record.evaluate_if_settled() if self._record else [])]
-            case PeerReturned(peer=peer):
-                self._sums.lost.discard(peer)
-                return []
-
-    def _receive(self, sender: str, message: Any) -> list[Effect]:
-        if not self._block_party.ready and not isinstance(message, Introduction):
-            keep_early(self._early, sender, message)
-            return []
-        match message:
-            case ProductSum() | MaskedSum() if message.number > self._sum_number:
-                keep_early(self._early, sender, message)  # a party below was told of the step sooner
-                return []
-            case (
-                ProductSum() | MaskedSum() | EvaluationProductRequest() | EvaluationProductSum() | EvaluationMaskedSum()
-            ):
-                effects, completed = self._sums.receive(sender, message)
-                return [*effects, *self._complete(completed)]
-            case JointStep() if sender == self._block_party.seat.label_party:
-                if message.residuals.shape != (self._block_party.seat.rows, self._block_party.seat.outputs):
-                    raise ProtocolError(f"{sender} sent residuals of shape {message.residuals.shape}.")
-                return self._follow(message)
-            case Introduction():
-                return self._begin() if self._block_party.meet(sender, message) else []
-            case WeightsSettled() if self._record is not None:
-                return self._record.settle(sender)
-            case Stop() if sender == self._block_party.seat.label_party:
-                return [Finish()]
-        raise ProtocolError(f"{sender} sent {type(message).__name__}, which a party of this schedule does not take.")
 
     def _begin(self) -> list[Effect]:
-        effects = self._announce() if self._leads else []
-        return [*effects, *self._receive_early()]
+        return self._announce() if self._search else []
 
-    def _receive_early(self) -> list[Effect]:
-        early, self._early = self._early, []
-        return receive_all(early, self._receive)
+    def _wake(self, timer: str) -> list[Effect]:
+        return self._lead()
+
+    def _lose(self, peer: str) -> list[Effect]:
+        effects, _ = self._sums.lose(peer)
+        return [*effects, *self._note_waiting(peer)]
+
+    def _take(self, sender: str, message: Any) -> list[Effect]:
+        match message:
+            case ProductSum() | MaskedSum() if message.number > self._sum_number:
+                self._keep_early(sender, message)  # a party below was told of the step sooner
+                return []
+            case ProductSum() | MaskedSum():
+                return self._take_part(sender, message)
+            case JointStep():
+                if message.residuals.shape != (self._seat.rows, self._seat.outputs):
+                    raise ProtocolError(f"{sender} sent residuals of shape {message.residuals.shape}.")
+                return self._follow(message)
+        return super()._take(sender, message)
 
     def _announce(self, ends: bool = False) -> list[Effect]:
         """Label party: tell everybody the step and the residuals after it, and take part in the next sum."""
@@ -322,19 +261,14 @@ class ConjugateParty:
         """Every party: take the step, and tell the products of the next direction."""
         self._direction.advance(step.along, step.conjugate)
         if step.number == 0:
-            return [] if self._leads else [Send(self._block_party.seat.label_party, WeightsSettled())]
+            return [] if self._search else [Send(self._seat.label_party, WeightsSettled())]
         self._steps += 1
         self._sum_number = step.number
         told = self._direction.turn(step.residuals)
-        effects, completed = self._sums.contribute(self._block_party.seat.label_party, step.number, _NO_ROWS, told)
-        return [*effects, *self._complete(completed), *self._receive_early()]
+        effects, completed = self._sums.contribute(self._seat.label_party, step.number, _NO_ROWS, told)
+        return [*effects, *self._complete_all([completed]), *self._receive_early()]
 
-    def _complete(self, completed: Completed | None) -> list[Effect]:
-        if completed is None:
-            return []
-        assert self._record is not None
-        if self._record.awaits(completed.number):
-            return self._record.receive(completed)
+    def _complete(self, completed: Completed) -> list[Effect]:
         if completed.number != self._sum_number:
             return []  # of an evaluation that was given up
         self._told = completed.total
@@ -358,43 +292,26 @@ class ConjugateParty:
         return effects if record.ending else [*effects, *self._announce()]
 
     def _close(self) -> list[Effect]:
-        """The registrar ends the training: the last step, and that of a sum under way, is still everybody's."""
+        """The last step, and that of a sum under way, is still everybody's."""
         return [] if self._under_way else self._announce(ends=True)
 
-    def state(self) -> State:
-        state = State(
-            values={
-                "steps": self._steps,
-                "sum_number": self._sum_number,
-                "under_way": self._under_way,
-                "told": self._told is not None,
-                "pending": list(self._pending),
-            }
-        )
-        if self._told is not None:
-            state.tensors["told"] = torch.from_numpy(self._told.copy())
-        state.add("early", pack(self._early))
-        for name, part in self._parts().items():
-            state.add(name, part.state())
-        return state
+    def _progress(self) -> tuple[int, int]:
+        return self._steps, self._steps
 
-    def restore(self, state: State) -> None:
-        self._steps, self._sum_number = state.values["steps"], state.values["sum_number"]
-        self._under_way = state.values["under_way"]
-        along, conjugate = state.values["pending"]
-        self._pending = (along, conjugate)
-        self._told = state.tensors["told"].numpy().copy() if state.values["told"] else None
-        self._early = unpack(state.part("early"))
-        for name, part in self._parts().items():
-            part.restore(state.part(name))
 
-    def _parts(self) -> dict[str, Any]:
-        parts = {"member": self._block_party, "direction": self._direction}
-        return {**parts, "registrar": self._record, "search": self._search} if self._leads else parts
-
-    def model(self) -> dict[str, torch.nn.Module]:
-        return self._block_party.models()
-
-    def counts(self) -> dict[str, Any]:
-        own = {"exchanges": self._steps, "steps": self._steps, **self._sums.counts()}
-        return {**own, **self._record.counts()} if self._record else own
+ALGORITHM = Algorithm(
+    name="fcg",
+    summary="linear; synchronous, conjugate gradients over all blocks, all rows at every step",
+    family=Family.LINEAR,
+    settings=Fcg,
+    paper=None,
+    conversation=Conversation(
+        upload=ProductSum,
+        masked_upload=MaskedSum,
+        reply=JointStep,
+        answers="residuals",
+        asynchronous=False,
+        passes=Passes.ALWAYS,
+    ),
+    linear_party=linear_party,
+)

@@ -1,17 +1,20 @@
 """FSAGA: afsaga.py with one shared batch and a barrier; without delay it is SAGA on the joined columns.
 
 The synchronous baseline of B. Gu et al., "Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for
-Multiparty Collaborative Learning", 2021. The schedule is in parts/lockstep.py.
+Multiparty Collaborative Learning", IEEE TNNLS 2021, arXiv:2008.06233. The schedule is in parts/synchronous.py.
 """
 
 from dataclasses import dataclass
 
 from colonnade.algorithms.linear_models.afsaga import Saga
+from colonnade.algorithms.linear_models.afsgd import ALGORITHM as AFSGD
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.settings import SynchronousLinear
 from colonnade.algorithms.linear_models.parts.solving import Descent, shared_steps_per_epoch
 from colonnade.algorithms.linear_models.parts.synchronous import SynchronousLinearParty
+from colonnade.algorithms.row import Algorithm, Conversation, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
+from colonnade.messages import MaskedSum, ProductSum, SharedStep
 from colonnade.party import Party
 
 
@@ -23,3 +26,21 @@ class Fsaga(SynchronousLinear):
 def linear_party(seat: LinearSeat) -> Party:
     block_party = BlockParty(seat, abandons=False, requests_per_epoch=shared_steps_per_epoch(seat))
     return SynchronousLinearParty(block_party, Descent(block_party, Saga(block_party), shared_rows=True))
+
+
+ALGORITHM = Algorithm(
+    name="fsaga",
+    summary="linear; as afsaga, synchronous",
+    family=Family.LINEAR,
+    settings=Fsaga,
+    paper=AFSGD.paper,
+    conversation=Conversation(
+        upload=ProductSum,
+        masked_upload=MaskedSum,
+        reply=SharedStep,
+        answers="residuals",
+        asynchronous=False,
+        passes=Passes.ONCE,
+    ),
+    linear_party=linear_party,
+)

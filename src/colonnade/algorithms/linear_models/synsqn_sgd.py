@@ -1,18 +1,21 @@
 """SynSQN-SGD: asysqn_sgd.py with one shared batch and a barrier.
 
 The synchronous baseline of Q. Zhang et al., "AsySQN: Faster Vertical Federated Learning Algorithms with Better
-Computation Resource Utilization", 2021. The schedule is in parts/lockstep.py.
+Computation Resource Utilization", KDD 2021, arXiv:2109.12519. The schedule is in parts/synchronous.py.
 """
 
 from dataclasses import dataclass
 
+from colonnade.algorithms.linear_models.asysqn_sgd import ALGORITHM as ASYSQN_SGD
 from colonnade.algorithms.linear_models.asysqn_sgd import SqnSgd
 from colonnade.algorithms.linear_models.fsgd import Fsgd
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.settings import QuasiNewton
 from colonnade.algorithms.linear_models.parts.solving import Descent, shared_steps_per_epoch
 from colonnade.algorithms.linear_models.parts.synchronous import SynchronousLinearParty
+from colonnade.algorithms.row import Algorithm, Conversation, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
+from colonnade.messages import MaskedSum, ProductSum, SharedStep
 from colonnade.party import Party
 
 
@@ -20,11 +23,25 @@ from colonnade.party import Party
 class SynsqnSgd(QuasiNewton, Fsgd):
     """`[algorithm]` with name = "synsqn-sgd"."""
 
-    def __post_init__(self) -> None:
-        Fsgd.__post_init__(self)
-        QuasiNewton.__post_init__(self)
-
 
 def linear_party(seat: LinearSeat) -> Party:
     block_party = BlockParty(seat, abandons=False, requests_per_epoch=shared_steps_per_epoch(seat))
     return SynchronousLinearParty(block_party, Descent(block_party, SqnSgd(block_party), shared_rows=True, newton=True))
+
+
+ALGORITHM = Algorithm(
+    name="synsqn-sgd",
+    summary="linear; as asysqn-sgd, synchronous",
+    family=Family.LINEAR,
+    settings=SynsqnSgd,
+    paper=ASYSQN_SGD.paper,
+    conversation=Conversation(
+        upload=ProductSum,
+        masked_upload=MaskedSum,
+        reply=SharedStep,
+        answers="residuals",
+        asynchronous=False,
+        passes=Passes.FOR_STOPPING,
+    ),
+    linear_party=linear_party,
+)

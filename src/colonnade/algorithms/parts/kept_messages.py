@@ -1,19 +1,22 @@
-"""Messages that a party holds for later, as a part of its state."""
+"""Messages that a party holds for later, as a part of its memory."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
-import torch
-
 from colonnade.messages import KINDS, Message
-from colonnade.state import State
-
-# safetensors and torch know these unsigned types only in part; their bits travel as signed ones.
-_AS_SIGNED = {"uint32": np.int32, "uint64": np.int64}
+from colonnade.state import Memory, State, packed
 
 
-def pack(messages: Sequence[tuple[str, Message]]) -> State:
+def messages(attribute: str, key: str = "", restored: Callable[[list[tuple[str, Any]]], Any] = list) -> Memory:
+    """(sender, message) pairs, or with `restored=dict` a dictionary of messages by sender."""
+
+    def pairs(held: Any) -> State:
+        return pack(held.items() if isinstance(held, dict) else held)
+
+    return packed(attribute, pairs, lambda state: restored(unpack(state)), key)
+
+
+def pack(messages: Iterable[tuple[str, Message]]) -> State:
     """The state of (sender, message) pairs, in order."""
     state = State(values={"messages": []})
     for place, (sender, message) in enumerate(messages):
@@ -21,9 +24,7 @@ def pack(messages: Sequence[tuple[str, Message]]) -> State:
         scalars = {name: getattr(message, name) for name, _ in kind.scalars}
         state.values["messages"].append([sender, kind.name, scalars])
         for name, _ in kind.arrays:
-            array = getattr(message, name)
-            bits = array.view(_AS_SIGNED.get(array.dtype.name, array.dtype)).copy()
-            state.tensors[f"{place}.{name}"] = torch.from_numpy(bits)
+            state.put(f"{place}.{name}", getattr(message, name))
     return state
 
 
@@ -32,6 +33,6 @@ def unpack(state: State) -> list[tuple[str, Any]]:
     messages = []
     for place, (sender, name, scalars) in enumerate(state.values["messages"]):
         kind = KINDS[name]
-        arrays = {part: state.tensors[f"{place}.{part}"].numpy().view(field.dtype) for part, field in kind.arrays}
+        arrays = {part: state.take(f"{place}.{part}", field.dtype) for part, field in kind.arrays}
         messages.append((sender, kind.message(**scalars, **arrays)))
     return messages

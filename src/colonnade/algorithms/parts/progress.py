@@ -6,14 +6,16 @@ from math import isfinite
 from colonnade.algorithms.training import Training
 from colonnade.errors import RunError
 from colonnade.party import Checkpoint, Effect, Observe
-from colonnade.state import State
+from colonnade.state import Remembering, value
 
 
-class Progress:
+class Progress(Remembering):
     """Turns the loss of every exchange into observations at even distances.
 
     `exchanges_per_epoch` is what one epoch of all feature parties together takes.
     """
+
+    MEMORY = (value("_loss_sum", "_loss_count", "_observed", "_evaluated", "_epoch_losses", underscored=True),)
 
     def __init__(self, training: Training, exchanges_per_epoch: int) -> None:
         self._per_epoch = exchanges_per_epoch
@@ -65,11 +67,3 @@ class Progress:
         """Mean training loss over about the last epoch."""
         losses: Sequence[float] = self._epoch_losses
         return sum(losses) / len(losses) if losses else None
-
-    def state(self) -> State:
-        names = ("_loss_sum", "_loss_count", "_observed", "_evaluated", "_epoch_losses")
-        return State(values={name: getattr(self, name) for name in names})
-
-    def restore(self, state: State) -> None:
-        for name, value in state.values.items():
-            setattr(self, name, value)

@@ -1,9 +1,9 @@
 """Cascaded hybrid optimisation: feature parties of zeroth order, a label party of first order.
 
 G. Wang, Q. Zhang, X. Li, B. Wang, B. Gu, C. Ling. "Secure and Fast Asynchronous Vertical Federated Learning via
-Cascaded Hybrid Optimization", 2023, Algorithm 1. Embeddings go up, mean losses come down, and nothing else: a feature
-party needs no gradient, so its model may be anything, and its directions never leave it. Line and equation numbers
-are the paper's; the schedule is in parts/asynchrony.py.
+Cascaded Hybrid Optimization", 2023, arXiv:2306.16077, Algorithm 1. Embeddings go up, mean losses come down, and nothing
+else: a feature party needs no gradient, so its model may be anything, and its directions never leave it. Line and
+equation numbers are the paper's; the schedule is in parts/asynchronous.py.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from colonnade.algorithms.row import Algorithm, Conversation, Family, Paper
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.split_models.parts.asynchronous import (
     Asynchronous,
@@ -75,3 +76,27 @@ def label_party(seat: LabelSeat) -> Party:
         return losses, replies
 
     return AsynchronousLabelParty(seat, top, PerturbedUpload, answer, seat.settings.directions_used().embedding_of)
+
+
+ALGORITHM = Algorithm(
+    name="cascaded",
+    summary="asynchronous; zeroth order at the feature parties, first order at the label party",
+    family=Family.SPLIT,
+    settings=Cascaded,
+    paper=Paper(
+        authors="G. Wang, Q. Zhang, X. Li, B. Wang, B. Gu, C. Ling",
+        title="Secure and Fast Asynchronous Vertical Federated Learning via Cascaded Hybrid Optimization",
+        year=2023,
+        arxiv="2306.16077",
+    ),
+    conversation=Conversation(
+        upload=PerturbedUpload,
+        reply=LossReply,
+        answers="mean losses",
+        bottom_needs_gradients=False,
+        points=lambda settings: 1 + settings.directions_used().points,
+        radius=lambda settings: settings.smoothing_radius,
+    ),
+    label_party=label_party,
+    feature_party=feature_party,
+)

@@ -13,13 +13,14 @@ import torch
 
 from colonnade.algorithms.parts.progress import Progress
 from colonnade.algorithms.parts.randomness import generator_for
+from colonnade.algorithms.row import Algorithm, Family
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.split_models.parts.bottom import Bottom
 from colonnade.algorithms.split_models.parts.top import Top
 from colonnade.data.batches import Batches, batches_per_epoch
 from colonnade.errors import ProtocolError
 from colonnade.party import Effect, Event, Finish, Received, SetTimer, Started, TimerFired
-from colonnade.state import State
+from colonnade.state import Remembering, part, parts
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,10 @@ class Centralised:
     """`[algorithm]` with name = "centralised": nothing to set."""
 
 
-class OnlyParty:
+class OnlyParty(Remembering):
     """Holds everybody's columns and the labels."""
+
+    MEMORY = (part("_top"), part("_progress"), part("_batches"), parts("_bottoms", "bottom of {}"))
 
     def __init__(self, label: LabelSeat, features: Sequence[FeatureSeat]) -> None:
         rows = len(label.labels.train)
@@ -58,9 +61,9 @@ class OnlyParty:
         embeddings = torch.from_numpy(np.concatenate(uploads, axis=1))
         loss, gradients, by_embeddings = self._top.gradients(rows, embeddings)
         self._top.update(gradients)
-        parts = torch.split(by_embeddings, self._widths, 1)
-        for bottom, part in zip(self._bottoms.values(), parts, strict=True):
-            bottom.apply(number, part.contiguous().numpy())
+        by_party = torch.split(by_embeddings, self._widths, 1)
+        for bottom, gradient in zip(self._bottoms.values(), by_party, strict=True):
+            bottom.apply(number, gradient.contiguous().numpy())
         self._progress.add_loss(loss)
         step = self._top.steps
         ending = step >= self._last_step
@@ -71,20 +74,6 @@ class OnlyParty:
     def _score(self) -> dict[str, float]:
         tests = [bottom.embed_test(0, self._test_rows)[1] for bottom in self._bottoms.values()]
         return self._top.score(torch.from_numpy(np.concatenate(tests, axis=1)))
-
-    def state(self) -> State:
-        state = State()
-        for name, part in self._parts().items():
-            state.add(name, part.state())
-        return state
-
-    def restore(self, state: State) -> None:
-        for name, part in self._parts().items():
-            part.restore(state.part(name))
-
-    def _parts(self) -> dict[str, Any]:
-        bottoms = {f"bottom of {name}": bottom for name, bottom in self._bottoms.items()}
-        return {"top": self._top, "progress": self._progress, "batches": self._batches, **bottoms}
 
     def model(self) -> dict[str, torch.nn.Module]:
         bottoms = {f"bottom of {name}": bottom.module() for name, bottom in self._bottoms.items()}
@@ -97,3 +86,13 @@ class OnlyParty:
             "epochs": self._progress.epoch(self._top.steps),
             "train_loss": self._progress.train_loss(),
         }
+
+
+ALGORITHM = Algorithm(
+    name="centralised",
+    summary="the same model trained in one place on the joined columns",
+    family=Family.ALONE,
+    settings=Centralised,
+    paper=None,
+    alone=OnlyParty,
+)

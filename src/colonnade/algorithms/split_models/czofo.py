@@ -1,9 +1,11 @@
 """CZOFO: the feature party perturbs its *embedding*, gets every row's loss back, estimates the gradient by the
 embedding from finite differences, and back-propagates it locally; the label party is of first order.
 
-The baseline "VFL-CZOFO" of the DPZV paper. Per row, directions are as wide as the embedding, not as the model, so the
-estimate is far less noisy than that of `cascaded`; the price is a differentiable bottom model, and losses per row,
-which say more about the labels than their mean. The schedule is in parts/asynchrony.py.
+G. Wang, B. Gu, Q. Zhang, X. Li, B. Wang, C. X. Ling. "A Unified Solution for Privacy and Communication Efficiency in
+Vertical Federated Learning", NeurIPS 2023; written from what the DPZV paper says of its baseline "VFL-CZOFO". Per row,
+directions are as wide as the embedding, not as the model, so the estimate is far less noisy than that of `cascaded`;
+the price is a differentiable bottom model, and losses per row, which say more about the labels than their mean. The
+schedule is in parts/asynchronous.py.
 """
 
 from collections.abc import Sequence
@@ -14,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from colonnade.algorithms.parts.randomness import generator_for
+from colonnade.algorithms.row import Algorithm, Conversation, Family, Paper
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.split_models.cascaded import Cascaded
 from colonnade.algorithms.split_models.parts.asynchronous import (
@@ -28,7 +31,7 @@ from colonnade.algorithms.split_models.parts.top import Top, mean_gradients, mea
 from colonnade.errors import ProtocolError
 from colonnade.messages import PerturbedUpload, RowLossReply
 from colonnade.party import Effect, Party, Send
-from colonnade.state import State
+from colonnade.state import generator, tensors_by_number
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Czofo(Cascaded):
 
 class PerturbingBottom(Bottom):
     """A bottom model of first order whose gradient comes from finite differences around its embedding."""
+
+    MEMORY = (generator("_looking"), tensors_by_number("_looked"))
 
     def __init__(self, seat: FeatureSeat) -> None:
         super().__init__(seat, several_in_flight=seat.settings.in_flight > 1)
@@ -83,18 +88,6 @@ class PerturbingBottom(Bottom):
         super().forget_uploads()
         self._looked.clear()
 
-    def state(self) -> State:
-        state = super().state()
-        state.tensors["looking"] = self._looking.get_state()
-        state.tensors.update({f"looked.{exchange}": looked.clone() for exchange, looked in self._looked.items()})
-        state.values["looked"] = list(self._looked)
-        return state
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self._looking.set_state(state.tensors["looking"])
-        self._looked = {exchange: state.tensors[f"looked.{exchange}"] for exchange in state.values["looked"]}
-
 
 def feature_party(seat: FeatureSeat) -> Party:
     """Embeds, looks around the embedding, back-propagates the estimate."""
@@ -131,3 +124,27 @@ def label_party(seat: LabelSeat) -> Party:
         return losses, replies
 
     return AsynchronousLabelParty(seat, top, PerturbedUpload, answer, seat.settings.directions_used().embedding_of)
+
+
+ALGORITHM = Algorithm(
+    name="czofo",
+    summary="asynchronous; zeroth order at the embedding, first order below and above it",
+    family=Family.SPLIT,
+    settings=Czofo,
+    paper=Paper(
+        authors="G. Wang, B. Gu, Q. Zhang, X. Li, B. Wang, C. X. Ling",
+        title="A Unified Solution for Privacy and Communication Efficiency in Vertical Federated Learning",
+        year=2023,
+        venue="NeurIPS 2023",
+    ),
+    conversation=Conversation(
+        upload=PerturbedUpload,
+        reply=RowLossReply,
+        answers="losses of single rows",
+        points=lambda settings: 1 + settings.directions_used().points,
+        radius=lambda settings: settings.smoothing_radius,
+        derived_points=True,
+    ),
+    label_party=label_party,
+    feature_party=feature_party,
+)

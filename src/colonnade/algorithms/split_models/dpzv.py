@@ -1,13 +1,14 @@
 """DPZV: zeroth order on both sides of the party's parameters, one clipped and noised number back, memory of the model.
 
 J. Zhang et al., "Communication-Efficient and Differentially Private Vertical Federated Learning with Zeroth-Order
-Optimization", Algorithm 1; equation numbers are the paper's. Where it is silent or its steps do not fit together we
+Optimization", 2025, arXiv:2502.20565, Algorithm 1; equation numbers are the paper's. Where it is silent or its steps do
+not fit together we
 (a) divide by 2λ, as eq. 3 does (eq. 7 divides by λ);
 (b) clip each row's slope on both sides, to [−C, C]: the sensitivity 2C/B needs it, the printed clip is one-sided;
 (c) keep the mean of the pair in the table;
 (d) name what the label party's own update does to the guarantee (`server_update`): with "zeroth-order" or
     "first-order", the paper's, its parameters depend on the labels without noise, and nothing holds end to end.
-The schedule is in parts/asynchrony.py, the in-place perturbation in parts/seed_replay.py.
+The schedule is in parts/asynchronous.py, the in-place perturbation in parts/seed_replay.py.
 """
 
 import math
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from colonnade.algorithms.row import Algorithm, Claim, Conversation, Family, Paper
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.split_models.parts.asynchronous import (
     Asynchronous,
@@ -34,9 +36,10 @@ from colonnade.errors import SettingsError, unknown_name
 from colonnade.messages import PairUpload, SlopeReply
 from colonnade.models.row_gradients import clipped_sum, mixes_rows
 from colonnade.party import Effect, Party, Send, Spend
+from colonnade.privacy import claims
 from colonnade.privacy.events import PrivacyEvent
 from colonnade.privacy.secret_gaussian import SecretGaussian
-from colonnade.state import State
+from colonnade.state import generator
 
 _HUGE = 1e30
 """In place of a private row's loss that is no number: one row must not decide by itself whether the run goes on."""
@@ -172,6 +175,8 @@ def _release(
 class NoisedTop(ZerothOrderTop):
     """The label party's model, with the noise on what it answers and on how it updates itself."""
 
+    MEMORY = (generator("_noise"),)
+
     def __init__(self, seat: LabelSeat, settings: Dpzv) -> None:
         super().__init__(
             seat, settings.directions_used(), first_order=settings.server_update in ("first-order", "dp-sgd")
@@ -230,15 +235,34 @@ class NoisedTop(ZerothOrderTop):
         total = _flat(clipped_sum(self.row_gradients(batch, embeddings), clip))
         return self._noise.added_to(total.div_(batch.rows), noise, 2 * clip / batch.rows, total.numel()).float()
 
-    def state(self) -> State:
-        state = super().state()
-        state.tensors["noise"] = self._noise.get_state()
-        return state
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self._noise.set_state(state.tensors["noise"])
-
 
 def _flat(gradients: list[torch.Tensor]) -> torch.Tensor:
     return torch.cat([gradient.reshape(-1) for gradient in gradients])
+
+
+ALGORITHM = Algorithm(
+    name="dpzv",
+    summary="asynchronous, zeroth order on both sides; one clipped, noised number back; memory of the model alone",
+    family=Family.SPLIT,
+    settings=Dpzv,
+    paper=Paper(
+        authors="J. Zhang, E. Chen, D.-J. Han, C. Liu, C. G. Brinton",
+        title="Communication-Efficient and Differentially Private Vertical Federated Learning with Zeroth-Order "
+        "Optimization",
+        year=2025,
+        arxiv="2502.20565",
+    ),
+    conversation=Conversation(
+        upload=PairUpload,
+        reply=SlopeReply,
+        answers="slopes",
+        bottom_needs_gradients=False,
+        top_needs_gradients=False,  # unless server_update asks for them
+        points=lambda settings: 2,
+        radius=lambda settings: settings.smoothing_radius,
+        noised_answers=True,
+        answers_claim=Claim(claims.dpzv_noise, claims.dpzv_mu),
+    ),
+    label_party=label_party,
+    feature_party=feature_party,
+)

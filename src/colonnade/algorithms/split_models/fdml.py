@@ -1,7 +1,7 @@
 """FDML: every party predicts for itself, the label party adds the predictions up, weighted; a baseline.
 
-Y. Hu, D. Niu, J. Yang, S. Zhou. "FDML: A Collaborative Machine Learning Framework for Distributed Features", 2019, as
-B. Gu et al. compare with it: p_i = Σ_ℓ a_ℓ α(w_ℓ, x_{i,ℓ}) with a_ℓ = d_ℓ/d (23), trained by asynchronous SGD on the
+Y. Hu, D. Niu, J. Yang, S. Zhou. "FDML: A Collaborative Machine Learning Framework for Distributed Features", KDD 2019,
+as B. Gu et al. compare with it: p_i = Σ_ℓ a_ℓ α(w_ℓ, x_{i,ℓ}) with a_ℓ = d_ℓ/d (23), trained by asynchronous SGD on the
 cross entropy of p_i (24) under bounded staleness. α is the prediction of a softmax (logistic, linear) regression. It is
 not the joint model: the more parties, the less can a sum of separate predictions express.
 """
@@ -12,8 +12,10 @@ from math import prod
 import torch
 from torch import nn
 
+from colonnade.algorithms.row import Algorithm, Conversation, Family, Paper
 from colonnade.algorithms.split_models import vafl
 from colonnade.algorithms.split_models.parts.asynchronous import Asynchronous
+from colonnade.messages import EmbeddingUpload, GradientReply
 from colonnade.models.layers import SumEmbeddings
 
 label_party = vafl.label_party
@@ -61,3 +63,22 @@ class CombinedPrediction(nn.Module):
         # Far from the ends, where a logarithm of float32 would be infinite.
         combined = combined.clamp(1e-6, 1 - 1e-6)
         return combined.log() if self.task == "multiclass" else torch.logit(combined)
+
+
+ALGORITHM = Algorithm(
+    name="fdml",
+    summary="asynchronous; a weighted sum of the parties' own predictions (a baseline)",
+    family=Family.SPLIT,
+    settings=Fdml,
+    paper=Paper(
+        authors="Y. Hu, D. Niu, J. Yang, S. Zhou",
+        title="FDML: A Collaborative Machine Learning Framework for Distributed Features",
+        year=2019,
+        venue="KDD 2019",
+    ),
+    conversation=Conversation(EmbeddingUpload, GradientReply, answers="gradients"),
+    label_party=label_party,
+    feature_party=feature_party,
+    bottom=WeightedPrediction,
+    top=CombinedPrediction,
+)

@@ -1,7 +1,8 @@
 """Split learning, synchronous: one batch for all, every party waits for every other.
 
-The baseline of the VAFL and cascaded papers: block-wise stochastic gradient descent, equations (2) and (3) of
-T. Chen et al., "VAFL", 2020. The schedule is in parts/synchrony.py.
+P. Vepakomma, O. Gupta, T. Swedish, R. Raskar. "Split learning for health: Distributed deep learning without sharing raw
+patient data", 2018, arXiv:1812.00564; the baseline of the VAFL and cascaded papers. Block-wise stochastic gradient
+descent, equations (2) and (3) of T. Chen et al., "VAFL", 2020. The schedule is in parts/synchronous.py.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.algorithms.row import Algorithm, Conversation, Family, Paper
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.split_models.parts.bottom import Bottom
 from colonnade.algorithms.split_models.parts.synchronous import (
@@ -61,3 +63,20 @@ def label_party(seat: LabelSeat) -> Party:
         return loss, replies
 
     return SynchronousLabelParty(seat, top, EmbeddingUpload, answer)
+
+
+ALGORITHM = Algorithm(
+    name="split",
+    summary="synchronous split learning: one shared batch, everybody waits for everybody",
+    family=Family.SPLIT,
+    settings=Split,
+    paper=Paper(
+        authors="P. Vepakomma, O. Gupta, T. Swedish, R. Raskar",
+        title="Split learning for health: Distributed deep learning without sharing raw patient data",
+        year=2018,
+        arxiv="1812.00564",
+    ),
+    conversation=Conversation(EmbeddingUpload, GradientAndBatch, answers="gradients", asynchronous=False),
+    label_party=label_party,
+    feature_party=feature_party,
+)

@@ -1,9 +1,9 @@
 """VAFL: feature parties upload embeddings of rows they choose, whenever they like; the label party answers each with
 the gradient, from everybody's last known embeddings.
 
-T. Chen, X. Jin, Y. Sun, W. Yin. "VAFL: a Method of Vertical Asynchronous Federated Learning", 2020. Algorithm 1
-(asynchronous) and Algorithm 2 (`wait_for` = t); the schedule is in parts/asynchrony.py. Equation numbers below are
-the paper's.
+T. Chen, X. Jin, Y. Sun, W. Yin. "VAFL: a Method of Vertical Asynchronous Federated Learning", 2020, arXiv:2007.06081.
+Algorithm 1 (asynchronous) and Algorithm 2 (`wait_for` = t); the schedule is in parts/asynchronous.py. Equation numbers
+below are the paper's.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from colonnade.algorithms.row import Algorithm, Claim, Conversation, Family, Paper
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.split_models.parts.asynchronous import (
     Asynchronous,
@@ -25,6 +26,7 @@ from colonnade.algorithms.split_models.parts.table import EmbeddingTable
 from colonnade.algorithms.split_models.parts.top import Top, mean_gradients
 from colonnade.messages import EmbeddingUpload, GradientReply
 from colonnade.party import Effect, Party, Send
+from colonnade.privacy import claims
 
 
 @dataclass(frozen=True)
@@ -69,3 +71,26 @@ def label_party(seat: LabelSeat) -> Party:
         return losses, replies
 
     return AsynchronousLabelParty(seat, top, EmbeddingUpload, answer)
+
+
+ALGORITHM = Algorithm(
+    name="vafl",
+    summary="asynchronous split learning, first order on both sides",
+    family=Family.SPLIT,
+    settings=Vafl,
+    paper=Paper(
+        authors="T. Chen, X. Jin, Y. Sun, W. Yin",
+        title="VAFL: a Method of Vertical Asynchronous Federated Learning",
+        year=2020,
+        arxiv="2007.06081",
+    ),
+    conversation=Conversation(
+        upload=EmbeddingUpload,
+        reply=GradientReply,
+        answers="gradients",
+        embeddings_claim=Claim(claims.vafl_noise, claims.vafl_mu),
+    ),
+    label_party=label_party,
+    feature_party=feature_party,
+    to_begin_with=True,
+)

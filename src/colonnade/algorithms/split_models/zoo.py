@@ -1,13 +1,15 @@
 """ZOO-VFL: zeroth order on both sides. The feature party is that of `cascaded`; the label party estimates the gradient
 by its own parameters from one more loss, along a direction of its own.
 
-The asynchronous baseline of G. Wang et al., "Cascaded Hybrid Optimization", 2023, and of the DPZV paper; Algorithm 2
-of the former's Appendix B without the barrier.
+Q. Zhang, B. Gu, Z. Dang, C. Deng, H. Huang. "Desirable Companion for Vertical Federated Learning: New Zeroth-Order
+Gradient Based Algorithm", CIKM 2021; written as the asynchronous baseline of G. Wang et al., "Cascaded Hybrid
+Optimization", 2023, and of the DPZV paper: Algorithm 2 of the former's Appendix B without the barrier.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from colonnade.algorithms.row import Algorithm, Conversation, Family, Paper
 from colonnade.algorithms.seats import LabelSeat
 from colonnade.algorithms.split_models.cascaded import Cascaded, feature_party
 from colonnade.algorithms.split_models.parts.asynchronous import AsynchronousLabelParty, Upload
@@ -17,7 +19,7 @@ from colonnade.algorithms.split_models.parts.zeroth_top import ZerothOrderTop
 from colonnade.messages import LossReply, PerturbedUpload
 from colonnade.party import Effect, Party, Send
 
-__all__ = ["Zoo", "feature_party", "label_party"]
+__all__ = ["ALGORITHM", "Zoo", "feature_party", "label_party"]
 
 
 @dataclass(frozen=True)
@@ -45,3 +47,28 @@ def label_party(seat: LabelSeat) -> Party:
         return losses, replies
 
     return AsynchronousLabelParty(seat, top, PerturbedUpload, answer, seat.settings.directions_used().embedding_of)
+
+
+ALGORITHM = Algorithm(
+    name="zoo",
+    summary="asynchronous, zeroth order on both sides",
+    family=Family.SPLIT,
+    settings=Zoo,
+    paper=Paper(
+        authors="Q. Zhang, B. Gu, Z. Dang, C. Deng, H. Huang",
+        title="Desirable Companion for Vertical Federated Learning: New Zeroth-Order Gradient Based Algorithm",
+        year=2021,
+        venue="CIKM 2021",
+    ),
+    conversation=Conversation(
+        upload=PerturbedUpload,
+        reply=LossReply,
+        answers="mean losses",
+        bottom_needs_gradients=False,
+        top_needs_gradients=False,
+        points=lambda settings: 1 + settings.directions_used().points,
+        radius=lambda settings: settings.smoothing_radius,
+    ),
+    label_party=label_party,
+    feature_party=feature_party,
+)

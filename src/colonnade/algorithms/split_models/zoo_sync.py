@@ -1,8 +1,9 @@
 """Syn-ZOO-VFL: zeroth order on both sides, synchronous.
 
-G. Wang et al., "Cascaded Hybrid Optimization", 2023, Appendix B, Algorithm 2. Line numbers are the paper's; the
-schedule is in parts/synchrony.py. Line 9 prints ĥ in the label party's own difference; its first loss is then taken at
-perturbed embeddings and the difference mixes two effects. We take both losses at the same embeddings.
+G. Wang et al., "Secure and Fast Asynchronous Vertical Federated Learning via Cascaded Hybrid Optimization", 2023,
+arXiv:2306.16077, Appendix B, Algorithm 2. Line numbers are the paper's; the schedule is in parts/synchronous.py. Line 9
+prints ĥ in the label party's own difference; its first loss is then taken at perturbed embeddings and the difference
+mixes two effects. We take both losses at the same embeddings.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.algorithms.row import Algorithm, Conversation, Family
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
+from colonnade.algorithms.split_models.cascaded import ALGORITHM as CASCADED
 from colonnade.algorithms.split_models.parts.directions import DirectionSettings
 from colonnade.algorithms.split_models.parts.synchronous import (
     Step,
@@ -71,3 +74,24 @@ def label_party(seat: LabelSeat) -> Party:
         return here, replies
 
     return SynchronousLabelParty(seat, top, PerturbedUpload, answer, seat.settings.directions_used().embedding_of)
+
+
+ALGORITHM = Algorithm(
+    name="zoo-sync",
+    summary="synchronous, zeroth order on both sides",
+    family=Family.SPLIT,
+    settings=ZooSync,
+    paper=CASCADED.paper,
+    conversation=Conversation(
+        upload=PerturbedUpload,
+        reply=LossAndBatch,
+        answers="mean losses",
+        asynchronous=False,
+        bottom_needs_gradients=False,
+        top_needs_gradients=False,
+        points=lambda settings: 1 + settings.directions_used().points,
+        radius=lambda settings: settings.smoothing_radius,
+    ),
+    label_party=label_party,
+    feature_party=feature_party,
+)

@@ -17,17 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.errors import RunError
+from colonnade.exit_codes import ExitCode
 from colonnade.runtimes.processes.fork_server import Child, ForkServer
 from colonnade.runtimes.processes.settings import Processes
 
 _STOP_SECONDS = 20.0
 """How long a party may take to save its state before it is killed."""
 _LAST_LINES = 8
-STOPPED = 75
-"""The exit status of a party's process that was asked to stop and has saved its state (EX_TEMPFAIL: try again later).
-
-It is said by a party's process to its supervisor, and defined here alone; what `colonnade` itself returns, the command
-line decides."""
 
 
 @dataclass
@@ -78,11 +74,6 @@ class ProcessSupervisor:
             self.kill()
             raise
 
-    @property
-    def process_ids(self) -> dict[str, int]:
-        """Which process each party is now."""
-        return {name: child.process.pid for name, child in self._children.items()}
-
     def run(self) -> bool:
         """Watch until everybody has finished (True) or a stop was asked for and everybody has saved (False)."""
         try:
@@ -122,7 +113,7 @@ class ProcessSupervisor:
             child.finished = True
             return
         how = f"was ended by {_signal_name(-code)}" if code < 0 else "was told to stop by somebody else"
-        if (code < 0 or code == STOPPED) and self.restarts < self._settings.restarts:
+        if (code < 0 or code == ExitCode.STOPPED) and self.restarts < self._settings.restarts:
             self.restarts += 1
             child.starts += 1
             child.said = b""
@@ -131,7 +122,7 @@ class ProcessSupervisor:
             child.process = self._fork_server.start(child.name, child.arguments, child.log)
             self._selector.register(child.process.stdout, selectors.EVENT_READ, child)
             return
-        what = how if code < 0 or code == STOPPED else "failed"
+        what = how if code < 0 or code == ExitCode.STOPPED else "failed"
         if child.last_note:
             raise RunError(f"The party {child.name} {what}: {child.last_note}")
         raise RunError(f"The party {child.name} {what}. The end of its log, {child.log}:\n{last_lines(child.log)}")

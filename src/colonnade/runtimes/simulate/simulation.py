@@ -168,7 +168,7 @@ class Simulation:
             raise RunError(
                 f"Nothing is left to do at {self.now:.6g} virtual seconds, but {', '.join(unfinished)} "
                 f"did not finish.{waits} A synchronous schedule without masks goes on without a party after "
-                "algorithm.party_timeout_seconds; masked sums and fcg need everybody."
+                "algorithm.party_timeout_seconds; masked sums, and steps of all parties together, need everybody."
             )
 
     # --- a party's work ---

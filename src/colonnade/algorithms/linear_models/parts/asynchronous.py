@@ -6,26 +6,20 @@ A party with labels is the root of its own sums. One without asks the label part
 party does not answer within `request_timeout_seconds` goes on with what that party sent last, or is asked for again.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
-from colonnade.algorithms.linear_models.parts.record import LinearRecord
-from colonnade.algorithms.linear_models.parts.sums import TIMER, Completed
-from colonnade.algorithms.parts.kept_messages import pack, unpack
+from colonnade.algorithms.linear_models.parts.linear_party import LinearParty
+from colonnade.algorithms.linear_models.parts.patience import TIMER
+from colonnade.algorithms.linear_models.parts.solving import Descent
+from colonnade.algorithms.linear_models.parts.sums import Completed
 from colonnade.errors import ProtocolError
 from colonnade.messages import (
     Abandoned,
     EvaluationAbandoned,
-    EvaluationMaskedSum,
-    EvaluationProductRequest,
-    EvaluationProductSum,
-    Introduction,
     LastCall,
     LossReport,
     MaskedSum,
@@ -36,68 +30,22 @@ from colonnade.messages import (
     Stop,
     WeightsSettled,
 )
-from colonnade.party import Effect, Event, Finish, PeerLost, PeerReturned, Received, Send, SetTimer, Started, TimerFired
-from colonnade.state import State
+from colonnade.party import Effect, Send, SetTimer
+from colonnade.state import State, array, custom, value
 
 _NO_ROWS = np.zeros(0, np.uint32)
 _NOTHING = np.zeros((0, 0))
-_LABEL_PARTYS = (ResidualReply, LastCall, Stop)
-MOST_EARLY = 1 << 16
-"""Messages of one sender that are kept for later: more than come while a party catches up on two epochs."""
 
 
-def keep_early(early: list[tuple[str, Any]], sender: str, message: Any) -> None:
-    """Keep a message that comes before its time."""
-    if len(early) >= MOST_EARLY and sum(other == sender for other, _ in early) >= MOST_EARLY:
-        raise ProtocolError(f"{sender} has sent {MOST_EARLY} messages before their time.")
-    early.append((sender, message))
+class AsynchronousLinearParty(LinearParty):
+    """One party: a worker that asks and steps, a listener that answers, and at the label party the record."""
 
+    LABEL_PARTYS = (ResidualReply, LastCall, Stop)
 
-def receive_all(early: list[tuple[str, Any]], receive: Callable[[str, Any], list[Effect]]) -> list[Effect]:
-    """Take what came early. What breaks the protocol is left out: whose message was handled last is not to blame."""
-    effects: list[Effect] = []
-    for sender, message in early:
-        with suppress(ProtocolError):
-            effects += receive(sender, message)
-    return effects
-
-
-class Solver(Protocol):
-    """What an algorithm writes: which rows it needs next, and what it does with them.
-
-    `values` are, where `targets` are given, the other parties' part of θ; otherwise ∂loss/∂θ itself.
-    """
-
-    steps: int  # mini-batches applied so far
-
-    def prepare(self) -> None:
-        """Everybody has introduced themselves: choose the step size."""
-
-    def next_rows(self) -> NDArray[np.uint32]: ...
-
-    def follow(self) -> None:
-        """In a shared schedule, instead of `next_rows`: another party has named the rows."""
-
-    def apply(
-        self, rows: NDArray[np.uint32], values: NDArray[np.float64], targets: NDArray[np.float64] | None
-    ) -> float | None:
-        """Update the block; gives the mean loss where the targets are known."""
-
-    def state(self) -> State: ...
-
-    def restore(self, state: State) -> None: ...
-
-
-class AsynchronousLinearParty:
-    """One party: a worker that asks and steps, a listener that answers, and at the label party the registrar."""
-
-    def __init__(self, block_party: BlockParty, solver: Solver) -> None:
-        self._block_party = block_party
+    def __init__(self, block_party: BlockParty, solver: Descent) -> None:
+        super().__init__(block_party, solver=solver)
         self._solver = solver
-        self._sums = block_party.sums
-        seat = block_party.seat
-        self._sums.timeout_seconds = seat.settings.request_timeout_seconds
-        self._record = LinearRecord(block_party, self._close) if seat.is_label_party else None
+        self._sums.patience.timeout_seconds = self._seat.settings.request_timeout_seconds
         self._rows = _NO_ROWS  # what the worker asked for last
         self._exchange = 0  # requests of this party's worker
         self._own_sum = 0  # the number of the worker's sum, if it is the root itself
@@ -106,70 +54,43 @@ class AsynchronousLinearParty:
         self._closed = False  # no more requests, no more steps
         self._asked: dict[int, tuple[str, int, NDArray[np.uint32], int]] = {}  # sums made for others: who, their number
         self._answers = 0  # residuals given so far: the clock of staleness
-        self._early: list[tuple[str, Any]] = []  # messages from before everybody was introduced
         self._losses: list[float] = []  # of a feature party that has labels, until they are reported
-        self._report_every = max(1, round(seat.training.observe_every_epochs * seat.rows / seat.training.batch_size))
+        training = self._seat.training
+        self._report_every = max(1, round(training.observe_every_epochs * self._seat.rows / training.batch_size))
 
-    def handle(self, event: Event) -> Sequence[Effect]:
-        self._sums.now = event.now
-        match event:
-            case Received(sender=sender, message=message):
-                self._sums.hear(sender)
-                return self._receive(sender, message)
-            case TimerFired(name="step"):
-                return self._step()
-            case TimerFired(name=name) if name == TIMER:
-                return self._go_on(*self._sums.look_at_the_time())
-            case TimerFired():
-                return self._repeat_if_possible()
-            case Started():
-                effects = self._block_party.introduce()
-                return effects if self._block_party.peers else [*effects, *self._begin()]
-            case PeerLost(peer=peer):
-                effects = self._go_on(*self._sums.lose(peer))
-                return [*effects, *(self._record.evaluate_if_settled() if self._record else [])]
-            case PeerReturned(peer=peer):
-                self._sums.lost.discard(peer)
-                self._sums.hear(peer)
-                return self._repeat_if_possible()
+    def _wake(self, timer: str) -> list[Effect]:
+        if timer == "step":
+            return self._step()
+        return self._go_on(*self._sums.look_at_the_time()) if timer == TIMER else self._repeat_if_possible()
 
-    def _receive(self, sender: str, message: Any) -> list[Effect]:
-        self._check_role(sender, message)
-        if not self._block_party.ready and not isinstance(message, Introduction):
-            keep_early(self._early, sender, message)  # of one who was ready sooner
-            return []
+    def _lose(self, peer: str) -> list[Effect]:
+        return self._go_on(*self._sums.lose(peer))
+
+    def _welcome_back(self) -> list[Effect]:
+        return self._repeat_if_possible()
+
+    def _take(self, sender: str, message: Any) -> list[Effect]:
         match message:
             case ProductRequest():
                 effects, completed = self._sums.receive(sender, message)
                 if self._record is not None:
                     effects += self._record.count(message.rows.size)
-                return [*effects, *self._complete(completed), *self._after_failures()]
-            case (
-                ProductSum()
-                | MaskedSum()
-                | EvaluationProductRequest()
-                | EvaluationProductSum()
-                | EvaluationMaskedSum()
-                | EvaluationAbandoned()
-            ):
-                effects, completed = self._sums.receive(sender, message)
-                return [*effects, *self._complete(completed), *self._after_failures()]
+                return self._go_on(effects, [completed])
+            case ProductSum() | MaskedSum() | EvaluationAbandoned():
+                return self._take_part(sender, message)
             case ResidualRequest():
                 return self._sum_for(sender, message)
             case ResidualReply():
                 if self._closed or message.exchange != self._exchange:
                     return []
-                if message.residuals.shape != (self._rows.size, self._block_party.seat.outputs):
+                if message.residuals.shape != (self._rows.size, self._seat.outputs):
                     raise ProtocolError(f"{sender} answered with residuals of shape {message.residuals.shape}.")
                 self._solver.apply(self._rows, message.residuals, None)
                 return self._request()
             case Abandoned():
-                if message.root == self._block_party.seat.name:
-                    self._sums.receive(sender, message)
-                    return self._after_failures()
+                if message.root == self._seat.name:
+                    return self._take_part(sender, message)
                 return self._block() if message.number == self._exchange and not self._closed else []
-            case Introduction():
-                return self._begin() if self._block_party.meet(sender, message) else []
             case LossReport():
                 if self._record is not None:
                     for _ in range(min(message.batches, 10_000)):
@@ -178,30 +99,19 @@ class AsynchronousLinearParty:
             case LastCall():
                 self._closed = True
                 return [Send(sender, WeightsSettled())]
-            case WeightsSettled() if self._record is not None:
-                return self._record.settle(sender)
-            case Stop():
-                return [Finish()]
-        raise ProtocolError(f"{sender} sent {type(message).__name__}, which a party of this schedule does not take.")
+        return super()._take(sender, message)
 
     def _check_role(self, sender: str, message: Any) -> None:
-        """Refuse what is the label party's to send, or to be the root of."""
-        label_party = self._block_party.seat.label_party
-        if isinstance(message, _LABEL_PARTYS) and sender != label_party:
-            raise ProtocolError(f"{sender} sent {type(message).__name__}, which is the label party's to send.")
-        if isinstance(message, EvaluationProductRequest) and message.root != label_party:
-            raise ProtocolError(f"{sender} asked for an evaluation of {message.root}; only the label party makes any.")
-        one_has_labels = self._block_party.seat.settings.labels == "one"
-        if isinstance(message, ProductRequest) and one_has_labels and message.root != label_party:
+        super()._check_role(sender, message)
+        one_has_labels = self._seat.settings.labels == "one"
+        if isinstance(message, ProductRequest) and one_has_labels and message.root != self._seat.label_party:
             raise ProtocolError(f"{sender} asked for a sum of {message.root}, who has no labels to use it with.")
 
     # --- the worker ---
 
     def _begin(self) -> list[Effect]:
         self._solver.prepare()
-        effects = self._request() if self._block_party.works else []
-        early, self._early = self._early, []
-        return [*effects, *receive_all(early, self._receive)]
+        return self._request() if self._block_party.works else []
 
     def _request(self) -> list[Effect]:
         """Choose rows, and ask for the sum of their products or, without labels, for the residuals."""
@@ -214,11 +124,11 @@ class AsynchronousLinearParty:
         self._blocked = False
         self._exchange += 1
         if self._block_party.targets is None:
-            return [Send(self._block_party.seat.label_party, ResidualRequest(self._exchange, self._rows))]
+            return [Send(self._seat.label_party, ResidualRequest(self._exchange, self._rows))]
         self._own_sum, effects, completed = self._sums.begin(self._rows)
         if self._record is not None:
             effects += self._record.count(self._rows.size)
-        return [*effects, *self._complete(completed), *self._after_failures()]
+        return self._go_on(effects, [completed])
 
     def _block(self) -> list[Effect]:
         """The request failed: repeat it once everybody can be reached."""
@@ -249,21 +159,11 @@ class AsynchronousLinearParty:
             return []
         report = LossReport(len(self._losses), sum(self._losses) / len(self._losses))
         self._losses = []
-        return [Send(self._block_party.seat.label_party, report)]
+        return [Send(self._seat.label_party, report)]
 
     # --- sums that are complete, or will not be ---
 
-    def _go_on(self, effects: list[Effect], completed: list[Completed]) -> list[Effect]:
-        """Sums have gone on without a party, or were abandoned for want of it."""
-        for one in completed:
-            effects += self._complete(one)
-        return [*effects, *self._after_failures()]
-
-    def _complete(self, completed: Completed | None) -> list[Effect]:
-        if completed is None:
-            return []
-        if self._record is not None and self._record.awaits(completed.number):
-            return self._record.receive(completed)
+    def _complete(self, completed: Completed) -> list[Effect]:
         asked = self._asked.pop(completed.number, None)
         if asked is not None:
             return self._answer(completed, *asked)
@@ -277,10 +177,16 @@ class AsynchronousLinearParty:
             )
         return effects
 
+    def _fail(self, number: int) -> list[Effect]:
+        asked = self._asked.pop(number, None)
+        if asked is not None:
+            return [Send(asked[0], Abandoned(self._seat.name, asked[1]))]
+        return self._block() if number == self._own_sum and not self._closed else []
+
     def _sum_for(self, sender: str, request: ResidualRequest) -> list[Effect]:
         """Label party: make the sum that a party without labels needs."""
-        if self._record is None or self._block_party.seat.settings.labels != "one":
-            raise ProtocolError(f"{sender} asked {self._block_party.seat.name} for residuals, which it does not give.")
+        if self._record is None or self._seat.settings.labels != "one":
+            raise ProtocolError(f"{sender} asked {self._seat.name} for residuals, which it does not give.")
         self._sums.check_rows(sender, request.rows)
         if self._record.ending:
             return []
@@ -289,7 +195,7 @@ class AsynchronousLinearParty:
         number, effects, completed = self._sums.begin(request.rows)
         self._asked[number] = (sender, request.exchange, request.rows, self._answers)
         effects += self._record.count(request.rows.size)
-        return [*effects, *self._complete(completed), *self._after_failures()]
+        return self._go_on(effects, [completed])
 
     def _answer(
         self, completed: Completed, sender: str, exchange: int, rows: NDArray[np.uint32], answers_then: int
@@ -306,75 +212,43 @@ class AsynchronousLinearParty:
         reply = ResidualReply(exchange, residuals)
         return [Send(sender, reply), *self._record.look_for_an_optimum(completed.total, targets, rows)]
 
-    def _after_failures(self) -> list[Effect]:
-        """Sums of which this party is the root that were abandoned."""
-        effects: list[Effect] = []
-        for number in self._sums.failed():
-            asked = self._asked.pop(number, None)
-            if asked is not None:
-                effects.append(Send(asked[0], Abandoned(self._block_party.seat.name, asked[1])))
-            elif number == self._own_sum and not self._closed:
-                effects += self._block()
-        given_up = self._sums.failed(evaluations=True)
-        return [*effects, *(self._record.abandon(given_up) if self._record else [])]
-
     def _close(self) -> list[Effect]:
-        """The registrar ends the training."""
         self._closed = True
         self._asked.clear()
         return [Send(peer, LastCall()) for peer in self._block_party.peers]
 
     # --- the rest of the contract ---
 
-    def state(self) -> State:
-        others = _NOTHING if self._others is None else self._others
-        state = State(
-            {
-                "rows": torch.from_numpy(self._rows.view(np.int32).copy()),
-                "others": torch.from_numpy(others.copy()),
-                **{
-                    f"asked.{place}": torch.from_numpy(rows.view(np.int32).copy())
-                    for place, (_, _, rows, _) in enumerate(self._asked.values())
-                },
-            },
-            {
-                **{name: getattr(self, name) for name in _VALUES},
-                "losses": list(self._losses),
-                "has_others": self._others is not None,
-                "asked": [[number, who, theirs, then] for number, (who, theirs, _, then) in self._asked.items()],
-            },
-        )
-        state.add("early", pack(self._early))
-        for name, part in self._parts().items():
-            state.add(name, part.state())
-        return state
+    def _progress(self) -> tuple[int, int]:
+        return self._exchange, self._solver.steps
 
-    def restore(self, state: State) -> None:
-        for name in _VALUES:
-            setattr(self, name, state.values[name])
-        self._losses = list(state.values["losses"])
-        self._rows = state.tensors["rows"].numpy().view(np.uint32)
-        self._others = state.tensors["others"].numpy().copy() if state.values["has_others"] else None
+    def _save_asked(self, state: State) -> None:
+        asked = self._asked.items()
+        state.values["asked"] = [[number, who, theirs, then] for number, (who, theirs, _, then) in asked]
+        for place, (_, (_, _, rows, _)) in enumerate(asked):
+            state.put(f"asked.{place}", rows)
+
+    def _load_asked(self, state: State) -> None:
         self._asked = {
-            number: (who, theirs, state.tensors[f"asked.{place}"].numpy().view(np.uint32), then)
+            number: (who, theirs, state.take(f"asked.{place}", np.uint32), then)
             for place, (number, who, theirs, then) in enumerate(state.values["asked"])
         }
-        self._early = unpack(state.part("early"))
-        for name, part in self._parts().items():
-            part.restore(state.part(name))
+
+    def _save_others(self, state: State) -> None:
+        state.values["has_others"] = self._others is not None
+        state.put("others", _NOTHING if self._others is None else self._others)
+
+    def _load_others(self, state: State) -> None:
+        self._others = state.take("others") if state.values["has_others"] else None
+
+    MEMORY = (
+        value("_exchange", "_own_sum", "_blocked", "_closed", "_answers", underscored=True),
+        value("_losses"),
+        array("_rows"),
+        custom("_others", save=_save_others, load=_load_others),
+        custom("_asked", save=_save_asked, load=_load_asked),
+    )
+
+    def restored(self) -> None:
         if self._block_party.ready:
             self._solver.prepare()
-
-    def _parts(self) -> dict[str, Any]:
-        parts: dict[str, Any] = {"member": self._block_party, "solver": self._solver}
-        return {**parts, "registrar": self._record} if self._record else parts
-
-    def model(self) -> dict[str, torch.nn.Module]:
-        return self._block_party.models()
-
-    def counts(self) -> dict[str, Any]:
-        own = {"exchanges": self._exchange, "steps": self._solver.steps, **self._sums.counts()}
-        return {**own, **self._record.counts()} if self._record else own
-
-
-_VALUES = ("_exchange", "_own_sum", "_blocked", "_closed", "_answers")

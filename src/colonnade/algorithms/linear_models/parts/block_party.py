@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from colonnade.algorithms.linear_models.parts.settings import Linear
 from colonnade.algorithms.linear_models.parts.smoothness import ColumnsTold, Smoothness
-from colonnade.algorithms.linear_models.parts.sums import Sums, check_scheme
+from colonnade.algorithms.linear_models.parts.sum_schemes import SumScheme, check_scheme
+from colonnade.algorithms.linear_models.parts.sums import Sums
 from colonnade.algorithms.parts.randomness import seed_for
 from colonnade.algorithms.seats import LinearSeat
 from colonnade.errors import ProtocolError
@@ -22,10 +23,10 @@ from colonnade.models.linear_loss import LinearLoss
 from colonnade.party import Effect, Send
 from colonnade.privacy.masking import OwnMasks, PairwiseMasks, generate_key
 from colonnade.privacy.ring import FixedPoint
-from colonnade.state import State
+from colonnade.state import Remembering, State, custom, group, included, part, plain
 
 
-class BlockParty:
+class BlockParty(Remembering):
     """A block w_m of the joint linear model, and the sums it takes part in."""
 
     def __init__(
@@ -58,12 +59,10 @@ class BlockParty:
         point = FixedPoint(settings.fraction_bits, len(seat.parties))
         # The most that is told of ‖∇_m f‖² / tolerance²; fixed point holds no more.
         self.most_gradient: float = min(1e6, point.limit / 2) if settings.masked else 1e30
+        self._scheme = SumScheme(settings.sums, seat.parties, settings.arity, point)
         self.sums = Sums(
             seat.name,
-            seat.parties,
-            settings.sums,
-            settings.arity,
-            point,
+            self._scheme,
             seat.rows,
             ceil(settings.max_product_age_epochs * requests_per_epoch),
             abandons,
@@ -105,9 +104,9 @@ class BlockParty:
             return False
         if self.seat.settings.sums == "pairwise":
             keys = {name: np.array(key, np.uint64).tobytes() for name, (_, key) in self._introduced.items()}
-            self.sums.mask_with(PairwiseMasks(self.seat.name, self._private_key, keys))
+            self._scheme.mask_with(PairwiseMasks(self.seat.name, self._private_key, keys))
         elif self.seat.settings.sums == "two-tree":
-            self.sums.mask_with(OwnMasks(_entropy(self.seat, "own masks"), self.seat.parties))
+            self._scheme.mask_with(OwnMasks(_entropy(self.seat, "own masks"), self.seat.parties))
         return True
 
     def smoothness(self) -> Smoothness:
@@ -146,23 +145,21 @@ class BlockParty:
             models["top"] = SumEmbeddings([self.seat.outputs] * self.seat.workers)
         return models
 
-    # --- state ---
+    # --- memory ---
 
-    def state(self) -> State:
-        arrays = {name: torch.from_numpy(np.array(value)) for name, value in self.block.state().items()}
-        introduced = {name: [list(told), list(key)] for name, (told, key) in self._introduced.items()}
-        state = State(arrays, {"introduced": introduced})
-        whole = State()
-        whole.add("block", state)
-        whole.add("sums", self.sums.state())
-        return whole
+    def _save_introduced(self, state: State) -> None:
+        state.values["introduced"] = plain(self._introduced)
 
-    def restore(self, state: State) -> None:
-        own = state.part("block")
-        self.block.restore({name: tensor.numpy().copy() for name, tensor in own.tensors.items()})
-        self._introduced = {name: (ColumnsTold(*told), key) for name, (told, key) in own.values["introduced"].items()}
-        self._agree_on_masks()
-        self.sums.restore(state.part("sums"))
+    def _load_introduced(self, state: State) -> None:
+        introduced = state.values["introduced"]
+        self._introduced = {name: (ColumnsTold(*told), list(key)) for name, (told, key) in introduced.items()}
+        self._agree_on_masks()  # before the sums restore which of them are used up
+
+    MEMORY = (
+        group("block", included("block"), custom("_introduced", save=_save_introduced, load=_load_introduced)),
+        part("sums"),
+    )
+    DERIVED = ("_scheme",)  # a part of the sums
 
 
 def _entropy(seat: LinearSeat, purpose: str) -> bytes:

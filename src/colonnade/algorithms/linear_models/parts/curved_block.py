@@ -8,20 +8,19 @@ from collections.abc import Callable
 from math import ceil
 
 import numpy as np
-import torch
 
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.damped_lbfgs import DampedLbfgs
 from colonnade.algorithms.linear_models.parts.solving import MOST_SHARE, Floats, Rows, steps_per_epoch
 from colonnade.models.linear import Window
-from colonnade.state import State
+from colonnade.state import Remembering, State, array_or_none, custom, part, value
 
 _LONGER, _SHORTER = 1.1, 0.6  # tried: shortening faster than lengthening keeps alike blocks from swinging
 _LEAST_OF_A_BATCH = 0.1
 _STEPS_A_PAIR, _PAIRS_AN_EPOCH = 10, 10
 
 
-class CurvedBlock:
+class CurvedBlock(Remembering):
     """Steps w ← w − γ Hv, learns H from them as `curvature_rows` says, and, if it adapts, how much of Hv a step may be.
 
     `known` gives ϑ of every row as it was last known, 0 of one never asked for. Only a gradient of reduced variance
@@ -131,20 +130,17 @@ class CurvedBlock:
         matrix = flat[:size].reshape(self._block.columns, self._block.outputs)
         return matrix, flat[size:] if self._block.has_intercept else np.zeros(self._block.outputs)
 
-    def state(self) -> State:
-        state = State(values={"steps": self._steps, "share": self._share, "measured": self._measured})
+    def _save_before(self, state: State) -> None:
         if self._before is not None:
-            state.tensors["s"], state.tensors["v"] = (torch.from_numpy(part.copy()) for part in self._before)
-        if self._moved is not None:
-            state.tensors["moved"] = torch.from_numpy(self._moved.copy())
-        state.add("curvature", self._curvature.state())
-        return state
+            state.put("s", self._before[0])
+            state.put("v", self._before[1])
 
-    def restore(self, state: State) -> None:
-        self._steps, self._share = state.values["steps"], state.values["share"]
-        self._measured = state.values["measured"]
-        self._before = None
-        if "s" in state.tensors:
-            self._before = (state.tensors["s"].numpy().copy(), state.tensors["v"].numpy().copy())
-        self._moved = state.tensors["moved"].numpy().copy() if "moved" in state.tensors else None
-        self._curvature.restore(state.part("curvature"))
+    def _load_before(self, state: State) -> None:
+        self._before = (state.take("s"), state.take("v")) if "s" in state.tensors else None
+
+    MEMORY = (
+        value("_steps", "_share", "_measured"),
+        custom("_before", save=_save_before, load=_load_before),
+        array_or_none("_moved"),
+        part("_curvature"),
+    )

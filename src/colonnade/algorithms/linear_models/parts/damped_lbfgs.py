@@ -7,10 +7,9 @@ Better Computation Resource Utilization", 2021, Algorithm 1; equation numbers ar
 from collections import deque
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from colonnade.state import State
+from colonnade.state import Remembering, State, custom, value
 
 Floats = NDArray[np.float64]
 
@@ -18,7 +17,7 @@ TINIEST = 1e-200
 """What is smaller in square, or larger than its inverse, is no pair to learn from: a product would not be finite."""
 
 
-class DampedLbfgs:
+class DampedLbfgs(Remembering):
     """H of the last `memory` pairs (s, ŷ); `least_curvature` is δ, the least that γ may be.
 
     >>> curvature = DampedLbfgs(memory=2, least_curvature=0.1)
@@ -75,15 +74,15 @@ class DampedLbfgs:
             return v / self._gamma
         return u
 
-    def state(self) -> State:
-        tensors = {}
+    def _save_pairs(self, state: State) -> None:
+        state.values["rho"] = [rho for _, _, rho in self._pairs]
         for place, (s, y, _) in enumerate(self._pairs):
-            tensors[f"s.{place}"], tensors[f"y.{place}"] = torch.from_numpy(s.copy()), torch.from_numpy(y.copy())
-        return State(tensors, {"gamma": self._gamma, "rho": [rho for _, _, rho in self._pairs]})
+            state.put(f"s.{place}", s)
+            state.put(f"y.{place}", y)
 
-    def restore(self, state: State) -> None:
-        self._gamma = state.values["gamma"]
+    def _load_pairs(self, state: State) -> None:
         self._pairs.clear()
         for place, rho in enumerate(state.values["rho"]):
-            s, y = (state.tensors[f"{name}.{place}"].numpy().copy() for name in ("s", "y"))
-            self._pairs.append((s, y, rho))
+            self._pairs.append((state.take(f"s.{place}"), state.take(f"y.{place}"), rho))
+
+    MEMORY = (value("_gamma"), custom("_pairs", save=_save_pairs, load=_load_pairs))

@@ -20,14 +20,29 @@ from colonnade.algorithms.split_models.parts.table import StalenessCount
 from colonnade.data.batches import batches_per_epoch
 from colonnade.messages import Stop
 from colonnade.party import Effect, Finish, Observe, Send
-from colonnade.state import State
+from colonnade.state import Remembering, array, part, value
 
 ROWS_A_SUM = 16_384
 """Bounds a frame's size; an evaluation of more rows takes several sums."""
 
 
-class LinearRecord:
+class LinearRecord(Remembering):
     """Counts, observes, evaluates and ends. `close` asks everybody to stop changing their weights."""
+
+    MEMORY = (
+        value("_exchange", "_batch", "_penalty", "_gradient_norm", "_incomplete", "_reason", underscored=True),
+        value("_warned", "ending", "_stopped", underscored=True),
+        value("settled", restored=set),
+        value(
+            "_awaited",
+            saved=lambda awaited: [[number, *part] for number, part in awaited.items()],
+            restored=lambda awaited: {number: (first, count) for number, first, count in awaited},
+        ),
+        array("_outputs"),
+        array("_right", saved=lambda right: right.view(np.uint8), restored=lambda right: right.astype(np.bool_)),
+        array("staleness", saved=StalenessCount.counts, restored=StalenessCount),
+        part("_progress"),
+    )
 
     def __init__(self, block_party: BlockParty, close: Callable[[], list[Effect]]) -> None:
         seat = block_party.seat
@@ -180,28 +195,6 @@ class LinearRecord:
             return []
         return self._begin_evaluation()
 
-    # --- state ---
-
-    def state(self) -> State:
-        values = {name: getattr(self, name) for name in _VALUES}
-        values["settled"] = sorted(self.settled)
-        values["awaited"] = [[number, *part] for number, part in self._awaited.items()]
-        counts = torch.from_numpy(self.staleness.counts().copy())
-        outputs, right = torch.from_numpy(self._outputs.copy()), torch.from_numpy(self._right.view(np.uint8).copy())
-        state = State({"outputs": outputs, "staleness": counts, "right": right}, values)
-        state.add("progress", self._progress.state())
-        return state
-
-    def restore(self, state: State) -> None:
-        for name in _VALUES:
-            setattr(self, name, state.values[name])
-        self.settled = set(state.values["settled"])
-        self._awaited = {number: (first, count) for number, first, count in state.values["awaited"]}
-        self._outputs[:] = state.tensors["outputs"].numpy()
-        self._right[:] = state.tensors["right"].numpy().astype(np.bool_)
-        self.staleness = StalenessCount(state.tensors["staleness"].numpy().copy())
-        self._progress.restore(state.part("progress"))
-
     def counts(self) -> dict[str, Any]:
         return {
             "exchanges": self._exchange,
@@ -209,9 +202,3 @@ class LinearRecord:
             "train_loss": self._progress.train_loss(),
             "staleness": self.staleness.summary(),
         }
-
-
-_VALUES = (
-    *("_exchange", "_batch", "_penalty", "_gradient_norm", "_incomplete", "_reason", "_warned"),
-    *("ending", "_stopped"),
-)

@@ -90,8 +90,11 @@ class SynchronousLinear(Linear):
 
 
 @dataclass(frozen=True)
-class QuasiNewton:
-    """How the local curvature is learnt: settings of the algorithms with a damped L-BFGS direction."""
+class QuasiNewton(Linear):
+    """How the local curvature is learnt: settings of the algorithms with a damped L-BFGS direction.
+
+    They go before a first-order algorithm's: `class AsysqnSaga(QuasiNewton, Afsaga)`.
+    """
 
     memory: int = 10  # pairs (s, y) that are kept
     # y from all rows, as last known, now and then | from one batch at both weights | from two batches' gradients
@@ -99,6 +102,7 @@ class QuasiNewton:
     least_curvature: float = 1e-4  # δ: γ, the curvature assumed where none is known, is at least this
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choices(QuasiNewton, self)
         if self.memory < 1:
             raise SettingsError(f"algorithm.memory is {self.memory}; at least one pair must be kept.")

@@ -8,7 +8,6 @@ from math import ceil, inf, isfinite
 from typing import Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
@@ -18,7 +17,7 @@ from colonnade.algorithms.seats import LinearSeat
 from colonnade.data.batches import batches_per_epoch
 from colonnade.errors import SettingsError
 from colonnade.models.linear import Window
-from colonnade.state import State
+from colonnade.state import Remembering, Remembers, State, custom, part, value
 
 Rows = NDArray[np.uint32]
 Floats = NDArray[np.float64]
@@ -29,7 +28,7 @@ MOST_SHARE = 0.1
 has none, until a step brings it back; in data with outliers a few such rows are most of the curvature."""
 
 
-class Estimator(Protocol):
+class Estimator(Remembers, Protocol):
     """An algorithm's equations: when it needs a full pass, what it makes of one, and a window of steps."""
 
     independent_rows: bool  # whether mini-batches must not depend on those before
@@ -45,13 +44,13 @@ class Estimator(Protocol):
     def step(self, window: Window, step_size: float, steps: int) -> float:
         """Apply the window's mini-batches, the first of which is step number `steps`; gives the mean loss or NaN."""
 
-    def state(self) -> State: ...
 
-    def restore(self, state: State) -> None: ...
+class Descent(Remembering):
+    """The solver of every linear algorithm: full passes when they are due, windows of mini-batches otherwise.
 
-
-class Descent:
-    """The solver of every linear algorithm: full passes when they are due, windows of mini-batches otherwise."""
+    A schedule asks it for rows, and gives it their values: where `targets` are known, the other parties' part of θ;
+    otherwise ∂loss/∂θ itself.
+    """
 
     def __init__(self, block_party: BlockParty, estimator: Estimator, shared_rows: bool, newton: bool = False) -> None:
         seat = block_party.seat
@@ -63,11 +62,12 @@ class Descent:
         self._passed_at = -1  # steps when the last full pass began
         curved = seat.settings.precondition == "curvature" and block_party.works
         self._measure_at: float = 0 if curved else inf  # steps from which the block's curvature is measured anew
-        self.steps = 0
+        self.steps = 0  # mini-batches applied so far
         block_party.gradient_square = self._gradient_square
         self._last_square: float | None = None if block_party.works else 0.0  # ‖∇_ℓ f‖² of the last full pass
 
     def prepare(self) -> None:
+        """Everybody has introduced themselves: choose the step size."""
         self._step_size.prepare()
 
     def next_rows(self) -> Rows:
@@ -81,6 +81,7 @@ class Descent:
             self._passed_at = self.steps
 
     def apply(self, rows: Rows, values: Floats, targets: Floats | None) -> float | None:
+        """Update the block; gives the mean loss where the targets are known."""
         if self._pass is not None:
             return self._fill(rows, values, targets)
         if self._step_size.searching:
@@ -127,30 +128,30 @@ class Descent:
     def _gradient_square(self) -> float:
         return inf if self._last_square is None else self._last_square
 
-    def state(self) -> State:
-        state = State(values={"steps": self.steps, "passed_at": self._passed_at, "last_square": self._last_square})
-        state.values["measure_at"] = None if self._measure_at == inf else self._measure_at
+    def _save_pass(self, state: State) -> None:
         if self._pass is not None:
             state.values["pass_place"] = self._pass.place
-            state.tensors["pass"] = torch.from_numpy(self._pass.residuals.copy())
-        for name, part in self._parts().items():
-            state.add(name, part.state())
-        return state
+            state.put("pass", self._pass.residuals)
 
-    def restore(self, state: State) -> None:
-        self.steps, self._passed_at = state.values["steps"], state.values["passed_at"]
-        self._last_square = state.values["last_square"]
-        self._measure_at = inf if state.values["measure_at"] is None else state.values["measure_at"]
+    def _load_pass(self, state: State) -> None:
         self._pass = None
         if "pass_place" in state.values:
             self._pass = FullPass(self._block_party.seat.rows, self._block_party.seat.outputs)
-            self._pass.residuals[:] = state.tensors["pass"].numpy()
+            self._pass.residuals[:] = state.take("pass")
             self._pass.place = state.values["pass_place"]
-        for name, part in self._parts().items():
-            part.restore(state.part(name))
 
-    def _parts(self) -> dict[str, Estimator | Windows | StepSize]:
-        return {"windows": self._windows, "step_size": self._step_size, "estimator": self._estimator}
+    MEMORY = (
+        value("steps", "_passed_at", "_last_square"),
+        value(
+            "_measure_at",
+            saved=lambda steps: None if steps == inf else steps,
+            restored=lambda steps: inf if steps is None else steps,
+        ),
+        custom("_pass", save=_save_pass, load=_load_pass),
+        part("_windows"),
+        part("_step_size"),
+        part("_estimator"),
+    )
 
 
 def batches_per_request(seat: LinearSeat) -> int:

@@ -4,13 +4,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
-from colonnade.state import State
+from colonnade.state import Remembering, value
 
 _SEARCHED = 10
 """Requests over which `step = "search"` looks."""
 
 
-class StepSize:
+class StepSize(Remembering):
     """The step size of one party, as `algorithm.step` says.
 
     `auto`: 1 / L_b, from what everybody told of their columns. `fixed`: training.learning_rate. `search`: nothing
@@ -18,6 +18,8 @@ class StepSize:
     by the number of parties, which may all pull in the same direction at once. A Newton step has its length already:
     unless fixed, its share is found while stepping (curved_block.py), and nothing need be told.
     """
+
+    MEMORY = (value("_curvature", "_looked", "value"),)
 
     def __init__(self, block_party: BlockParty, newton: bool) -> None:
         self._block_party = block_party
@@ -64,10 +66,3 @@ class StepSize:
         self._curvature = max(self._curvature, curved / square)
         if self._curvature > 0:
             self.value = 1 / (seat.workers * self._curvature)
-
-    def state(self) -> State:
-        return State(values={"curvature": self._curvature, "looked": self._looked, "value": self.value})
-
-    def restore(self, state: State) -> None:
-        self._curvature, self._looked = state.values["curvature"], state.values["looked"]
-        self.value = state.values["value"]

@@ -7,19 +7,21 @@ from numpy.typing import NDArray
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import LinearSeat
 from colonnade.data.batches import Batches
-from colonnade.state import State
+from colonnade.state import Remembering, generator, part
 
 ROWS_OF_A_PASS = 65_536
 """How many rows a request of a full pass asks for: bounds a frame's size."""
 
 
-class Windows:
+class Windows(Remembering):
     """Mini-batches of the owner's choice, `per_request` of them at a time; only the last of a window may be short.
 
     With `independent`, every mini-batch is drawn afresh from all rows, as the unbiasedness of SVRG and SAGA needs: rows
     taken in turn, each once an epoch, are those whose entries in SAGA's table are the oldest. Otherwise every row comes
     once an epoch, and a window ends with the epoch.
     """
+
+    MEMORY = (generator("_generator"), part("_batches"))
 
     def __init__(self, seat: LinearSeat, per_request: int, shared: bool, independent: bool) -> None:
         owner = "everybody" if shared else seat.name
@@ -54,15 +56,6 @@ class Windows:
     def _numbers(self, count: int, size: int) -> NDArray[np.uint32]:
         drawn = torch.randint(self._rows, (count, size), generator=self._generator, dtype=torch.int32)
         return drawn.numpy().view(np.uint32)
-
-    def state(self) -> State:
-        state = State({"generator": self._generator.get_state()})
-        state.add("batches", self._batches.state())
-        return state
-
-    def restore(self, state: State) -> None:
-        self._generator.set_state(state.tensors["generator"])
-        self._batches.restore(state.part("batches"))
 
 
 def _repeats(rows: NDArray[np.uint32]) -> NDArray[np.bool_]:

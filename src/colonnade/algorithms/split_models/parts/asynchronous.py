@@ -49,7 +49,7 @@ from colonnade.party import (
     Started,
     TimerFired,
 )
-from colonnade.state import State
+from colonnade.state import Remembering, Remembers, State, array, custom, generator, part, value
 
 WARM_UP_ROWS_A_MESSAGE = 4096
 
@@ -99,7 +99,7 @@ class Asynchronous:
         return self.activation_seconds
 
 
-class BottomModel(Protocol):
+class BottomModel(Remembers, Protocol):
     """A feature party's model and its uploads that await a reply (parts/bottom.py, parts/zeroth_bottom.py)."""
 
     uploads: int  # made so far: the next upload's number
@@ -127,17 +127,22 @@ class BottomModel(Protocol):
 
     def module(self) -> torch.nn.Module: ...
 
-    def state(self) -> State: ...
 
-    def restore(self, state: State) -> None: ...
-
-
-class AsynchronousFeatureParty:
+class AsynchronousFeatureParty(Remembering):
     """Uploads its next batch when a reply is in (or when its Poisson process says so), and answers requests.
 
     The algorithm gives `upload`, which computes and sends an upload of some rows, and `apply`, which updates the model
     from a message of type `reply` (False if no upload of its number waits).
     """
+
+    MEMORY = (
+        *(value("_spent"), array("_refused", in_place=True), generator("_activations")),
+        *(part("_bottom"), part("_batches"), part("_evaluation")),
+    )
+    DERIVED = ("_refuses",)
+
+    def restored(self) -> None:
+        self._refuses = bool(self._refused.any())
 
     def __init__(
         self,
@@ -265,23 +270,6 @@ class AsynchronousFeatureParty:
                 effects += [*spent, Send(self._seat.label_party, WarmUpUpload(rows, embedding))]
         return effects
 
-    def state(self) -> State:
-        state = State({"activations": self._activations.get_state()}, {"spent": self._spent})
-        state.tensors["refused"] = torch.from_numpy(self._refused.copy())
-        state.add("bottom", self._bottom.state())
-        state.add("batches", self._batches.state())
-        state.add("evaluation", self._evaluation.state())
-        return state
-
-    def restore(self, state: State) -> None:
-        self._activations.set_state(state.tensors["activations"])
-        self._refused[:] = state.tensors["refused"].numpy()
-        self._refuses = bool(self._refused.any())
-        self._spent = state.values["spent"]
-        self._bottom.restore(state.part("bottom"))
-        self._batches.restore(state.part("batches"))
-        self._evaluation.restore(state.part("evaluation"))
-
     def model(self) -> dict[str, torch.nn.Module]:
         return {"bottom": self._bottom.module()}
 
@@ -310,7 +298,7 @@ Answer = Callable[[Sequence[Upload], EmbeddingTable], tuple[list[float], list[Ef
 """Mean losses of, and replies to, uploads that are in the table already: all taken at the same θ0, then θ0 updated."""
 
 
-class AsynchronousLabelParty:
+class AsynchronousLabelParty(Remembering):
     """Answers uploads in the order of arrival, keeps the delay rules, evaluates, and ends the training.
 
     The algorithm gives `answer`, for messages of type `upload`. `enters_table` says which embedding of an upload the
@@ -509,34 +497,24 @@ class AsynchronousLabelParty:
             ages = self._table.ages(upload.message.rows, self._record.exchange)
             self._late_rows += int((ages > self._settings.max_delay).sum())
 
-    def state(self) -> State:
-        uploads = [*(self._update.uploads if self._update else []), *self._waiting]
-        state = State(
-            values={
-                "requests": self._requests,
-                "without_budget": sorted(self._without_budget),
-                "late_rows": self._late_rows,
-                "in_update": len(self._update.uploads) if self._update else 0,
-                "awaited": [*self._update.awaited.items()] if self._update else [],
-            }
-        )
-        state.add("uploads", pack([(upload.sender, upload.message) for upload in uploads]))
-        state.add("books", self._record.state())
-        state.add("budget", self._budget.state())
-        return state
+    def _save_uploads(self, state: State) -> None:
+        uploads, awaited = (self._update.uploads, self._update.awaited) if self._update else ([], {})
+        state.values.update(in_update=len(uploads), awaited=[*awaited.items()])
+        state.add("uploads", pack([(upload.sender, upload.message) for upload in (*uploads, *self._waiting)]))
 
-    def restore(self, state: State) -> None:
-        values = state.values
-        self._requests = values["requests"]
-        self._late_rows = values["late_rows"]
+    def _load_uploads(self, state: State) -> None:
         kept = unpack(state.part("uploads"))
         uploads = [Upload(sender, message, self._enters_table(message)) for sender, message in kept]
-        held = values["in_update"]
-        self._update = Update(uploads[:held], dict(map(tuple, values["awaited"]))) if held else None
+        held = state.values["in_update"]
+        self._update = Update(uploads[:held], dict(map(tuple, state.values["awaited"]))) if held else None
         self._waiting = uploads[held:]
-        self._record.restore(state.part("books"))
-        self._budget.restore(state.part("budget"))
-        self._without_budget = set(values["without_budget"])
+
+    MEMORY = (
+        value("_requests", "_late_rows"),
+        value("_without_budget", restored=set),
+        custom("_update", "_waiting", save=_save_uploads, load=_load_uploads),
+        *(part("_record", "books"), part("_budget")),
+    )
 
     def model(self) -> dict[str, torch.nn.Module]:
         return self._top.models()

@@ -5,7 +5,7 @@ release, spent before anything that depends on it leaves; or not at all ("frozen
 """
 
 from math import inf
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -16,17 +16,18 @@ from colonnade.algorithms.seats import FeatureSeat
 from colonnade.algorithms.split_models.parts.budget import RowBudget
 from colonnade.algorithms.split_models.parts.embedder import Embedder
 from colonnade.errors import ProtocolError, SettingsError
+from colonnade.models.contract import Network, Pass
 from colonnade.models.flat import FlatModel
-from colonnade.models.network import Network, Pass, network_for
+from colonnade.models.network import network_for
 from colonnade.models.randomness import is_random
 from colonnade.models.row_gradients import clipped_sum
 from colonnade.party import Effect, Spend
 from colonnade.privacy.events import PrivacyEvent
 from colonnade.privacy.secret_gaussian import SecretGaussian
-from colonnade.state import State
+from colonnade.state import Memory, Remembering, State, arrays, custom, generator, included, value, weights
 
 
-class Bottom:
+class Bottom(Remembering):
     """The bottom model of one feature party, and its uploads that await a reply."""
 
     def __init__(self, seat: FeatureSeat, several_in_flight: bool = False) -> None:
@@ -179,56 +180,39 @@ class Bottom:
         gaussian = self._embedder.gaussian.get_state() if self._seat.privacy.noise > 0 else None
         return _Before(generator, gaussian, weights)
 
-    def state(self) -> State:
-        tensors = {f"model.{name}": tensor for name, tensor in self.network.state().items()}
-        tensors.update({f"optimiser.{name}": tensor for name, tensor in self._optimiser.state().items()})
-        tensors["generator"] = self._generator.get_state()
-        tensors["gaussian"] = self._embedder.gaussian.get_state()
-        tensors["update_noise"] = self._update_noise.get_state()
-        for place, rows in enumerate(self._owed):
-            tensors[f"owed.{place}"] = torch.from_numpy(rows.view(np.int32).copy())
-        pending: list[dict[str, Any]] = []
+    def _save_pending(self, state: State) -> None:
+        state.values["pending"] = [{"exchange": exchange} for exchange in self._pending]
         for exchange, waiting in self._pending.items():
-            pending.append({"exchange": exchange})
-            tensors[f"pending.{exchange}.rows"] = torch.from_numpy(waiting.rows.view(np.int32).copy())
-            for name in ("gaussian", "generator"):
-                if (drawn_from := getattr(waiting.before, name)) is not None:
-                    tensors[f"pending.{exchange}.{name}"] = drawn_from
-            for name, tensor in (waiting.before.weights or {}).items():
-                tensors[f"pending.{exchange}.model.{name}"] = tensor
-        state = State(tensors, {"uploads": self.uploads, "steps": self.steps, "pending": pending})
-        state.add("budget", self._embedder.budget_state())
-        return state
+            key, before = f"pending.{exchange}", waiting.before
+            state.put(f"{key}.rows", waiting.rows)
+            drawn_from = {"gaussian": before.gaussian, "generator": before.generator}
+            state.tensors.update({f"{key}.{name}": held for name, held in drawn_from.items() if held is not None})
+            state.tensors.update({f"{key}.model.{name}": held for name, held in (before.weights or {}).items()})
 
-    def restore(self, state: State) -> None:
-        self._embedder.restore_budget(state.part("budget"))
-        weights = state.part("model").tensors
-        self.uploads = state.values["uploads"]
-        self.steps = state.values["steps"]
+    def _load_pending(self, state: State) -> None:
         self._pending.clear()
         for entry in state.values["pending"]:
-            exchange: int = entry["exchange"]
-            saved = state.part(f"pending.{exchange}").tensors
-            rows = saved["rows"].numpy().view(np.uint32)
-            before = State(saved).part("model").tensors or None
+            saved = state.part(f"pending.{entry['exchange']}")
+            older = saved.part("model").tensors or None
             # A network of its own: what a forward pass kept must not be touched by loading weights afterwards.
             again = network_for(self.network.module(), snapshots=self._several)
             again.generator = self._generator
-            again.load(before or weights)
-            if "gaussian" in saved:
-                self._embedder.gaussian.set_state(saved["gaussian"])
-            if "generator" in saved:
-                self._generator.set_state(saved["generator"])
-            _, kept = self._forward(again, rows)
-            earlier = _Before(saved.get("generator"), saved.get("gaussian"), before)
-            self._pending[exchange] = _Pending(rows, kept, earlier, again)
-        self.network.load(weights)
-        self._optimiser.load(state.part("optimiser").tensors)
-        self._generator.set_state(state.tensors["generator"])
-        self._embedder.gaussian.set_state(state.tensors["gaussian"])
-        self._update_noise.set_state(state.tensors["update_noise"])
-        owed = state.part("owed").tensors
-        self._owed = [owed[str(place)].numpy().view(np.uint32) for place in range(len(owed))]
+            again.load(older or state.part("model").tensors)
+            before = _Before(saved.tensors.get("generator"), saved.tensors.get("gaussian"), older)
+            if before.gaussian is not None:
+                self._embedder.gaussian.set_state(before.gaussian)
+            if before.generator is not None:
+                self._generator.set_state(before.generator)
+            rows = saved.take("rows", np.uint32)
+            self._pending[entry["exchange"]] = _Pending(rows, self._forward(again, rows)[1], before, again)
+
+    MEMORY: ClassVar[tuple[Memory, ...]] = (
+        # First: to repeat a forward pass, it sets the sources of randomness back, and they are restored afterwards.
+        custom("_pending", save=_save_pending, load=_load_pending),
+        included("_embedder"),
+        *(weights("_optimiser"), generator("_update_noise"), arrays("_owed", dtype=np.uint32)),
+        value("uploads", "steps"),
+    )
 
 
 class _Before:

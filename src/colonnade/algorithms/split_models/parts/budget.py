@@ -8,13 +8,12 @@ party's state: a restart does not reset them, and an event that is handled again
 from math import inf
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from colonnade.errors import ProtocolError
 from colonnade.privacy.events import PrivacyEvent
 from colonnade.privacy.gaussian import mu_of
-from colonnade.state import State
+from colonnade.state import Remembering, State, custom
 
 _ROWS_A_CALL = 1024  # a look at all rows is shared by so many calls that each pays for so few: a microsecond or less
 _HEAP_ROWS = 4096  # rows are added up in heaps: one by one, each would be fetched from slow memory in every exchange
@@ -32,7 +31,7 @@ def check_each_once(rows: NDArray[np.uint32], sender: str) -> None:
         raise ProtocolError(f"{sender} named a row twice in one message, which would tell more of it than is counted.")
 
 
-class RowBudget:
+class RowBudget(Remembering):
     """The costs of one party's rows, of training or of testing. No call names a row twice."""
 
     def __init__(self, rows: int, mu: float) -> None:
@@ -88,14 +87,17 @@ class RowBudget:
             self._waiting_rows = 0
         return self._added_up
 
-    def state(self) -> State:
-        return State({"spent": torch.from_numpy(self._spent().copy())})
+    def _save_spent(self, state: State) -> None:
+        state.put("spent", self._spent())
 
-    def restore(self, state: State) -> None:
+    def _load_spent(self, state: State) -> None:
         self._waiting.clear()
         self._waiting_rows = 0
-        self._added_up[:] = state.tensors["spent"].numpy()
+        self._added_up[:] = state.take("spent")
         self._most, self._most_is_loose = float(self._added_up.max(initial=0.0)), 0
+
+    MEMORY = (custom("_added_up", "_waiting", save=_save_spent, load=_load_spent),)
+    DERIVED = ("_waiting_rows", "_most", "_most_is_loose")
 
 
 def cost_of(event: PrivacyEvent) -> float:

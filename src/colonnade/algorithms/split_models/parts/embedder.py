@@ -4,6 +4,7 @@ Training, warm-up, refresh and evaluation alike; a noised value comes with the p
 """
 
 from math import inf
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -13,17 +14,25 @@ from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat
 from colonnade.algorithms.split_models.parts.budget import RowBudget, budget_mu, cost_of
 from colonnade.errors import ProtocolError, SettingsError
-from colonnade.models.network import Network, rows_mix
+from colonnade.models.contract import Network
+from colonnade.models.network import rows_mix
 from colonnade.party import Effect, Spend
 from colonnade.privacy.noise import LayerNoise
 from colonnade.privacy.secret_gaussian import SecretGaussian
-from colonnade.state import State
+from colonnade.state import Memory, Remembering, generator, group, part, weights
 
 _LOOKED_AT_ROWS, _TRIED_ROWS = 256, 8
 
 
-class Embedder:
+class Embedder(Remembering):
     """One party's columns, a network to embed them with, and the noise on what comes out."""
+
+    MEMORY: ClassVar[tuple[Memory, ...]] = (
+        weights("network", "model"),
+        generator("generator"),
+        generator("gaussian"),
+        group("budget", part("budget", "train"), part("_test_budget", "test")),
+    )
 
     def __init__(self, seat: FeatureSeat, network: Network) -> None:
         self._seat = seat.without_model()
@@ -85,13 +94,3 @@ class Embedder:
             return [], np.zeros((0, self._seat.width), np.float32)
         outputs = self.network.embed(test[first_row : first_row + row_count], self.noise)
         return self.spent(rows, "test rows"), outputs.numpy()
-
-    def budget_state(self) -> State:
-        state = State()
-        state.add("train", self.budget.state())
-        state.add("test", self._test_budget.state())
-        return state
-
-    def restore_budget(self, state: State) -> None:
-        self.budget.restore(state.part("train"))
-        self._test_budget.restore(state.part("test"))

@@ -5,23 +5,31 @@ party knows of. A party that is away is scored with its last known embeddings (z
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
+from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from colonnade.errors import ProtocolError
 from colonnade.messages import EvaluationEmbedding, EvaluationRequest
 from colonnade.party import Effect, Send
-from colonnade.state import State
+from colonnade.state import Remembering, array, value
 
 ROWS_A_REQUEST = 4096
 """Bounds a frame's size; an evaluation of more rows takes several requests."""
 
 
-class AnswersToEvaluation:
+class AnswersToEvaluation(Remembering):
     """The feature party's side: requests that wait for replies to be applied."""
+
+    MEMORY = (
+        value(
+            "_waiting",
+            saved=lambda waiting: [[sender, *astuple(request)] for sender, request in waiting],
+            restored=lambda saved: [(sender, EvaluationRequest(*numbers)) for sender, *numbers in saved],
+        ),
+    )
 
     def __init__(self, embed_test: Callable[[int, int], tuple[list[Effect], NDArray[np.float32]]]) -> None:
         self._embed_test = embed_test
@@ -46,19 +54,11 @@ class AnswersToEvaluation:
         self._waiting = still
         return effects
 
-    def state(self) -> State:
-        waiting = [
-            [sender, request.evaluation, request.first_row, request.row_count, request.after_replies]
-            for sender, request in self._waiting
-        ]
-        return State(values={"waiting": waiting})
 
-    def restore(self, state: State) -> None:
-        self._waiting = [(sender, EvaluationRequest(*numbers)) for sender, *numbers in state.values["waiting"]]
-
-
-class Evaluation:
+class Evaluation(Remembering):
     """The label party's side: one evaluation at a time, and the last known test embeddings."""
+
+    MEMORY = (array("_embeddings", in_place=True), value("_number", "_awaited"))
 
     def __init__(self, test_rows: int, slices: Mapping[str, slice]) -> None:
         self._rows = test_rows
@@ -107,12 +107,3 @@ class Evaluation:
 
     def embeddings(self) -> torch.Tensor:
         return torch.from_numpy(self._embeddings)
-
-    def state(self) -> State:
-        values: dict[str, Any] = {"number": self._number, "awaited": dict(self._awaited)}
-        return State({"embeddings": torch.from_numpy(self._embeddings.copy())}, values)
-
-    def restore(self, state: State) -> None:
-        self._embeddings[:] = state.tensors["embeddings"].numpy()
-        self._number = state.values["number"]
-        self._awaited = dict(state.values["awaited"])

@@ -13,10 +13,10 @@ from colonnade.algorithms.split_models.parts.table import EmbeddingTable
 from colonnade.data.batches import batches_per_epoch
 from colonnade.messages import EvaluationEmbedding, Stop
 from colonnade.party import Effect, Finish, Send
-from colonnade.state import State
+from colonnade.state import Remembering, Remembers, part, value
 
 
-class TopModel(Protocol):
+class TopModel(Remembers, Protocol):
     """The label party's model (parts/top.py)."""
 
     steps: int  # updates so far
@@ -25,13 +25,15 @@ class TopModel(Protocol):
 
     def models(self) -> dict[str, torch.nn.Module]: ...
 
-    def state(self) -> State: ...
 
-    def restore(self, state: State) -> None: ...
-
-
-class SplitRecord:
+class SplitRecord(Remembering):
     """Counts exchanges, evaluates when it is due, and ends the training after the last evaluation."""
+
+    MEMORY = (
+        value("exchange", "replies", "ending", "reason"),
+        value("lost", restored=set),
+        *(part("_top"), part("table"), part("_evaluation"), part("progress")),
+    )
 
     def __init__(self, seat: LabelSeat, top: TopModel) -> None:
         parties, rows = seat.feature_parties, len(seat.labels.train)
@@ -75,32 +77,6 @@ class SplitRecord:
             stop = Stop(self.reason)
             effects += [*(Send(party, stop) for party in self._parties), Finish()]
         return effects
-
-    def state(self) -> State:
-        state = State(
-            values={
-                "exchange": self.exchange,
-                "replies": dict(self.replies),
-                "lost": sorted(self.lost),
-                "ending": self.ending,
-                "reason": self.reason,
-            }
-        )
-        for name, part in self._parts().items():
-            state.add(name, part.state())
-        return state
-
-    def restore(self, state: State) -> None:
-        self.exchange = state.values["exchange"]
-        self.replies = dict(state.values["replies"])
-        self.lost = set(state.values["lost"])
-        self.ending = state.values["ending"]
-        self.reason = state.values["reason"]
-        for name, part in self._parts().items():
-            part.restore(state.part(name))
-
-    def _parts(self) -> dict[str, Any]:
-        return {"top": self._top, "table": self.table, "evaluation": self._evaluation, "progress": self.progress}
 
     def counts(self) -> dict[str, Any]:
         return {

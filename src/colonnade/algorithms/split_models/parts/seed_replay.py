@@ -24,7 +24,7 @@ from colonnade.errors import RunError, SettingsError
 from colonnade.models.flat import flatten
 from colonnade.models.network import network_for
 from colonnade.party import Effect
-from colonnade.state import State
+from colonnade.state import generator, value
 
 GRID = 2.0**-20
 LIMIT = 8.0
@@ -33,6 +33,20 @@ PIECE = 1 << 16  # numbers drawn at a time: bounds the memory beside the weights
 
 class SeedReplayBottom(Embedder):
     """w of one feature party on the grid, and the seeds of its uploads that await a reply."""
+
+    MEMORY = (
+        generator("_seeds"),
+        value("uploads", "steps"),
+        value(
+            "_pending",
+            saved=lambda pending: [[exchange, *drawn] for exchange, drawn in pending.items()],
+            restored=lambda saved: {exchange: (seed, factor) for exchange, seed, factor in saved},
+        ),
+    )
+    DERIVED = ("_vector", "_pieces", "_room", "_replay")
+
+    def restored(self) -> None:
+        self._check_range()
 
     def __init__(self, seat: FeatureSeat, directions: Directions) -> None:
         super().__init__(seat, network_for(seat.bottom))
@@ -147,24 +161,3 @@ class SeedReplayBottom(Embedder):
 
     def module(self) -> torch.nn.Module:
         return self.network.module()
-
-    def state(self) -> State:
-        tensors = {f"model.{name}": tensor for name, tensor in self.network.state().items()}
-        tensors["generator"] = self.generator.get_state()
-        tensors["gaussian"] = self.gaussian.get_state()
-        tensors["seeds"] = self._seeds.get_state()
-        pending = [[exchange, seed, factor] for exchange, (seed, factor) in self._pending.items()]
-        state = State(tensors, {"uploads": self.uploads, "steps": self.steps, "pending": pending})
-        state.add("budget", self.budget_state())
-        return state
-
-    def restore(self, state: State) -> None:
-        self.restore_budget(state.part("budget"))
-        self.network.load(state.part("model").tensors)
-        self.generator.set_state(state.tensors["generator"])
-        self.gaussian.set_state(state.tensors["gaussian"])
-        self._seeds.set_state(state.tensors["seeds"])
-        self._check_range()
-        self._pending = {exchange: (seed, factor) for exchange, seed, factor in state.values["pending"]}
-        self.uploads = state.values["uploads"]
-        self.steps = state.values["steps"]

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from colonnade.algorithms.parts.kept_messages import pack, unpack
+from colonnade.algorithms.parts.kept_messages import messages
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.split_models.parts.asynchronous import BottomModel
@@ -39,7 +39,7 @@ from colonnade.party import (
     Started,
     TimerFired,
 )
-from colonnade.state import State
+from colonnade.state import Remembering, array, part, value
 
 _NO_ROWS: NDArray[np.uint32] = np.zeros(0, np.uint32)
 
@@ -58,8 +58,10 @@ class Synchronous:
             )
 
 
-class SynchronousFeatureParty:
+class SynchronousFeatureParty(Remembering):
     """Embeds the batch it is told, applies the reply, embeds the next batch, which came with it."""
+
+    MEMORY = (value("_step"), part("_bottom"), part("_evaluation"))
 
     def __init__(
         self,
@@ -108,17 +110,6 @@ class SynchronousFeatureParty:
             return [Send(self._seat.label_party, BudgetSpent(f"rows of {self._seat.name}"))]
         return self._send_upload(step, rows)
 
-    def state(self) -> State:
-        state = State(values={"step": self._step})
-        state.add("bottom", self._bottom.state())
-        state.add("evaluation", self._evaluation.state())
-        return state
-
-    def restore(self, state: State) -> None:
-        self._step = state.values["step"]
-        self._bottom.restore(state.part("bottom"))
-        self._evaluation.restore(state.part("evaluation"))
-
     def model(self) -> dict[str, torch.nn.Module]:
         return {"bottom": self._bottom.module()}
 
@@ -141,8 +132,16 @@ Answer = Callable[[Step, EmbeddingTable], tuple[float, list[Effect]]]
 """The mean loss of a step whose embeddings are in the table already, and a reply to each party; updates θ0."""
 
 
-class SynchronousLabelParty:
+class SynchronousLabelParty(Remembering):
     """Names a batch, waits for everybody's embedding of it, answers everybody, and names the next."""
+
+    MEMORY = (
+        value("_step"),
+        value("_given_up", restored=set),
+        array("_rows"),
+        messages("_uploaded", restored=dict),
+        *(part("_record", "books"), part("_batches")),
+    )
 
     def __init__(
         self,
@@ -234,28 +233,6 @@ class SynchronousLabelParty:
         self._uploaded = {}
         loss, effects = self._answer(Step(number, rows, uploads, self._step, self._rows), self._table)
         return [*effects, *self._record.observe([loss])]
-
-    def state(self) -> State:
-        state = State(
-            {"rows": torch.from_numpy(self._rows.view(np.int32).copy())},
-            {
-                "step": self._step,
-                "given_up": sorted(self._given_up),
-            },
-        )
-        state.add("uploaded", pack(list(self._uploaded.items())))
-        state.add("books", self._record.state())
-        state.add("batches", self._batches.state())
-        return state
-
-    def restore(self, state: State) -> None:
-        values = state.values
-        self._rows = state.tensors["rows"].numpy().view(np.uint32)
-        self._step = values["step"]
-        self._uploaded = dict(unpack(state.part("uploaded")))
-        self._given_up = set(values["given_up"])
-        self._record.restore(state.part("books"))
-        self._batches.restore(state.part("batches"))
 
     def model(self) -> dict[str, torch.nn.Module]:
         return self._top.models()

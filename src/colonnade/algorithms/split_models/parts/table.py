@@ -13,13 +13,20 @@ import torch
 from numpy.typing import NDArray
 
 from colonnade.errors import ProtocolError
-from colonnade.state import State
+from colonnade.state import Remembering, array
 
 _BUFFER = 1 << 16
 
 
-class EmbeddingTable:
+class EmbeddingTable(Remembering):
     """Rows × (all feature parties' widths side by side), so that a batch of the top model's input is one gather."""
+
+    MEMORY = (
+        array("_values", in_place=True),
+        array("_written", in_place=True),
+        array("staleness", saved=lambda count: count.counts(), restored=lambda counts: StalenessCount(counts)),
+    )
+    DERIVED = ("_buffers",)  # memory that is used again, not what is in it
 
     def __init__(self, rows: int, parties: Sequence[str], widths: Mapping[str, int]) -> None:
         self.rows = rows
@@ -95,17 +102,6 @@ class EmbeddingTable:
         """Those of the rows whose embedding of `party` is staler than the bound."""
         old: NDArray[np.uint32] = rows[exchange - self._written[rows, self._column[party]] > bound]
         return old
-
-    def state(self) -> State:
-        values = torch.from_numpy(self._values.copy())
-        written = torch.from_numpy(self._written.copy())
-        counts = torch.from_numpy(self.staleness.counts().copy())
-        return State({"values": values, "written": written, "staleness": counts})
-
-    def restore(self, state: State) -> None:
-        self._values[:] = state.tensors["values"].numpy()
-        self._written[:] = state.tensors["written"].numpy()
-        self.staleness = StalenessCount(state.tensors["staleness"].numpy().copy())
 
 
 class StalenessCount:

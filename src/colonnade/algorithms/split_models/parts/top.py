@@ -5,7 +5,7 @@ Losses that algorithms take differences of are taken in inference mode, and thei
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from colonnade.errors import SettingsError
 from colonnade.models.flat import FlatModel, flatten
 from colonnade.models.network import network_for
 from colonnade.models.row_gradients import RowGradients
-from colonnade.state import State
+from colonnade.state import Memory, Remembering, generator, value, weights
 
 Gradients = list[torch.Tensor]
 
@@ -48,8 +48,15 @@ class Batch(NamedTuple):
     columns: torch.Tensor | None
 
 
-class Top:
+class Top(Remembering):
     """The top model θ0 (with the label party's own bottom model, if any), its loss and its optimiser."""
+
+    MEMORY: ClassVar[tuple[Memory, ...]] = (
+        *(weights("network", "model"), weights("own"), weights("_optimiser")),
+        generator("_generator"),
+        value("steps"),
+    )
+    DERIVED = ("vector",)  # the networks' parameters, seen as one
 
     def __init__(self, seat: LabelSeat, flat: bool = False, first_order: bool = True) -> None:
         """With `flat`, all parameters lie in one `vector`, and `update` takes one gradient of that length.
@@ -186,19 +193,3 @@ class Top:
     def models(self) -> dict[str, torch.nn.Module]:
         own = {} if self.own is None else {"bottom": self.own.module()}
         return {"top": self.network.module(), **own}
-
-    def state(self) -> State:
-        tensors = {f"model.{name}": tensor for name, tensor in self.network.state().items()}
-        if self.own is not None:
-            tensors.update({f"own.{name}": tensor for name, tensor in self.own.state().items()})
-        tensors.update({f"optimiser.{name}": tensor for name, tensor in self._optimiser.state().items()})
-        tensors["generator"] = self._generator.get_state()
-        return State(tensors, {"steps": self.steps})
-
-    def restore(self, state: State) -> None:
-        self.network.load(state.part("model").tensors)
-        if self.own is not None:
-            self.own.load(state.part("own").tensors)
-        self._optimiser.load(state.part("optimiser").tensors)
-        self._generator.set_state(state.tensors["generator"])
-        self.steps = state.values["steps"]

@@ -17,11 +17,19 @@ from colonnade.errors import ProtocolError
 from colonnade.models.flat import flatten
 from colonnade.models.network import network_for
 from colonnade.party import Effect
-from colonnade.state import State
+from colonnade.state import generator, tensors_by_number, value, weights
 
 
 class ZerothOrderBottom(Embedder):
     """w_m of one feature party, and the directions of its uploads that await a reply."""
+
+    MEMORY = (
+        weights("_optimiser"),
+        generator("_looking"),
+        tensors_by_number("_pending"),
+        value("uploads", "steps"),
+    )
+    DERIVED = ("_vector", "_near", "_near_vector")  # the network's parameters, and those beside them
 
     def __init__(self, seat: FeatureSeat, directions: Directions) -> None:
         super().__init__(seat, network_for(seat.bottom))
@@ -100,25 +108,3 @@ class ZerothOrderBottom(Embedder):
 
     def module(self) -> torch.nn.Module:
         return self.network.module()
-
-    def state(self) -> State:
-        tensors = {f"model.{name}": tensor for name, tensor in self.network.state().items()}
-        tensors.update({f"optimiser.{name}": tensor for name, tensor in self._optimiser.state().items()})
-        tensors.update({f"pending.{exchange}": looked.clone() for exchange, looked in self._pending.items()})
-        tensors["generator"] = self.generator.get_state()
-        tensors["gaussian"] = self.gaussian.get_state()
-        tensors["looking"] = self._looking.get_state()
-        state = State(tensors, {"uploads": self.uploads, "steps": self.steps, "pending": list(self._pending)})
-        state.add("budget", self.budget_state())
-        return state
-
-    def restore(self, state: State) -> None:
-        self.restore_budget(state.part("budget"))
-        self.network.load(state.part("model").tensors)
-        self._optimiser.load(state.part("optimiser").tensors)
-        self._pending = {exchange: state.tensors[f"pending.{exchange}"] for exchange in state.values["pending"]}
-        self.generator.set_state(state.tensors["generator"])
-        self.gaussian.set_state(state.tensors["gaussian"])
-        self._looking.set_state(state.tensors["looking"])
-        self.uploads = state.values["uploads"]
-        self.steps = state.values["steps"]

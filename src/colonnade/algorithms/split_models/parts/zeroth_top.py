@@ -8,11 +8,14 @@ from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import LabelSeat
 from colonnade.algorithms.split_models.parts.directions import Directions
 from colonnade.algorithms.split_models.parts.top import Batch, Top
-from colonnade.state import State
+from colonnade.state import generator
 
 
 class ZerothOrderTop(Top):
     """θ0 in one vector, with estimates of the loss's gradient by it."""
+
+    MEMORY = (generator("looking"),)
+    DERIVED = ("near",)
 
     def __init__(self, seat: LabelSeat, directions: Directions, first_order: bool = False) -> None:
         super().__init__(seat, flat=True, first_order=first_order)
@@ -36,12 +39,3 @@ class ZerothOrderTop(Top):
                 behind, apart = near.mean_loss(read), 2 * directions.radius
             estimates.append(direction.mul_((ahead - behind) / apart * factor))
         return estimates[0] if len(estimates) == 1 else torch.stack(estimates).sum(0)
-
-    def state(self) -> State:
-        state = super().state()
-        state.tensors["looking"] = self.looking.get_state()
-        return state
-
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.looking.set_state(state.tensors["looking"])

@@ -1,11 +1,10 @@
-"""Parties small enough to follow by hand, and a world to put them into.
+"""Parties small enough to follow by hand, for those who test what carries them.
 
 A `Scripted` party does what one function says and remembers everything that happened to it. A `letter` is a message
 of 32 bytes, or 32 more for every eight rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,6 @@ import torch
 
 from colonnade.messages import BatchRequest, EvaluationRequest, Message, RefreshRequest
 from colonnade.party import Effect, Event, Finish, Received, Send, TimerFired
-from colonnade.privacy.ledger import Ledger
-from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.simulate.settings import Simulate
-from colonnade.runtimes.simulate.simulation import Simulation
 from colonnade.state import State
 
 LETTER_BYTES = 32
@@ -109,33 +104,3 @@ def sends(to: str, *messages: Message, finish: bool = True) -> Scripted:
     """A party that sends all this when it is started, and is done."""
     end: list[Effect] = [Finish()] if finish else []
     return says({"Started": [*(Send(to, message) for message in messages), *end]})
-
-
-def world(
-    parties: Mapping[str, Scripted],
-    settings: Simulate,
-    *,
-    label_party: str = "",
-    seed: int = 0,
-    ledger: Ledger | None = None,
-    recorder: Recorder | None = None,
-    directory: Path | None = None,
-    **more: Any,
-) -> Simulation:
-    """A simulation of these parties; none is the label party unless one is named."""
-    return Simulation(
-        parties,
-        label_party,
-        settings,
-        seed,
-        recorder or Recorder(label_party),
-        ledger or Ledger(),
-        directory=directory,
-        **more,
-    )
-
-
-def still(**changes: Any) -> Simulate:
-    """A world in which nothing takes any time, but for what is given."""
-    plain: dict[str, Any] = {"compute_seconds": 0.0, "label_compute_seconds": 0.0, "latency_seconds": 0.0}
-    return Simulate(**{**plain, **changes})

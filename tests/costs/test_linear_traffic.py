@@ -17,7 +17,7 @@ from colonnade.errors import SettingsError
 from colonnade.federation.building import facts_of
 from colonnade.federation.plan import Facts, Plan
 
-LINEAR = [name for name, algorithm in algorithms.ALGORITHMS.items() if algorithm.peer is not None]
+LINEAR = [name for name, algorithm in algorithms.ALGORITHMS.items() if algorithm.linear_party is not None]
 TRAINING = colonnade.Training(epochs=4, batch_size=15, l2=0.01)
 COUNTED = ("bytes_up", "bytes_down", "evaluation_bytes")
 

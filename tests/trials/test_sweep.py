@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from colonnade.errors import SettingsError
 from colonnade.federation.file import read_federation
+from colonnade.launch.run_options import RunOptions
 from colonnade.reports.sweep_page import best_row, failures, sweep_page, write_sweep
 from colonnade.trials import sweep as sweeping
 from colonnade.trials.sweep import gathered, plan_cells, split_values, sweep
@@ -165,18 +167,18 @@ def test_a_sweep_goes_on_with_the_cells_that_are_missing(
 ) -> None:
     out = tmp_path / "sweep"
     grid = {"training.learning_rate": [0.1, 0.2]}
-    train = sweeping.train
+    train = sweeping.train_plan
 
-    def stops(*arguments: Any, **options: Any) -> Any:
+    def stops(data: Any, plan: Any, runtime: Any, options: RunOptions) -> Any:
         """The second cell is interrupted after some exchanges, when a checkpoint is written."""
-        calls.append(str(options["out"]))
+        calls.append(str(options.directory))
         if len(calls) == 2:
-            train(*arguments, **{**options, "stop_requested": lambda: True})
+            train(data, plan, runtime, replace(options, stop_requested=lambda: True))
             raise KeyboardInterrupt
-        return train(*arguments, **options)
+        return train(data, plan, runtime, options)
 
     calls: list[str] = []
-    monkeypatch.setattr(sweeping, "train", stops)
+    monkeypatch.setattr(sweeping, "train_plan", stops)
     with pytest.raises(KeyboardInterrupt):
         sweep(flowers, grid, out=out, workers=1)
     with pytest.raises(SettingsError, match="exists already"):

@@ -23,12 +23,12 @@ from colonnade import (
     from_arrays,
 )
 from colonnade.data.federated import FederatedData, Labels, PartyColumns
-from colonnade.federation.building import PrivateData, build_parties, facts_of, own_of
+from colonnade.federation.building import PrivateData, build_parties, build_seated, facts_of, private_data_of
 from colonnade.federation.plan import Plan
-from colonnade.launch.party_process import build_seat
-from colonnade.launch.seat_files import plan_from, plan_values, read_seat, write_seat
+from colonnade.launch.seat_files import Life, SeatFiles, plan_from, plan_values, read_seat, write_seat
+from colonnade.runtimes.endurance import Endurance
 
-LIFE = {"directory": "/somewhere", "peers": ["label"], "slowdown": 1.5, "trace": False}
+LIFE = Life("/somewhere", ("label",), Endurance(notice_seconds=2.5), order=("label", "party1"), slowdown=1.5)
 
 
 def plan_of(algorithm: str = "vafl", **changes: Any) -> Plan:
@@ -48,8 +48,8 @@ def tiny(task: str = "multiclass", classes: Any = None) -> FederatedData:
     return from_arrays(X, y, parties=2, task=task)
 
 
-def through_files(folder: Path, *owns: PrivateData, data: FederatedData, plan: Plan) -> Any:
-    write_seat(folder / "seat", owns, facts_of(data, plan), plan, LIFE)
+def through_files(folder: Path, *private_data: PrivateData, data: FederatedData, plan: Plan) -> SeatFiles:
+    write_seat(folder / "seat", SeatFiles(private_data, facts_of(data, plan), plan, LIFE))
     return read_seat(folder / "seat")
 
 
@@ -65,10 +65,10 @@ def same_columns(one: Any, other: Any) -> bool:
 @pytest.mark.parametrize("name", ["label", "party1", "party2"])
 def test_a_seat_is_read_back_as_it_was(name: str, task: str, tmp_path: Path) -> None:
     data, plan = tiny(task), plan_of()
-    own = own_of(data, name, plan)
+    own = private_data_of(data, name, plan)
     seat = through_files(tmp_path, own, data=data, plan=plan)
     assert (seat.facts, seat.plan, seat.life) == (facts_of(data, plan), plan, LIFE)
-    (back,) = seat.owns
+    (back,) = seat.private_data
     assert (back.name, back.secret) == (name, 7)
     assert (back.columns is None) == (own.columns is None)
     if own.columns is not None:
@@ -86,16 +86,16 @@ def test_a_seat_is_read_back_as_it_was(name: str, task: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("classes", [("no", "yes", "maybe"), (10, 20, 30)])
 def test_classes_keep_their_names(classes: Any, tmp_path: Path) -> None:
     data, plan = tiny(classes=classes), plan_of()
-    seat = through_files(tmp_path, own_of(data, "label", plan), data=data, plan=plan)
-    assert sorted(seat.owns[0].labels.classes) == sorted(classes)
-    assert seat.owns[0].labels.classes == tuple(data.labels.classes)
+    seat = through_files(tmp_path, private_data_of(data, "label", plan), data=data, plan=plan)
+    assert sorted(seat.private_data[0].labels.classes) == sorted(classes)
+    assert seat.private_data[0].labels.classes == tuple(data.labels.classes)
 
 
 def test_sparse_columns_stay_sparse(tmp_path: Path) -> None:
     rows = csr_array(random_array((9, 50), density=0.1, rng=np.random.default_rng(1), dtype=np.float32))
     data, plan = tiny(), plan_of()
     own = PrivateData("party1", PartyColumns(rows[:6], rows[6:], tuple(f"c{n}" for n in range(50))), None, 3)
-    back = through_files(tmp_path, own, data=data, plan=plan).owns[0].columns
+    back = through_files(tmp_path, own, data=data, plan=plan).private_data[0].columns
     assert same_columns(back.train, own.columns.train)  # type: ignore[union-attr]
     assert same_columns(back.test, own.columns.test)  # type: ignore[union-attr]
 
@@ -111,7 +111,7 @@ def test_test_rows_may_be_the_training_rows(tmp_path: Path) -> None:
         0,
     )
     data, plan = tiny(), plan_of()
-    (back,) = through_files(tmp_path, own, data=data, plan=plan).owns
+    (back,) = through_files(tmp_path, own, data=data, plan=plan).private_data
     assert torch.equal(back.columns.train, shared)
     assert torch.equal(back.columns.test, shared)
     assert torch.equal(back.labels.test, labels)
@@ -121,7 +121,7 @@ def test_columns_that_are_not_contiguous(tmp_path: Path) -> None:
     whole = torch.arange(24.0).reshape(6, 4)
     own = PrivateData("party1", PartyColumns(whole[:4, ::2], whole[4:, ::2], ("a", "c")), None, 0)
     data, plan = tiny(), plan_of()
-    (back,) = through_files(tmp_path, own, data=data, plan=plan).owns
+    (back,) = through_files(tmp_path, own, data=data, plan=plan).private_data
     assert torch.equal(back.columns.train, torch.tensor([[0.0, 2.0], [4.0, 6.0], [8.0, 10.0], [12.0, 14.0]]))
 
 
@@ -130,11 +130,11 @@ def test_a_party_built_from_its_files_is_the_party(algorithm: str, tmp_path: Pat
     data, plan = tiny(), plan_of(algorithm)
     parties = build_parties(data, plan.algorithm, plan.training, plan.privacy, plan.bottom, plan.top, plan.seed)
     for name, party in parties.items():
-        owns = [own_of(data, one, plan) for one in ("label", "party1", "party2")]
-        own = owns if plan.is_alone else [one for one in owns if one.name == name]
+        everybody = [private_data_of(data, one, plan) for one in ("label", "party1", "party2")]
+        own = everybody if plan.is_alone else [one for one in everybody if one.name == name]
         (tmp_path / name).mkdir()
         seat = through_files(tmp_path / name, *own, data=data, plan=plan)
-        ours, theirs = build_seat(seat).state(), party.state()
+        ours, theirs = build_seated(seat.private_data, seat.facts, seat.plan).state(), party.state()
         assert ours.values == theirs.values
         assert ours.tensors.keys() == theirs.tensors.keys()
         assert all(torch.equal(ours.tensors[key], theirs.tensors[key]) for key in ours.tensors)
@@ -179,7 +179,7 @@ def test_modules_are_refused_before_anything_starts(tmp_path: Path) -> None:
 
 def test_only_this_user_may_look_and_only_its_own_is_there(tmp_path: Path) -> None:
     data, plan = tiny(), plan_of()
-    through_files(tmp_path, own_of(data, "party1", plan), data=data, plan=plan)
+    through_files(tmp_path, private_data_of(data, "party1", plan), data=data, plan=plan)
     folder = tmp_path / "seat"
     assert folder.stat().st_mode & 0o777 == 0o700
     assert sorted(path.name for path in folder.iterdir()) == ["0.safetensors", "seat.json"]
@@ -191,4 +191,4 @@ def test_only_this_user_may_look_and_only_its_own_is_there(tmp_path: Path) -> No
     for column in range(theirs.shape[1]):
         assert theirs[:1, column].numpy().tobytes() not in content
     described = json.loads((folder / "seat.json").read_text())
-    assert described["owns"][0]["labels"] is None
+    assert described["private_data"][0]["labels"] is None

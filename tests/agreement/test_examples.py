@@ -15,7 +15,7 @@ from colonnade.data import load
 from colonnade.federation.file import read_federation
 from colonnade.launch.experiment import train
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -1,19 +1,16 @@
-"""One self-contained HTML page for a run, or for a comparison of runs.
+"""One self-contained HTML page for a run.
 
-The page shows what the run directory holds and nothing else: totals, curves and names, never a row of
-anyone's data. A page is written whole or not at all. What a run did not record is left out; privacy alone is
-always spoken of.
+The page shows what the run directory holds and nothing else: totals, curves and names, never a row of anyone's data.
+What a run did not record is left out; privacy alone is always spoken of.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
-from colonnade.errors import RunError, SettingsError
-from colonnade.files import write_atomically
+from colonnade.errors import SettingsError
 from colonnade.reports import figures
 from colonnade.reports.amounts import (
     DASH,
@@ -22,37 +19,26 @@ from colonnade.reports.amounts import (
     duration,
     measure,
     number,
-    ratio,
     share,
     significant,
 )
-from colonnade.reports.comparison import ComparisonRow, comparison_rows, shared_clock
-from colonnade.reports.epsilons import figure_rows, heads, in_one_line
-from colonnade.reports.markup import Markup, card, cards, document, element, join, plot, section, table
+from colonnade.reports.epsilons import figure_rows, heads
+from colonnade.reports.markup import Markup, card, cards, document, element, join, section, table
 from colonnade.reports.observed import audit_of, observe
-from colonnade.reports.rundir import SMALLER_IS_BETTER, Clock, Run, distinct_names, read_run
-
-NOT_PRIVATE = "No value was noised. Nothing here is differentially private: ε = ∞."
-PAPER_FORMULA = (
-    'The noise was chosen by a paper\'s formula (privacy.formula = "paper"), which keeps less than it claims: see the '
-    "sound ε."
+from colonnade.reports.page_parts import (
+    CLOCK_WORDS,
+    NOT_PRIVATE,
+    NOTHING,
+    PAPER_FORMULA,
+    Plot,
+    drawn,
+    flat_settings,
+    footer,
+    pairs_table,
+    shown_value,
+    write_whole,
 )
-NOTHING = Markup("")
-CLOCK_WORDS: dict[Clock, str] = {"virtual": "virtual seconds", "wall": "wall seconds"}
-
-
-@dataclass(frozen=True)
-class Plot:
-    """A drawn figure with its file name and the sentence that says how to read it."""
-
-    key: str
-    title: str
-    caption: str
-    png: bytes
-    wide: bool = False
-
-    def markup(self) -> Markup:
-        return plot(self.png, self.title, self.caption, self.wide)
+from colonnade.reports.rundir import SMALLER_IS_BETTER, Run, read_run
 
 
 def write_report(run_dir: Path, audit: Path | None = None) -> Path:
@@ -69,34 +55,8 @@ def write_report(run_dir: Path, audit: Path | None = None) -> Path:
             raise SettingsError(seen.words)
     plots = _run_plots(run)
     for one in plots:
-        _write_whole(run.path / "figures" / f"{one.key}.png", one.png)
-    return _write_whole(run.path / "report.html", _run_page(run, plots, audits).encode("utf-8"))
-
-
-def write_comparison(run_dirs: Sequence[Path], out: Path, target: float | None = None) -> Path:
-    """Writes one page about several runs to the file `out`, or into a directory as `comparison.html`."""
-    if len(run_dirs) < 2:
-        raise SettingsError(f"A comparison needs at least two run directories; {len(run_dirs)} given. Name another.")
-    runs = [read_run(path) for path in run_dirs]
-    rows = comparison_rows(runs, target)
-    page = Path(out) / "comparison.html" if Path(out).is_dir() else Path(out)
-    return _write_whole(page, _comparison_page(runs, rows).encode("utf-8"))
-
-
-def _write_whole(path: Path, content: bytes) -> Path:
-    """A reader sees the old file or the new one, never half of either."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, content)
-    except OSError as reason:
-        raise RunError(
-            f"{path} could not be written ({reason.strerror}). Make the directory writable, free some space, "
-            "or choose another place."
-        ) from reason
-    return path
-
-
-# --- one run ----------------------------------------------------------------------------------------------
+        write_whole(run.path / "figures" / f"{one.key}.png", one.png)
+    return write_whole(run.path / "report.html", _run_page(run, plots, audits).encode("utf-8"))
 
 
 def _run_page(run: Run, plots: Sequence[Plot], audits: Sequence[Mapping[str, Any]]) -> str:
@@ -113,7 +73,7 @@ def _run_page(run: Run, plots: Sequence[Plot], audits: Sequence[Mapping[str, Any
     title = f"{run.algorithm} on {run.data_name}" if run.data_name else run.algorithm
     subtitle = [f"run {run.name}", f"runtime {run.runtime}"]
     if run.summary.get("seed") is not None:
-        subtitle.append(f"seed {_show(run.summary['seed'])}")
+        subtitle.append(f"seed {shown_value(run.summary['seed'])}")
     rows, test_rows = number(run.section("data").get("rows")), number(run.section("data").get("test_rows"))
     if rows is not None:
         subtitle.append(f"{count(rows)} training rows")
@@ -131,9 +91,9 @@ def _run_page(run: Run, plots: Sequence[Plot], audits: Sequence[Mapping[str, Any
         section("What was sent", shown("bytes", beside=_bytes(run)), _counts(run)),
         section("Privacy", *_privacy(run, audits)),
         section("What each party learnt", *_learnt(run)),
-        section("Settings", _pairs(_flat(run.section("settings")))),
-        section("Versions", _pairs(_flat(run.section("versions")))),
-        _footer(run.clock == "virtual"),
+        section("Settings", pairs_table(flat_settings(run.section("settings")))),
+        section("Versions", pairs_table(flat_settings(run.section("versions")))),
+        footer(run.clock == "virtual"),
     )
 
 
@@ -196,15 +156,7 @@ def _run_plots(run: Run) -> list[Plot]:
             False,
         ),
     ]
-    return _drawn(candidates)
-
-
-def _drawn(candidates: Sequence[tuple[str, str, str, Figure | None, bool]]) -> list[Plot]:
-    return [
-        Plot(key, title, caption, figures.png_bytes(figure), wide)
-        for key, title, caption, figure, wide in candidates
-        if figure is not None
-    ]
+    return drawn(candidates)
 
 
 def _notices(run: Run) -> list[Markup]:
@@ -314,7 +266,7 @@ def _bytes(run: Run) -> Markup:
 
 
 def _counts(run: Run) -> Markup:
-    return _pairs({name.replace("_", " "): value for name, value in _flat(run.section("counts")).items()})
+    return pairs_table({name.replace("_", " "): value for name, value in flat_settings(run.section("counts")).items()})
 
 
 def _staleness(run: Run) -> Markup:
@@ -354,7 +306,7 @@ def _privacy(run: Run, audits: Sequence[Mapping[str, Any]]) -> list[Markup]:
         "viewers",
         "protects",
     ]
-    rows = [[_show(event.get(key)) for key in keys] for event in kept]
+    rows = [[shown_value(event.get(key)) for key in keys] for event in kept]
     return [
         *_epsilons(run, audits),
         element("p", "Values were noised before they were released, in exactly these events."),
@@ -372,7 +324,7 @@ def _epsilons(run: Run, audits: Sequence[Mapping[str, Any]]) -> list[Markup]:
     told = run.section("privacy")
     found: Sequence[Mapping[str, Any]] = _figures(told)
     if not found:
-        words = [_show(told["conditions"])] if told.get("conditions") else []
+        words = [shown_value(told["conditions"])] if told.get("conditions") else []
         said = ["What that costs was not computed for this run, so no ε may be promised from this page.", *words]
         return [element("p", " ".join(said))]
     seen = observe(run, found, audits) if audits else None
@@ -398,230 +350,3 @@ def _learnt(run: Run) -> list[Markup]:
             if own:
                 parts += [element("h3", f"{words} {party}"), element("ul", *own)]
     return parts
-
-
-# --- several runs -----------------------------------------------------------------------------------------
-
-
-def _comparison_page(runs: Sequence[Run], rows: Sequence[ComparisonRow]) -> str:
-    names = distinct_names(list(runs))
-    plots = [one.markup() for one in _comparison_plots(runs, rows)]
-    algorithms = " · ".join(dict.fromkeys(run.algorithm for run in runs))
-    data = " and ".join(dict.fromkeys(run.data_name for run in runs if run.data_name))
-    return document(
-        f"{len(runs)} runs compared – Colonnade",
-        element("h1", f"{len(runs)} runs compared"),
-        element("p", f"{algorithms} on {data}" if data else algorithms, css="subtitle"),
-        *_comparison_notices(runs, rows),
-        section("Until the target", _verdict(rows), _comparison_table(rows), _clock_footnote(runs)),
-        section("Curves and timelines", element("div", *plots, css="plots") if plots else NOTHING),
-        section("What differs", _differences(runs, names)),
-        section("Privacy", _privacy_of_each(runs, names)),
-        _footer(any(run.clock == "virtual" for run in runs)),
-    )
-
-
-def _comparison_plots(runs: Sequence[Run], rows: Sequence[ComparisonRow]) -> list[Plot]:
-    target = rows[0]["target"]
-    clock = shared_clock(runs)
-    pair = _slowest_and_fastest(runs, rows)
-    words = CLOCK_WORDS[clock] if clock else ""
-    return _drawn(
-        [
-            (
-                "curves_seconds",
-                f"Against {words}.",
-                "Training loss and test metric; the run whose curve reaches the dotted target further left "
-                "needed less time.",
-                figures.compared_curves(runs, "seconds", target),
-                False,
-            ),
-            (
-                "curves_exchanges",
-                "Against exchanges.",
-                "The same curves counted in exchanges: who learns more from each one, however long it takes.",
-                figures.compared_curves(runs, "exchanges", target),
-                False,
-            ),
-            (
-                "curves_megabytes",
-                "Against megabytes.",
-                "The same curves against everything sent, both ways: further left is lighter on the network.",
-                figures.compared_curves(runs, "megabytes", target),
-                False,
-            ),
-            (
-                "time_to_target",
-                "Time to the target.",
-                "Shorter is better; in brackets how many times sooner than the slowest run.",
-                figures.time_to_target(rows),
-                False,
-            ),
-            (
-                "timelines",
-                "The first moments of two runs, on the same time axis.",
-                "Coloured bars are work, grey is waiting, hatched red is away: the run with less grey wastes "
-                "less of its parties' time.",
-                figures.compared_timelines(*pair) if pair else None,
-                True,
-            ),
-        ]
-    )
-
-
-def _slowest_and_fastest(runs: Sequence[Run], rows: Sequence[ComparisonRow]) -> tuple[Run, Run] | None:
-    """Of the runs with a timeline, the slowest and the fastest to the target (never is slowest)."""
-    drawable = [
-        (row["seconds_to_target"] if row["seconds_to_target"] is not None else float("inf"), place)
-        for place, (run, row) in enumerate(zip(runs, rows, strict=True))
-        if figures.timeline_window(run.timeline) is not None
-    ]
-    if len(drawable) < 2:
-        return None
-    ordered = sorted(drawable)
-    return runs[ordered[-1][1]], runs[ordered[0][1]]
-
-
-def _verdict(rows: Sequence[ComparisonRow]) -> Markup:
-    metric, target = rows[0]["metric"], rows[0]["target"]
-    if metric is None or target is None:
-        return element("p", "No run evaluated anything, so there is no target to reach.")
-    told = f"Target: test {metric.replace('_', ' ')} of {measure(metric, target)} or better. "
-    timed = [row for row in rows if row["seconds_to_target"] is not None]
-    if len(timed) >= 2 and rows[0]["clock"] is not None:
-        fastest = min(timed, key=lambda row: row["seconds_to_target"] or 0.0)
-        slowest = max(timed, key=lambda row: row["seconds_to_target"] or 0.0)
-        if fastest["speed_up"] is not None and fastest["speed_up"] > 1.005:
-            told += (
-                f"{fastest['name']} reached it in {duration(fastest['seconds_to_target'])} "
-                f"({CLOCK_WORDS[rows[0]['clock']]}): {ratio(fastest['speed_up'])} as fast as "
-                f"{slowest['name']}."
-            )
-    return element("p", told)
-
-
-def _comparison_table(rows: Sequence[ComparisonRow]) -> Markup:
-    clock = rows[0]["clock"]
-    metric = rows[0]["metric"]
-
-    def cells(row: ComparisonRow) -> list[str]:
-        unreached = row["exchanges_to_target"] is None and row["target"] is not None
-        return [
-            row["name"],
-            row["algorithm"],
-            measure(metric, row["final_metric"]),
-            "not reached" if unreached and clock else duration(row["seconds_to_target"]),
-            "not reached" if unreached else count(row["exchanges_to_target"]),
-            byte_size(row["bytes_to_target"]),
-            ratio(row["speed_up"]),
-        ]
-
-    heads = [
-        "run",
-        "algorithm",
-        f"final {metric}".replace("_", " ") if metric else "final metric",
-        f"time to target ({clock})" if clock else "time to target*",
-        "exchanges to target",
-        "bytes to target",
-        "speed-up" if clock else "speed-up*",
-    ]
-    return table(heads, [cells(row) for row in rows], numeric_from=2)
-
-
-def _clock_footnote(runs: Sequence[Run]) -> Markup:
-    if shared_clock(runs) is not None:
-        return element(
-            "p",
-            "The first evaluation that met the target counts; speed-up is over the slowest run.",
-            css="small",
-        )
-    return element(
-        "p",
-        "* Some of these runs were simulated (virtual seconds) and some were not (wall seconds). The two are "
-        "never compared, so no time is given.",
-        css="small",
-    )
-
-
-def _comparison_notices(runs: Sequence[Run], rows: Sequence[ComparisonRow]) -> list[Markup]:
-    told = []
-    if len({run.data_name for run in runs if run.data_name}) > 1:
-        told.append("These runs were trained on different data: their metrics and times do not compare.")
-    told += [
-        f"{row['name']} did not finish (status: {run.status})."
-        for run, row in zip(runs, rows, strict=True)
-        if run.status in ("stopped", "interrupted")
-    ]
-    return [element("p", one, css="notice") for one in told]
-
-
-def _differences(runs: Sequence[Run], names: Sequence[str]) -> Markup:
-    told = []
-    for run in runs:
-        top = {key: run.summary.get(key) for key in ("algorithm", "runtime", "seed")}
-        told.append({**top, "data": run.data_name, **_flat(run.section("settings"))})
-    keys = dict.fromkeys(key for one in told for key in one)
-    rows = [[key, *values] for key in keys if len(set(values := [_show(one.get(key)) for one in told])) > 1]
-    if not rows:
-        return element("p", "The recorded settings of these runs are the same.")
-    return table(["setting", *names], rows, numeric_from=len(names) + 1)
-
-
-def _privacy_of_each(runs: Sequence[Run], names: Sequence[str]) -> Markup:
-    rows = []
-    for run, name in zip(runs, names, strict=True):
-        events = run.section("privacy").get("events")
-        noised = isinstance(events, list) and len(events) > 0
-        if noised:
-            told = f"{in_one_line(run.section('privacy'))}. More is told in the run's own report."
-        elif run.has_summary:
-            told = NOT_PRIVATE
-        else:
-            told = "Not recorded. Treat it as not private: ε = ∞."
-        rows.append([name, told])
-    return table(["run", "what was released"], rows, numeric_from=2)
-
-
-# --- both -------------------------------------------------------------------------------------------------
-
-
-def _footer(virtual: bool) -> Markup:
-    told = "Made by Colonnade from the files of the run directory; no raw column, label or weight is shown."
-    if virtual:
-        told += (
-            " Virtual seconds are simulated time, wall seconds are what the machine took; the two never share a figure."
-        )
-    return element("footer", element("p", told, css="small"))
-
-
-def _flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested settings as `optimiser.learning_rate`, the way they are written on the command line."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            flat |= _flat(value, f"{above}{key}.")
-        else:
-            flat[f"{above}{key}"] = value
-    return flat
-
-
-def _show(value: Any) -> str:
-    """A JSON value as a person would write it."""
-    if value is None:
-        return DASH
-    if isinstance(value, bool):
-        return "true" if value else "false"  # as in TOML
-    if isinstance(value, int):
-        # Years, seeds and sizes alike: no thousands separators, so that a value can be copied into a setting.
-        return str(value)
-    if isinstance(value, float):
-        return "∞" if value == float("inf") else f"{value:.6g}"
-    if isinstance(value, list):
-        return ", ".join(_show(one) for one in value) or DASH
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_show(one)}" for key, one in value.items()) or DASH
-    return str(value)
-
-
-def _pairs(values: Mapping[str, Any]) -> Markup:
-    return table([], [[name, _show(value)] for name, value in values.items()], numeric_from=2, css="pairs")

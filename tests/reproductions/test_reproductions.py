@@ -14,8 +14,9 @@ import pytest
 from colonnade import Training, dataset, train
 from colonnade.errors import RunError, SettingsError
 from colonnade.models.top import TopSettings
-from colonnade.reproductions import Watch, cascaded, reproduce
+from colonnade.reproductions import cascaded, reproduce
 from colonnade.reproductions.cascaded import GRID, Run, Trial
+from colonnade.reproductions.reproduction import Watch
 from colonnade.trials.pool import run_each
 
 # --- processes --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Stations of one town, joined by links of memory, on a clock that a test turns by hand.
+"""Stations in one process, joined by links of memory, on a clock that a test turns by hand.
 
 Every byte moves when the test says so, in pieces as small as it says. A station can be killed at any point, losing all
 that a process loses and nothing that a disk keeps, and be built again on its directory. Every frame that was ever on a
@@ -24,6 +24,7 @@ from colonnade.runtimes.links import Company
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.station import Books, Station
 from colonnade.state import State
+from colonnade.testing.fake_clock import FakeClock
 from colonnade.wire.packets import FRAME, PacketReader
 
 PATIENT = Endurance(notice_seconds=1.0, arrival_seconds=5.0, checkpoint_seconds=1e9)
@@ -31,19 +32,6 @@ PATIENT = Endurance(notice_seconds=1.0, arrival_seconds=5.0, checkpoint_seconds=
 
 class KilledError(BaseException):
     """Stands for `kill -9`."""
-
-
-class FakeClock:
-    """Seconds that pass only when they are told to."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-    def tick(self, seconds: float) -> None:
-        self.seconds += seconds
 
 
 class Mortal:
@@ -72,8 +60,12 @@ class Mortal:
         return self.party.counts()
 
 
-class Town:
-    """Parties by name, the label party first; `build` makes one as it is before its first event."""
+class FakeCarrier:
+    """Carries between stations what a test lets it carry. Parties by name, the label party first.
+
+    `build` makes a party as it is before its first event; every life of its station begins with a new one. Without
+    `links` the label party has one to everybody else. `without` are parties that the label party begins without.
+    """
 
     def __init__(
         self,

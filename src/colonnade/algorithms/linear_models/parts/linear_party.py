@@ -1,0 +1,201 @@
+"""What a party of a linear federation does whatever its schedule: it introduces itself, keeps messages that come before
+their time, refuses what is not the sender's to send, passes evaluations on, and ends when it is told to.
+
+A schedule extends it with what happens when all have met, with its own messages, and with how its training closes.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, ClassVar
+
+import torch
+
+from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.record import LinearRecord
+from colonnade.algorithms.linear_models.parts.sums import Completed
+from colonnade.algorithms.parts.kept_messages import messages
+from colonnade.errors import ProtocolError
+from colonnade.messages import (
+    EvaluationMaskedSum,
+    EvaluationProductRequest,
+    EvaluationProductSum,
+    Introduction,
+    Message,
+    Stop,
+    WeightsSettled,
+)
+from colonnade.party import Effect, Event, Finish, Observe, PeerLost, PeerReturned, Received, Started, TimerFired
+from colonnade.state import Memory, Remembering, Remembers, parts
+
+MOST_EARLY = 1 << 16
+"""Messages of one sender that are kept for later: more than come while a party catches up on two epochs."""
+
+
+class LinearParty(Remembering, ABC):
+    """One party of a linear federation; that with the labels has the record besides.
+
+    `learner`: what learns, under the names that checkpoints have for it.
+    """
+
+    LABEL_PARTYS: ClassVar[tuple[type[Message], ...]] = (Stop,)  # messages that only the label party may send
+
+    MEMORY: ClassVar[tuple[Memory, ...]] = (messages("_early"), parts("_parts"))
+
+    def __init__(self, block_party: BlockParty, **learner: Remembers) -> None:
+        self._block_party = block_party
+        self._seat = block_party.seat
+        self._sums = block_party.sums
+        self._record = LinearRecord(block_party, self._close) if self._seat.is_label_party else None
+        self._early: list[tuple[str, Any]] = []  # messages before their time
+        self._parts: dict[str, Remembers] = {"member": block_party, **learner}
+        if self._record is not None:
+            self._parts["registrar"] = self._record
+
+    def handle(self, event: Event) -> Sequence[Effect]:
+        self._sums.patience.now = event.now
+        match event:
+            case Received(sender=sender, message=message):
+                self._sums.patience.hear(sender)
+                return self._receive(sender, message)
+            case TimerFired(name=name):
+                return self._wake(name)
+            case Started():
+                effects = self._block_party.introduce()
+                return effects if self._block_party.peers else [*effects, *self._begin_all()]
+            case PeerLost(peer=peer):
+                effects = self._lose(peer)
+                return [*effects, *(self._record.evaluate_if_settled() if self._record else [])]
+            case PeerReturned(peer=peer):
+                self._sums.lost.discard(peer)
+                self._sums.patience.hear(peer)
+                return self._welcome_back()
+
+    # --- what a schedule adds ---
+
+    @abstractmethod
+    def _begin(self) -> list[Effect]:
+        """Everybody has introduced themselves."""
+
+    def _take(self, sender: str, message: Any) -> list[Effect]:
+        """A message of the schedule's own."""
+        raise ProtocolError(f"{sender} sent {type(message).__name__}, which a party of this schedule does not take.")
+
+    @abstractmethod
+    def _wake(self, timer: str) -> list[Effect]:
+        """A timer has run out."""
+
+    @abstractmethod
+    def _complete(self, completed: Completed) -> list[Effect]:
+        """A sum for training is there, of which this party is the root."""
+
+    def _fail(self, number: int) -> list[Effect]:
+        """A sum for training, of which this party is the root, was abandoned."""
+        return []
+
+    @abstractmethod
+    def _lose(self, peer: str) -> list[Effect]:
+        """A peer cannot be reached."""
+
+    def _welcome_back(self) -> list[Effect]:
+        """A lost peer can be reached again."""
+        return []
+
+    @abstractmethod
+    def _close(self) -> list[Effect]:
+        """The label party's record ends the training."""
+
+    # --- messages ---
+
+    def _receive(self, sender: str, message: Any) -> list[Effect]:
+        self._check_role(sender, message)
+        if not self._block_party.ready and not isinstance(message, Introduction):
+            self._keep_early(sender, message)  # of one who was ready sooner
+            return []
+        match message:
+            case EvaluationProductRequest() | EvaluationProductSum() | EvaluationMaskedSum():
+                return self._take_part(sender, message)
+            case Introduction():
+                return self._begin_all() if self._block_party.meet(sender, message) else []
+            case WeightsSettled() if self._record is not None:
+                return self._record.settle(sender)
+            case Stop():
+                return [Finish()]
+        return self._take(sender, message)
+
+    def _check_role(self, sender: str, message: Any) -> None:
+        """Refuse what is the label party's to send, or to be the root of."""
+        label_party = self._seat.label_party
+        if isinstance(message, self.LABEL_PARTYS) and sender != label_party:
+            raise ProtocolError(f"{sender} sent {type(message).__name__}, which is the label party's to send.")
+        if isinstance(message, EvaluationProductRequest) and message.root != label_party:
+            raise ProtocolError(f"{sender} asked for an evaluation of {message.root}; only the label party makes any.")
+
+    def _begin_all(self) -> list[Effect]:
+        return [*self._begin(), *self._receive_early()]
+
+    def _keep_early(self, sender: str, message: Any) -> None:
+        if len(self._early) >= MOST_EARLY and sum(other == sender for other, _ in self._early) >= MOST_EARLY:
+            raise ProtocolError(f"{sender} has sent {MOST_EARLY} messages before their time.")
+        self._early.append((sender, message))
+
+    def _receive_early(self) -> list[Effect]:
+        """Take what came early. What breaks the protocol is left out: who spoke last is not to blame for it."""
+        early, self._early = self._early, []
+        effects: list[Effect] = []
+        for sender, message in early:
+            with suppress(ProtocolError):
+                effects += self._receive(sender, message)
+        return effects
+
+    # --- sums ---
+
+    def _take_part(self, sender: str, message: Any) -> list[Effect]:
+        """A message of a sum: a request, a part, or word that there will be none."""
+        effects, completed = self._sums.receive(sender, message)
+        return self._go_on(effects, [completed])
+
+    def _go_on(self, effects: list[Effect], completed: Sequence[Completed | None]) -> list[Effect]:
+        """Sums may be complete, or have gone on without a party, or were abandoned for want of it."""
+        return [*effects, *self._complete_all(completed), *self._after_failures()]
+
+    def _complete_all(self, completed: Sequence[Completed | None]) -> list[Effect]:
+        effects: list[Effect] = []
+        for one in completed:
+            if one is None:
+                continue
+            if self._record is not None and self._record.awaits(one.number):
+                effects += self._record.receive(one)
+            else:
+                effects += self._complete(one)
+        return effects
+
+    def _after_failures(self) -> list[Effect]:
+        """Sums of which this party is the root that were abandoned."""
+        effects: list[Effect] = []
+        for number in self._sums.failed():
+            effects += self._fail(number)
+        given_up = self._sums.failed(evaluations=True)
+        return [*effects, *(self._record.abandon(given_up) if self._record else [])]
+
+    def _note_waiting(self, peer: str) -> list[Effect]:
+        """Label party of a schedule that waits: say for whom, beside the record's own counts."""
+        if self._record is None or self._record.ending:
+            return []
+        counts, (_, steps) = self._record.counts(), self._progress()
+        note = f"waiting for {peer}, which cannot be reached"
+        return [Observe(counts["exchanges"], steps, counts["epochs"], note=note)]
+
+    # --- the rest of the contract ---
+
+    def model(self) -> dict[str, torch.nn.Module]:
+        return self._block_party.models()
+
+    @abstractmethod
+    def _progress(self) -> tuple[int, int]:
+        """Exchanges and steps so far."""
+
+    def counts(self) -> dict[str, Any]:
+        exchanges, steps = self._progress()
+        own = {"exchanges": exchanges, "steps": steps, **self._sums.counts()}
+        return {**own, **self._record.counts()} if self._record else own

@@ -1,0 +1,38 @@
+"""What a benchmark is: a name, a function that measures ratios, and the target of each."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+
+import torch
+
+Watch = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    name: str
+    summary: str
+    run: Callable[[Watch], dict[str, float]]
+    targets: dict[str, str]  # key → such as ">= 0.9"
+
+
+def one_thread(run: Callable[[Watch], dict[str, float]]) -> Callable[[Watch], dict[str, float]]:
+    """A benchmark that both sides run on one PyTorch thread."""
+
+    @wraps(run)
+    def alone(watch: Watch) -> dict[str, float]:
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return run(watch)
+        finally:
+            torch.set_num_threads(before)
+
+    return alone
+
+
+def meets(value: float, target: str) -> bool:
+    """Whether a ratio keeps its target."""
+    relation, _, number = target.partition(" ")
+    return value >= float(number) if relation == ">=" else value <= float(number)

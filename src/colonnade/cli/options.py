@@ -1,0 +1,36 @@
+"""Arguments and options that several verbs share, each declared once."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def json_option(help: str) -> Any:
+    """`--json`, which every verb that prints a result has; help says what is printed."""
+    return typer.Option("--json", help=help)
+
+
+FederationFile = Annotated[Path, typer.Argument(metavar="FEDERATION.toml", help="The file.", show_default=False)]
+SharedFile = Annotated[
+    Path, typer.Argument(metavar="FEDERATION.toml", help="What all parties share.", show_default=False)
+]
+PartyFile = Annotated[
+    Path, typer.Option("--party", metavar="PARTY.toml", help="This party's own file.", show_default=False)
+]
+PartyDirectory = Annotated[
+    Path | None, typer.Option("--out", help="This party's run directory. Default: runs/NAME-PARTY.", show_default=False)
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="SECTION.NAME=VALUE",
+        help="Change a setting of the file, such as training.epochs=20. May be repeated.",
+        show_default=False,
+    ),
+]
+Trace = Annotated[bool, typer.Option("--trace", help="Record every event and effect, for replay.")]
+RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="A run's directory.", show_default=False)]
+Trials = Annotated[int, typer.Option("--trials", help="Independent trials, each with a seed of its own.", min=1)]
+Seed = Annotated[int, typer.Option("--seed", help="The seed of the first trial.", min=0)]

@@ -1,0 +1,101 @@
+"""The label party's door: whom it lets in, what it tells all of everybody, and what a guest believes of that."""
+
+import json
+import math
+from collections.abc import Mapping
+
+from colonnade.data.settings import TASKS
+from colonnade.errors import ProtocolError
+from colonnade.federation.building import width_of
+from colonnade.federation.plan import Facts
+from colonnade.launch.participant import Participant
+from colonnade.launch.party_directory import PartyDirectory
+from colonnade.runtimes.network.greeting import another_directory
+from colonnade.wire.handshake import Hello, Roster, difference, plain
+
+MOST_COLUMNS, MOST_NUMBERS, MOST_CLASSES = 1 << 24, 1 << 16, 1 << 16
+"""What a party believes of another before anything is built from it: columns, numbers in an embedding, classes."""
+
+
+class LabelDoor:
+    """Whom the label party lets in."""
+
+    def __init__(self, participant: Participant, directory: PartyDirectory) -> None:
+        self._participant = participant
+        self._directory = directory
+
+    def admit(self, name: str, hello: Hello) -> None:
+        host = self._participant
+        if name in self._directory.left():
+            raise ProtocolError(f"{name} has left this federation for good.")
+        if self._directory.tokens().get(name, hello.token) != hello.token:
+            raise ProtocolError(another_directory(name))
+        try:
+            theirs = json.loads(hello.settings)
+        except (ValueError, RecursionError):
+            raise ProtocolError(f"{name} sent settings that are not JSON.") from None
+        if differs := difference(json.loads(json.dumps(host.agreed)), theirs):
+            raise ProtocolError(
+                f"The federation.toml of {name} and that of {host.name} differ in {plain(differs)}: use the same file."
+            )
+        sizes = 1 <= len(hello.shape) <= 3 and min(hello.shape) > 0 and math.prod(hello.shape) <= MOST_COLUMNS
+        if not sizes or not 0 <= hello.width <= MOST_NUMBERS or len(hello.token) != len(self._directory.token):
+            raise ProtocolError(
+                f"{name} says of itself what cannot be: a row has 1 to {MOST_COLUMNS} columns, an embedding at most "
+                f"{MOST_NUMBERS} numbers."
+            )
+        if hello.row_digest != host.data.row_digest:
+            raise ProtocolError(
+                f"{name} has other rows than {host.name}, or the same in another split: {hello.rows} + "
+                f"{hello.test_rows} to train and test on, against {host.data.rows} + {host.data.test_rows}. "
+                "Align the ids of both files."
+            )
+        known = self._directory.roster()
+        if known is None:
+            return
+        if hello.width and hello.width != known.widths.get(name):
+            raise ProtocolError(
+                f"{name} sends embeddings of {hello.width} numbers, but the training began with "
+                f"{known.widths.get(name)}: its [bottom] must fit."
+            )
+        self._directory.keep_tokens({name: hello.token})
+
+    def leave(self, name: str) -> None:
+        self._directory.keep_left(name)
+
+
+def roster_of(participant: Participant, hellos: Mapping[str, Hello], task: str, classes: int) -> Roster:
+    """What the label party tells all, once it has met everybody it waits for."""
+    # A party that comes later is taken to have the shared bottom model, whose width does not depend on its columns.
+    shapes = {name: hellos[name].shape if name in hellos else (1,) for name in participant.feature_parties}
+    if participant.data.columns is not None:
+        shapes[participant.name] = participant.shape()
+    facts = Facts(participant.label_party, participant.feature_parties, 0, 0, task, classes, shapes, {})
+    widths: dict[str, int] = {}
+    if not participant.plan.is_linear:
+        for name in shapes:
+            said = hellos[name].width if name in hellos else 0
+            widths[name] = said or width_of(name, facts, participant.plan)
+    return Roster(task, classes, shapes, widths)
+
+
+def check_roster(participant: Participant, roster: Roster) -> None:
+    """Refuse what the label party says of all if no federation of these parties could be so."""
+    label, plan, parties = participant.label_party, participant.plan, {*participant.everyone}
+    sizes = [math.prod(shape) for shape in roster.shapes.values() if all(length > 0 for length in shape)]
+    possible = (
+        roster.task in TASKS
+        and 0 <= roster.classes <= MOST_CLASSES
+        and {*participant.feature_parties} <= roster.shapes.keys() <= parties
+        and len(sizes) == len(roster.shapes)
+        and max(sizes) <= MOST_COLUMNS
+    )
+    if not possible:
+        raise ProtocolError(f"{label} described a federation that cannot be: other parties, or sizes of none.")
+    if not plan.is_linear:
+        wanted = width_of(participant.name, participant.facts(roster), plan)
+        if roster.widths.get(participant.name) != wanted:
+            raise ProtocolError(
+                f"{label} expects embeddings of {roster.widths.get(participant.name)} numbers from "
+                f"{participant.name}, whose model gives {wanted}: its [bottom] must fit."
+            )

@@ -1,0 +1,145 @@
+"""A network party's run directory: its secrets, what it learnt at the door, and that nothing has changed since.
+
+Settings and data of a run that has begun stay what they were: what is sent again after a crash must be the same.
+"""
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from colonnade.data.federated import data_digest
+from colonnade.errors import RunError, SettingsError
+from colonnade.federation.file import digest
+from colonnade.federation.toml import write_toml
+from colonnade.files import write_atomically
+from colonnade.launch.participant import Participant, without_address
+from colonnade.launch.run_directory import differences
+from colonnade.privacy.ledger import check_journal
+from colonnade.runtimes.journal import first_number
+from colonnade.settings import as_values
+from colonnade.wire.handshake import Roster
+from colonnade.wire.sealing import SealingKey
+
+T = TypeVar("T")
+
+
+class PartyDirectory:
+    """What a party of a network run keeps on its disk, beside its state."""
+
+    def __init__(self, participant: Participant, *, draws: bool = True) -> None:
+        """`draws`: secrets that are not there yet. Without, they must be, and nothing is written."""
+        self.path = participant.directory
+        self._participant = participant
+        self._draws = draws
+        if draws:
+            make_directory(self.path)
+        if self.has_begun():
+            self._check_unchanged()
+        has_journal = first_number(self.path / "journal", participant.name) is not None
+        check_journal(self.path / "ledger.jsonl", has_journal, participant.name)
+        self.token = self._secret("token").hex()
+        self.sealing = SealingKey.from_bytes(self._secret("sealing.key"))
+        entropy = int.from_bytes(self._secret("entropy"), "little")
+        self.secret = entropy if participant.federation.network.private_randomness else participant.plan.seed
+
+    def _secret(self, name: str) -> bytes:
+        """32 bytes of this run's own, drawn once and readable by nobody else."""
+        path = self.path / name
+        if not path.exists() and self._draws:
+            write_atomically(path, os.urandom(32), mode=0o600)
+        found = path.read_bytes() if path.exists() else b""
+        if len(found) != 32:
+            raise _damaged(path)
+        return found
+
+    def has_begun(self) -> bool:
+        """Whether the parties have agreed on everything. Until then, what was wrong may be put right."""
+        return (self.path / "everybody.json").exists()
+
+    def keep_plan(self) -> None:
+        """Write down what this run is made of, for every later start."""
+        if not self.has_begun():
+            write_atomically(self.path / "federation.toml", write_toml(self._participant.settings).encode())
+            write_atomically(self.path / "rows.json", json.dumps(self._digests()).encode())
+
+    def _digests(self) -> dict[str, str]:
+        """Of everything that what this party sends is computed from: after a crash it is computed again."""
+        data, own_bottom = self._participant.data, self._participant.party_file.bottom
+        found = {"rows": data.row_digest, "settings": self._participant.digest}
+        if data.columns is not None:
+            found["columns"] = data_digest(data.columns.train, data.columns.test)
+        if data.labels is not None:
+            found["labels"] = data_digest(data.labels.train, data.labels.test)
+        if own_bottom is not None:
+            found["bottom model"] = digest(as_values(own_bottom))
+        return found
+
+    def _check_unchanged(self) -> None:
+        """Settings and data are those of the beginning: frames that are sent again must be the same."""
+        kept = self.path / "federation.toml"
+        try:
+            settings = without_address(tomllib.loads(kept.read_text(encoding="utf-8")))
+        except (OSError, ValueError, KeyError):
+            raise _damaged(kept) from None
+        if settings != tomllib.loads(write_toml(self._participant.agreed)):
+            raise SettingsError(
+                f"{self.path} holds a run with other settings. Choose another directory with --out, or use {kept}."
+            )
+        before, now = self._read("rows.json", dict[str, str]), self._digests()
+        if before.get("settings") != now["settings"]:
+            raise SettingsError(
+                f"{kept} was changed after its run began, which has kept a digest of its settings. Put those settings "
+                "back, or choose another directory with --out for a new run."
+            )
+        different = differences(before, now)
+        if different:
+            raise SettingsError(
+                f"The {' and '.join(different)} of {self._participant.name} are others than those the run in "
+                f"{self.path} began with. Put them back as they were, or choose another directory with --out for a "
+                "new run."
+            )
+
+    def _read(self, name: str, kind: type[T]) -> T:
+        path = self.path / name
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=kind)
+        except (msgspec.MsgspecError, ValueError):
+            raise _damaged(path) from None
+
+    def roster(self) -> Roster | None:
+        return self._read("everybody.json", Roster) if self.has_begun() else None
+
+    def keep(self, roster: Roster) -> None:
+        write_atomically(self.path / "everybody.json", msgspec.json.encode(roster))
+
+    def tokens(self) -> dict[str, str]:
+        """Of the run directories from which the training began, at the label party."""
+        return self._read("tokens.json", dict[str, str]) if (self.path / "tokens.json").exists() else {}
+
+    def keep_tokens(self, tokens: Mapping[str, str]) -> None:
+        known = self.tokens()
+        if not tokens.items() <= known.items():
+            write_atomically(self.path / "tokens.json", json.dumps({**known, **tokens}).encode())
+
+    def left(self) -> list[str]:
+        return self._read("left.json", list[str]) if (self.path / "left.json").exists() else []
+
+    def keep_left(self, name: str) -> None:
+        write_atomically(self.path / "left.json", json.dumps(sorted({*self.left(), name})).encode())
+
+
+def make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        directory.chmod(0o700)
+    except OSError as error:
+        raise SettingsError(f"The run directory {directory} could not be made: {error.strerror}.") from None
+
+
+def _damaged(path: Path) -> RunError:
+    return RunError(f"{path} is damaged, and without it this run cannot go on. Start a new one elsewhere.")

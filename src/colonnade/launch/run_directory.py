@@ -1,0 +1,141 @@
+"""A run's directory: made for a new run, checked for one that goes on, and held against a second process.
+
+It keeps the run's settings, and digests of settings and data: a run that is resumed is the one that was begun.
+"""
+
+import json
+import shutil
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from colonnade.data.federated import FederatedData, data_digest
+from colonnade.errors import DataError, RunError, SettingsError
+from colonnade.federation.file import digest
+from colonnade.federation.toml import write_toml
+from colonnade.files import write_atomically
+from colonnade.runtimes.ray.settings import Ray
+from colonnade.runtimes.run_lock import only_process_in
+from colonnade.runtimes.simulate.settings import Simulate
+
+# Among the checkpoints, which are their owners' own: a digest of a few labels could be guessed.
+_DIGESTS = "checkpoints/data.json"
+
+
+@contextmanager
+def opened(
+    directory: Path, runtime: str, settings: Mapping[str, Any], data: FederatedData, resume: bool
+) -> Iterator[None]:
+    """A run directory, made or checked, and held against a second process."""
+    if resume:
+        _check(directory, runtime, settings, data)
+    else:
+        _make(directory, runtime, settings, data)
+    with only_process_in(directory):
+        yield
+
+
+@contextmanager
+def disk_errors(directory: Path) -> Iterator[None]:
+    """A disk that is full while a run is under way: one sentence, and what was saved stays."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):  # nobody reads what the watcher prints
+            raise
+        raise RunError(
+            f"The run directory {directory} could not be written: {error.strerror}. Free some space, then continue "
+            "with --resume from the last checkpoint."
+        ) from error
+
+
+def continues_trace(trace: bool, traced: bool) -> bool:
+    """Whether a resumed run is traced: exactly if it was before, since half a trace cannot be replayed."""
+    if trace and not traced:
+        raise SettingsError("This run was started without --trace, and a trace must begin with the run: leave it out.")
+    return traced
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Names under which two tables differ."""
+    return [name for name in {**before, **now} if before.get(name) != now.get(name)]
+
+
+def _make(directory: Path, runtime: str, settings: Mapping[str, Any], data: FederatedData) -> None:
+    try:
+        directory.mkdir(parents=True)
+    except FileExistsError:
+        raise SettingsError(
+            f"The directory {directory} exists already. Choose another one with --out, continue that run with "
+            "--resume, or remove it."
+        ) from None
+    except OSError as error:
+        raise SettingsError(
+            f"The run directory {directory} could not be made: {error.strerror}. Choose another one with --out."
+        ) from None
+    try:
+        text = write_toml(settings)
+        write_atomically(directory / "federation.toml", text.encode())
+        (directory / _DIGESTS).parent.mkdir()
+        agreed = {"runtime": runtime, "settings": _settings_digest(tomllib.loads(text))}
+        write_atomically(directory / _DIGESTS, json.dumps({**_data_digests(data), **agreed}).encode())
+    except OSError as error:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise RunError(
+            f"The run directory {directory} could not be written: {error.strerror}. Free some space, or choose "
+            "another one with --out."
+        ) from None
+
+
+def _check(directory: Path, runtime: str, settings: Mapping[str, Any], data: FederatedData) -> None:
+    """Refuse to go on with other settings, another runtime or other data than those the run was started with."""
+    kept = directory / "federation.toml"
+    if not kept.exists():
+        raise SettingsError(f"{directory} is not a run to resume: it has no federation.toml.")
+    try:
+        before = tomllib.loads(kept.read_text(encoding="utf-8"))
+        digests = json.loads((directory / _DIGESTS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise RunError(
+            f"The run in {directory} cannot be resumed: its federation.toml or {_DIGESTS} is missing or torn. "
+            "Start a new run in another directory."
+        ) from None
+    if digests.pop("settings", "") != _settings_digest(before):
+        raise SettingsError(
+            f"{kept} was changed after its run was started, which has kept a digest of its settings. What was "
+            "trained and released so far was by the settings before: put those back, or start a new run with the "
+            "others in another directory (--out)."
+        )
+    different = sorted(
+        f"{section}.{name}"
+        for section in {**before, **settings}.keys() - {Ray.name}  # another cluster, or more of it, is as good
+        for name in differences(before.get(section, {}), settings.get(section, {}))
+    )
+    if different:
+        raise SettingsError(
+            f"The run in {directory} was started with other settings: {', '.join(different[:5])} differ. "
+            f"Resume with {kept}, or start a new run in another directory."
+        )
+    ran_under = digests.pop("runtime", Simulate.name)
+    if ran_under != runtime:
+        raise SettingsError(f"The run in {directory} was started with --runtime {ran_under}: resume it with that.")
+    changed = differences(digests, _data_digests(data))
+    if changed:
+        raise DataError(
+            f"The data have changed since the run in {directory} was started: {', '.join(sorted(changed))}. "
+            "Resume with the data it was started with, or start a new run."
+        )
+
+
+def _settings_digest(values: Mapping[str, Any]) -> str:
+    """Of the values of a federation.toml, as they are read; another cluster, or more of it, is as good."""
+    return digest({section: content for section, content in values.items() if section != Ray.name})
+
+
+def _data_digests(data: FederatedData) -> dict[str, str]:
+    """What tells whether a resumed run sees the same data, and if not, whose have changed."""
+    columns = {f"columns of {name}": data_digest(held.train, held.test) for name, held in data.columns.items()}
+    labels = data_digest(data.labels.train, data.labels.test)
+    return {"rows or their order": data.row_digest, "labels": labels, **columns}

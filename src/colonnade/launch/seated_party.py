@@ -1,0 +1,68 @@
+"""One party at its seat, in a process or an actor of its own: its station, how far it is, and its disk's failure."""
+
+from pathlib import Path
+from typing import Any
+
+from colonnade.errors import RunError
+from colonnade.federation.building import build_seated
+from colonnade.launch.run_options import Watch
+from colonnade.launch.seat_files import Life, SeatFiles
+from colonnade.party import Party
+from colonnade.privacy.ledger import Ledger
+from colonnade.runtimes.links import Company
+from colonnade.runtimes.recorder import Recorder
+from colonnade.runtimes.station import Books, Pace, Station
+from colonnade.wire.codec import DEFAULT_LIMITS, Limits
+
+REPORT_SECONDS = 0.5
+"""How often a party says how far it is."""
+
+
+def seated_station(seat: SeatFiles, watch: Watch) -> tuple[Station, Recorder]:
+    """The station of a seat's party, where those before it left off; `watch` is given the label party's metrics."""
+    directory, label_party = Path(seat.life.directory), seat.facts.label_party
+    party = build_seated(seat.private_data, seat.facts, seat.plan)
+    recorder = Recorder(label_party, directory if seat.name == label_party else None, watch, virtual=False)
+    ledger = directory / "ledger" / f"{seat.name}.jsonl"
+    return open_station(seat.name, party, label_party, seat.life, recorder, ledger), recorder
+
+
+def open_station(
+    name: str,
+    party: Party,
+    label_party: str,
+    life: Life,
+    recorder: Recorder,
+    ledger: Path,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Station:
+    """A party in real time, with its state of before if it has one."""
+    return Station(
+        name,
+        party,
+        Company(life.peers, label_party, life.without),
+        Path(life.directory),
+        Books(recorder, lambda position: Ledger(ledger, position), life.trace),
+        endurance=life.endurance,
+        limits=limits,
+        pace=Pace(life.slowdown, life.compute_seconds),
+    )
+
+
+def progress_of(station: Station) -> dict[str, Any]:
+    """How far a party is, for whoever started it."""
+    counts = station.party.counts()
+    return {
+        "exchanges": counts["exchanges"],
+        "steps": counts["steps"],
+        "waits_for": station.absent() if station.started else [],
+        "queue": station.queue_depth(),
+    }
+
+
+def unwritable(name: str, directory: Path, error: OSError) -> RunError:
+    """A party's disk has failed it: which file or directory, how, and what to do."""
+    return RunError(
+        f"{name} could not write its state in {error.filename or directory}: {error.strerror or error}. Free some "
+        "space there, then continue with --resume: every party goes on where its journal ends."
+    )

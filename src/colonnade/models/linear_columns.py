@@ -1,0 +1,234 @@
+"""One party's columns with the weights over them: dense rows as they are, sparse rows lazily.
+
+A block (linear.py) says which rows and what to do with them; here is how that is done in either storage.
+"""
+
+import math
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import sparse
+
+from colonnade.errors import DataError
+from colonnade.models import linear_rows as kernels
+from colonnade.models.linear_rows import CLOCK, SCALE, SGD, STRIDE, Floats, readable
+from colonnade.state import Remembering, Remembers, array
+
+RowNumbers = npt.NDArray[np.uint32]
+IN_ORDER: RowNumbers = readable((), np.uint32)
+ROWS_AT_ONCE = 4096
+
+
+class Chosen(NamedTuple):
+    """Which rows: the listed ones, or, with an empty list, `number` rows in their order from `first` on."""
+
+    rows: RowNumbers
+    first: int
+    number: int
+
+
+class Columns(Remembers, Protocol):
+    """Data with w and ḡ over their columns. Matrices are (d, c) at this border, whatever the layout inside."""
+
+    width: int
+
+    def products(self, chosen: Chosen, test: bool = False) -> Floats: ...
+    def times(self, chosen: Chosen, matrix: Floats) -> Floats: ...
+    def sums(self, chosen: Chosen, coefficients: Floats) -> Floats: ...
+    def gram(self, weights: Floats, every: int, gram: Floats) -> None: ...
+    def squares(self, weights: Floats) -> Floats: ...
+    def squared_norms(self, factors: Floats | None = None) -> Floats: ...
+    def weights(self) -> Floats: ...
+    def mean(self) -> Floats: ...
+    def set_weights(self, weights: Floats) -> None: ...
+    def set_mean(self, mean: Floats) -> None: ...
+    def move(self, direction: Floats, step: float) -> None: ...
+    def steps(self, arguments: tuple[Any, ...], rule: int) -> float: ...
+
+
+class DenseColumns(Remembering):
+    """Weights as they are, (c, d)."""
+
+    MEMORY = (array("_w", "weights", in_place=True), array("_mean", "mean_gradient", in_place=True))
+
+    def __init__(self, train: npt.NDArray[Any], test: npt.NDArray[Any], outputs: int) -> None:
+        self._train, self._test = readable(train, np.float32), readable(test, np.float32)
+        self.width = self._train.shape[1]
+        _check_same_width(self.width, self._test.shape[1])
+        self._w, self._mean = np.zeros((outputs, self.width)), np.zeros((outputs, self.width))
+
+    def products(self, chosen: Chosen, test: bool = False) -> Floats:
+        products = np.empty((chosen.number, len(self._w)))
+        kernels.dense_times(self._test if test else self._train, chosen.rows, chosen.first, self._w, products)
+        return products
+
+    def times(self, chosen: Chosen, matrix: Floats) -> Floats:
+        products = np.empty((chosen.number, matrix.shape[1]))
+        kernels.dense_times(self._train, chosen.rows, chosen.first, np.array(matrix.T, np.float64, order="C"), products)
+        return products
+
+    def sums(self, chosen: Chosen, coefficients: Floats) -> Floats:
+        sums = np.zeros((coefficients.shape[1], self.width))
+        kernels.dense_sums(self._train, chosen.rows, chosen.first, coefficients, sums)
+        return np.ascontiguousarray(sums.T)
+
+    def gram(self, weights: Floats, every: int, gram: Floats) -> None:
+        for first in range(0, len(self._train), ROWS_AT_ONCE * every):
+            part = slice(first, first + ROWS_AT_ONCE * every, every)
+            held = np.ones((len(range(*part.indices(len(self._train)))), self.width + 1))
+            held[:, :-1] = self._train[part]
+            gram += np.tril((held * weights[part, None]).T @ held)
+
+    def squares(self, weights: Floats) -> Floats:
+        found: Floats = np.einsum("i,ij,ij->j", weights, self._train, self._train, dtype=np.float64)
+        return found
+
+    def squared_norms(self, factors: Floats | None = None) -> Floats:
+        norms: Floats
+        if factors is None:
+            norms = np.einsum("ij,ij->i", self._train, self._train, dtype=np.float64)
+        else:
+            norms = np.einsum("ij,ij,j->i", self._train, self._train, factors, dtype=np.float64)
+        return norms
+
+    def weights(self) -> Floats:
+        return np.array(self._w.T, order="C")
+
+    def mean(self) -> Floats:
+        return np.array(self._mean.T, order="C")
+
+    def set_weights(self, weights: Floats) -> None:
+        self._w[...] = weights.T
+
+    def set_mean(self, mean: Floats) -> None:
+        self._mean[...] = mean.T
+
+    def move(self, direction: Floats, step: float) -> None:
+        self._w -= step * direction.T
+
+    def steps(self, arguments: tuple[Any, ...], rule: int) -> float:
+        return kernels.dense_window(self._train, self._w, self._mean, *arguments)
+
+
+class SparseColumns(Remembering):
+    """Lazy columns (see linear_rows.py) over sparse rows."""
+
+    # u, ḡ and what is paid are views of one array.
+    MEMORY = (array("_lazy", "lazy_columns", in_place=True), array("_running", "scale_and_clock", in_place=True))
+
+    def __init__(self, train: sparse.csr_array, test: sparse.csr_array, outputs: int) -> None:
+        self._train, self._test = _sparse_data(train), _sparse_data(test)
+        self.width = int(train.shape[1])
+        _check_same_width(self.width, int(test.shape[1]))
+        self._outputs = outputs
+        self._running = np.array([1.0, 0.0])
+        if outputs == 1:
+            self._lazy = np.zeros(STRIDE * self.width)
+            self._u, self._mean, self._paid, _ = np.split(self._lazy.reshape(self.width, STRIDE), STRIDE, 1)
+        else:
+            self._lazy = np.zeros((self.width, 1 + 2 * outputs))
+            self._paid, self._u, self._mean = np.split(self._lazy, [1, 1 + outputs], 1)
+
+    def products(self, chosen: Chosen, test: bool = False) -> Floats:
+        products = np.empty((chosen.number, self._outputs))
+        data = self._test if test else self._train
+        kernels.lazy_times(data, chosen.rows, chosen.first, self._lazy, self._running, products)
+        return products
+
+    def times(self, chosen: Chosen, matrix: Floats) -> Floats:
+        products = np.empty((chosen.number, matrix.shape[1]))
+        weights = np.array(matrix[:, 0] if matrix.shape[1] == 1 else matrix, np.float64, order="C")
+        kernels.sparse_times(self._train, chosen.rows, chosen.first, weights, products)
+        return products
+
+    def sums(self, chosen: Chosen, coefficients: Floats) -> Floats:
+        sums = np.zeros((self.width, coefficients.shape[1]))
+        target = sums[:, 0] if coefficients.shape[1] == 1 else sums
+        kernels.sparse_sums(self._train, chosen.rows, chosen.first, coefficients, target)
+        return sums
+
+    def gram(self, weights: Floats, every: int, gram: Floats) -> None:
+        kernels.sparse_gram(self._train, every, weights, gram)
+
+    def squares(self, weights: Floats) -> Floats:
+        starts, columns, values = self._train
+        by_entry = np.repeat(weights, starts[1:].astype(np.int64) - starts[:-1].astype(np.int64))
+        found: Floats = np.bincount(
+            columns.astype(np.int64), by_entry * np.square(values, dtype=np.float64), self.width
+        ).astype(np.float64)
+        return found
+
+    def squared_norms(self, factors: Floats | None = None) -> Floats:
+        norms = np.empty(len(self._train[0]) - 1)
+        if factors is not None:
+            starts, columns, values = self._train
+            of_row = np.repeat(np.arange(len(norms)), starts[1:].astype(np.int64) - starts[:-1].astype(np.int64))
+            squares = factors[columns] * np.square(values, dtype=np.float64)
+            return np.bincount(of_row, squares, len(norms)).astype(np.float64)
+        kernels.sparse_squared_norms(self._train, norms)
+        return norms
+
+    def weights(self) -> Floats:
+        weights: Floats = self._running[SCALE] * (self._u - self._mean * (self._running[CLOCK] - self._paid))
+        return weights
+
+    def mean(self) -> Floats:
+        return self._mean.copy(order="C")
+
+    def set_weights(self, weights: Floats) -> None:
+        self._running[:] = 1.0, 0.0
+        self._paid[...] = 0.0
+        self._u[...] = weights
+
+    def set_mean(self, mean: Floats) -> None:
+        kernels.settle(self._lazy, self._running, 1.0)
+        self._mean[...] = mean
+
+    def move(self, direction: Floats, step: float) -> None:
+        self._u -= (step / self._running[SCALE]) * direction
+
+    def steps(self, arguments: tuple[Any, ...], rule: int) -> float:
+        if rule == SGD and self._running[CLOCK] != 0.0:  # debts of earlier steps under another rule
+            kernels.settle(self._lazy, self._running, 1.0)
+        return kernels.sparse_window(self._train, self._lazy, self._running, *arguments)
+
+
+def columns_of(train: torch.Tensor | sparse.csr_array, test: torch.Tensor | sparse.csr_array, outputs: int) -> Columns:
+    """Zero weights over these columns, in the storage that they have."""
+    if isinstance(train, torch.Tensor):
+        return DenseColumns(_flat(train), _flat(test), outputs)
+    return SparseColumns(_canonical(train), _canonical(test), outputs)
+
+
+def _flat(table: torch.Tensor | sparse.csr_array) -> npt.NDArray[Any]:
+    if not isinstance(table, torch.Tensor):
+        raise DataError("A party's training rows are dense and its test rows sparse. Prepare both in the same way.")
+    return table.detach().reshape(table.shape[0], math.prod(table.shape[1:])).numpy()
+
+
+def _canonical(table: torch.Tensor | sparse.csr_array) -> sparse.csr_array:
+    """With each column at most once a row, without which the squares of a row's values are not its norm."""
+    if isinstance(table, torch.Tensor):
+        raise DataError("A party's training rows are sparse and its test rows dense. Prepare both in the same way.")
+    if not table.has_canonical_format:
+        table = table.copy()
+        table.sum_duplicates()
+    return table
+
+
+def _sparse_data(table: sparse.csr_array) -> kernels.SparseData:
+    width = int(table.shape[1])
+    if len(table.indices) and not 0 <= int(table.indices.min()) <= int(table.indices.max()) < width <= 2**32:
+        raise DataError(f"A sparse table of {width} columns has a value outside of them. Build the table anew.")
+    indices = table.indices.view(np.uint32) if table.indices.dtype == np.int32 else table.indices
+    return readable(table.indptr, np.uint64), readable(indices, np.uint32), readable(table.data, np.float32)
+
+
+def _check_same_width(train: int, test: int) -> None:
+    if train != test:
+        raise DataError(
+            f"A party's training rows have {train} columns and its test rows {test}. Prepare both from the "
+            "same columns."
+        )

@@ -1,0 +1,33 @@
+"""What a reproduction is: a name, a function that runs it, and the rows that come out."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+Watch = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number of a paper and ours."""
+
+    label: str
+    published: float | None
+    ours: float
+    deviation: float | None = None  # over seeds; None for a single one
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    name: str
+    summary: str
+    run: Callable[[bool, Sequence[int], Watch], list[Row]]  # (quick, seeds, watch)
+    seeds: int = 1  # how many it takes unless told otherwise
+    keeps_runs: bool = False  # whether runs that have finished are kept for the next time, when it is stopped
+
+    @property
+    def after_a_stop(self) -> str:
+        """What Ctrl-C has left."""
+        if self.keeps_runs:
+            return "Runs that had finished are kept: start it again, and it goes on after them."
+        return "Nothing was kept: start again."

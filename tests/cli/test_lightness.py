@@ -1,0 +1,98 @@
+"""Help is quick, because nothing heavy is loaded for it: counted by modules, which no busy machine changes."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from command_line import IRIS, colonnade, toml
+
+HEAVY = (
+    "torch",
+    "numpy",
+    "scipy",
+    "sklearn",
+    "pandas",
+    "matplotlib",
+    "grpc",
+    "ray",
+    "numba",
+    "pyarrow",
+    "cryptography",
+)
+
+# Gives each command in one fresh process, and tells after each which heavy packages have been loaded by then.
+PROGRAM = """
+import contextlib, io, json, sys
+from unittest import mock
+from colonnade import cli
+
+commands, heavy = json.loads(sys.argv[1])
+for command in commands:
+    with mock.patch.object(sys, "argv", ["colonnade", *command]), contextlib.redirect_stdout(io.StringIO()) as shown:
+        try:
+            cli.main()
+        except SystemExit as ending:
+            assert not ending.code, (command, ending.code)
+    assert shown.getvalue(), command
+    loaded = [name for name in heavy if name in sys.modules]
+    print(json.dumps([" ".join(command), loaded]))
+"""
+
+
+def loaded_after(*commands: tuple[str, ...]) -> dict[str, list[str]]:
+    """The heavy packages that were loaded when each command had ended."""
+    given = [sys.executable, "-c", PROGRAM, json.dumps([commands, HEAVY])]
+    done = subprocess.run(given, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(line) for line in done.stdout.splitlines())
+
+
+def every_verb() -> list[tuple[str, ...]]:
+    from typer.main import get_command
+
+    from colonnade.cli.application import app
+
+    found: list[tuple[str, ...]] = []
+    left = [((), get_command(app))]
+    while left:
+        name, command = left.pop()
+        found.append(name)
+        left += [((*name, one), inner) for one, inner in getattr(command, "commands", {}).items()]
+    return found
+
+
+def test_no_help_loads_anything_heavy() -> None:
+    verbs = every_verb()
+    assert ("run",) in verbs and ("attack", "label-inference") in verbs and ("certs", "issue") in verbs
+    asked = [(*verb, flag) for verb in verbs for flag in ("--help", "-h")]
+    loaded = loaded_after(*asked, ("--version",), ("data", "list"))
+    assert {call: packages for call, packages in loaded.items() if packages} == {}
+
+
+def test_verbs_that_train_nothing_do_not_load_torch() -> None:
+    for seed in (0, 1):
+        made = colonnade("run", toml("flowers.toml", IRIS), "--no-report", "--set", f"federation.seed={seed}")
+        assert made.code == 0, made.err
+    runs = ("runs/iris-vafl-0", "runs/iris-vafl-1")
+    certificates = (("certs", "init", "ours"), ("certs", "issue", "bank", "--authority", "ours"))
+    loaded = loaded_after(
+        *certificates, ("certs", "show", "bank/bank.pem"), ("report", runs[0]), ("compare", *runs, "--json")
+    )
+    assert loaded["certs show bank/bank.pem"] == ["cryptography"]
+    assert not {"torch", "sklearn", "pandas", "grpc", "ray", "numba", "pyarrow"} & set(
+        loaded[f"compare {runs[0]} {runs[1]} --json"]
+    )
+
+
+@pytest.mark.parametrize("verb", every_verb(), ids=" ".join)
+def test_flags_are_shown_as_flags(verb: tuple[str, ...]) -> None:
+    shown = colonnade(*verb, "-h").out
+    assert "<bool>" not in shown and "BOOLEAN" not in shown
+    assert "--help" in shown and " -h " in shown
+
+
+def test_the_version() -> None:
+    from colonnade import __version__
+
+    assert colonnade("--version") == (0, f"colonnade {__version__}\n", "")
