@@ -13,7 +13,7 @@ import numpy as np
 from colonnade.errors import RunError
 from colonnade.messages import Message
 from colonnade.runtimes.delays import Draw, parse_delay
-from colonnade.runtimes.simulate.agenda import Acknowledged, Agenda, Letter, Retry
+from colonnade.runtimes.simulate.agenda import Acknowledged, Agenda, Letter, Retry, named
 from colonnade.runtimes.simulate.places import Place
 from colonnade.runtimes.simulate.settings import Simulate, SimulatedLink
 
@@ -91,7 +91,7 @@ class Links:
         if receiver is None:
             raise RunError(f"{sender.name} sent {message.__name__} to {to!r}, who is not in the federation.")
         if not self._numbered:
-            letter = Letter(sender.name, frame, message, None)
+            letter = named(Letter, (sender.name, frame, message, None))
             if message.off_clock:
                 self.off_clock.append((receiver, letter))
             else:
@@ -158,15 +158,13 @@ class Links:
 
     # --- at the receiver's ---
 
-    def is_repetition(self, receiver: Place, letter: Letter) -> bool:
+    def is_repetition(self, receiver: Place, letter: Letter, number: int) -> bool:
         """Whether a letter was handled before, or waits already. One that was handled is acknowledged again."""
-        if letter.number is None:
-            return False
-        if self.between[letter.sender, receiver.name].was_handled(letter.number):
-            self.acknowledge(letter.sender, receiver.name, letter.number)  # its acknowledgement was lost
+        if self.between[letter.sender, receiver.name].was_handled(number):
+            self.acknowledge(letter.sender, receiver.name, number)  # its acknowledgement was lost
             return True
         return any(
-            isinstance(other, Letter) and other.sender == letter.sender and other.number == letter.number
+            isinstance(other, Letter) and other.sender == letter.sender and other.number == number
             for other in receiver.held()
         )
 

@@ -11,6 +11,7 @@ kept by their senders and sent again when it is back.
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from heapq import heappop
 from math import inf
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from colonnade.runtimes.simulate.agenda import (
     Ring,
     TimerDue,
     WorkEnd,
+    named,
 )
 from colonnade.runtimes.simulate.links import Links
 from colonnade.runtimes.simulate.places import Place, measured_as
@@ -114,6 +116,7 @@ class Simulation:
     def run(self) -> bool:
         """Go on until every party has finished that is there or will return. False if it was asked to stop before."""
         agenda, links, places = self._agenda, self._links, self._places
+        entries = agenda.entries
         while True:
             if links.off_clock:
                 links.settle_off_clock()
@@ -126,9 +129,10 @@ class Simulation:
             if self._stop_requested():
                 self.save()
                 return False
-            if not agenda.entries:
+            if not entries:
                 break
-            due = agenda.advance()
+            due = heappop(entries)
+            agenda.now = due.when
             place, what = places[due.place], due.what
             if isinstance(what, Letter):
                 self._arrive(place, what)
@@ -169,7 +173,9 @@ class Simulation:
     # --- a party's work ---
 
     def _arrive(self, place: Place, letter: Letter) -> None:
-        if place.away or place.finished or self._links.is_repetition(place, letter):
+        if place.away or place.finished:
+            return
+        if letter.number is not None and self._links.is_repetition(place, letter, letter.number):
             return
         if letter.kind.answered_on_arrival:
             self._handle(place, letter)
@@ -189,7 +195,7 @@ class Simulation:
         place.current = item
         place.work_number += 1
         place.work_started = self._agenda.now
-        self._agenda.enter(self._agenda.now + place.cost(item), place.index, WorkEnd(place.work_number))
+        self._agenda.enter(self._agenda.now + place.cost(item), place.index, named(WorkEnd, (place.work_number,)))
 
     def _end_work(self, place: Place, item: Item) -> None:
         now = self._agenda.now
