@@ -81,7 +81,7 @@ def frames(run: Path) -> Iterator[tuple[str, bytes]]:
 
 def test_every_zeroth_order_algorithm_is_here() -> None:
     other = {"vafl", "split", "centralised"}
-    zeroth_order = {name for name, row in ALGORITHMS.items() if hasattr(row.settings(), "looks")}
+    zeroth_order = {name for name, row in ALGORITHMS.items() if hasattr(row.settings(), "directions_used")}
     assert {name.partition(",")[0] for name in RUNS} == zeroth_order
     assert zeroth_order.isdisjoint(other)
 
