@@ -23,6 +23,7 @@ from colonnade import cli
 from colonnade.algorithms.linear_models.afsaga import Afsaga
 from colonnade.cli.application import app
 from colonnade.launch import party_process
+from colonnade.reports import run_page
 from colonnade.runtimes import station
 from colonnade.runtimes.network.stream import Stream
 from colonnade.runtimes.processes import sockets

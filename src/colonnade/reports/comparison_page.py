@@ -1,4 +1,4 @@
-"""One self-contained HTML page for several runs: who was faster, to what, at which price, and how their settings differ."""
+"""One self-contained HTML page for several runs: who was faster, to what, at which price, and where settings differ."""
 
 from collections.abc import Sequence
 from pathlib import Path
