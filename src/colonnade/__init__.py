@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from colonnade.runtimes.simulate.settings import Simulate, SimulatedLink, SimulatedParty
     from colonnade.trials.sweep import sweep
 
+    __version__: str
+
 # algorithms: imports begin
 if TYPE_CHECKING:
     from colonnade.algorithms.linear_models.afsaga import Afsaga
@@ -46,9 +48,7 @@ if TYPE_CHECKING:
     from colonnade.algorithms.split_models.vafl import Vafl
     from colonnade.algorithms.split_models.zoo import Zoo
     from colonnade.algorithms.split_models.zoo_sync import ZooSync
-    # algorithms: imports end
-
-    __version__: str
+# algorithms: imports end
 
 __all__ = [
     # algorithms: exports begin

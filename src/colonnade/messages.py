@@ -30,7 +30,7 @@ class ArrayField:
 Rows = Annotated[NDArray[np.uint32], ArrayField("<u4", ("rows",))]
 """Positions of rows in the federation's common order."""
 Vectors = Annotated[NDArray[np.float32], ArrayField("<f4", ("rows", "width"), finite=True)]
-"""One finite float32 vector a row."""
+"""One finite float32 vector per row."""
 
 
 @dataclass(frozen=True)

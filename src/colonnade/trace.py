@@ -1,7 +1,7 @@
 """What happened to one party, in order: every event it was given and every effect it returned.
 
 A trace holds no wall clock and no address, so the same seed gives the same bytes. Given the same events, a party
-reaches the same models (runtimes/replay.py does that). One file a party: it is what that party saw, and an attack
+reaches the same models (runtimes/replay.py does that). One file per party: it is what that party saw, and an attack
 may read nothing else.
 
 File: the magic line, then records, each a header (u32 length, the same inverted, CRC-32 of the body) and MessagePack

@@ -62,7 +62,7 @@ def test_products_of_no_age_are_not_used_and_the_sum_is_repeated_after_the_retur
 
 
 def test_products_age_out(tmp_path: Path) -> None:
-    """With batches of 8 of 24 rows an epoch is 3 requests of each of 3 parties: half of one is 5 (rounded up)."""
+    """With batches of 8 of 24 rows per epoch is 3 requests of each of 3 parties: half of one is 5 (rounded up)."""
     outcome, trace = run("afsgd", tmp_path / "run", {"party3": AWAY}, arity=3, max_product_age_epochs=0.5)
     few = replies_while_away(trace, {"party1", "party2"})
     assert few <= 5

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-# 1,000,000 rows × 1,000 columns as doubles are 8,000 MB; 10 values a row are 120 MB with their indices.
+# 1,000,000 rows × 1,000 columns as doubles are 8,000 MB; 10 values per row are 120 MB with their indices.
 SCRIPT = """
 import resource, sys
 import numpy as np

@@ -52,7 +52,7 @@ def test_a_view_of_the_wire_is_not_enough() -> None:
 
 def test_wrong_grants_are_refused() -> None:
     view = view_of(torch.zeros(3, 2), nn.Linear(2, 2))
-    with pytest.raises(SettingsError, match="one label a row"):
+    with pytest.raises(SettingsError, match="one label per row"):
         complete_model(view, np.zeros(0, np.uint32), np.zeros(0, np.int64), classes=2)
     with pytest.raises(SettingsError, match="above 0"):
         Completion(steps=0)

@@ -38,7 +38,7 @@ def test_vafl() -> None:
 def test_dpzv() -> None:
     told = sentences(Dpzv(clip=1.0, noise=2.0, server_update="frozen"))
     assert told[0] == "label saw 478 exact 16-number embeddings of 112 training rows of party1."
-    assert told[2] == "party1 saw 16 noisy mean slopes, one number a batch, that tell of label's labels."
+    assert told[2] == "party1 saw 16 noisy mean slopes, one number per batch, that tell of label's labels."
 
 
 def test_lock_step() -> None:

@@ -99,7 +99,7 @@ def test_a_label_party_with_columns_is_a_worker_too(name: str) -> None:
 
 
 def test_requests_by_hand() -> None:
-    """112 rows, of which 3 parties want 10 in turn: 12 mini-batches an epoch, the last of 2 rows."""
+    """112 rows, of which 3 parties want 10 in turn: 12 mini-batches per epoch, the last of 2 rows."""
     data, training = flowers(), colonnade.Training(epochs=2, batch_size=10, evaluate_every_epochs=1)
     assert data.rows == 112
     schedule = planned_requests(*planned(data, chosen("afsgd"), training))

@@ -117,7 +117,7 @@ def test_refusals() -> None:
     for wrong in (-1.0, 3.0, math.nan):
         with pytest.raises(DataError, match="classes 0 to 2"):
             loss.residuals(np.zeros((1, 3)), np.array([wrong]))
-    with pytest.raises(DataError, match="one target a row"):
+    with pytest.raises(DataError, match="one target per row"):
         loss.residuals(np.zeros((2, 3)), np.zeros(1))
     with pytest.raises(DataError, match="rows of 3 outputs"):
         loss.residuals(np.zeros((2, 1)), np.zeros(2))

@@ -55,7 +55,7 @@ from colonnade.testing import StopAfter, TinyFederation, assert_same_bits, tiny_
 
 DATA = tiny_data()
 PARTIES = ("party1", "party2", "party3")
-TRAINING = Training(epochs=2, batch_size=8, observe_every_epochs=0)  # 3 batches an epoch, 18 exchanges
+TRAINING = Training(epochs=2, batch_size=8, observe_every_epochs=0)  # 3 batches per epoch, 18 exchanges
 ASYNCHRONOUS = (Vafl, Cascaded, Zoo, Czofo, Dpzv, Fdml)
 SYNCHRONOUS = (Split, ZooSync)
 UPLOADS = (EmbeddingUpload, PerturbedUpload, PairUpload)

@@ -297,7 +297,7 @@ class CzofoServer(LookingServer):
 
 @dataclass
 class DpzvServer(LookingServer):
-    """Equations (3) and (8): each row's slope, clipped on both sides, their mean, noise. One own update an upload."""
+    """Equations (3) and (8): each row's slope, clipped on both sides, their mean, noise. One own update per upload."""
 
     clip: float = 0.0
     noise: float = 0.0

@@ -53,7 +53,7 @@ def test_curves_hold_the_points_of_the_run(tmp_path: Path) -> None:
     assert figure is not None
     loss, metric = figure.axes
     assert loss.get_lines()[0].get_ydata().tolist() == [1.0, 1.0]
-    # 300 bytes an exchange
+    # 300 bytes per exchange
     assert metric.get_lines()[0].get_xdata().tolist() == pytest.approx([0.003, 0.006])
     assert metric.get_lines()[0].get_ydata().tolist() == [0.5, 0.8]
 

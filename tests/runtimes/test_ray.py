@@ -32,12 +32,12 @@ from colonnade.launch.seat_files import Life, SeatFiles, write_seat
 from colonnade.party import Effect, Finish, Send
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.endurance import Endurance
-from colonnade.runtimes.links import Company
+from colonnade.runtimes.links import Peers
 from colonnade.runtimes.ray.carrier import CallCarrier
 from colonnade.runtimes.ray.cluster import NAMESPACE, cluster
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.station import Books, Station
+from colonnade.runtimes.station import Recording, Station
 from colonnade.settings import build
 from colonnade.testing import Scripted, letter
 from colonnade.trials.sweep import sweep
@@ -287,9 +287,9 @@ def test_every_letter_comes_once_and_in_order(
             station = Station(
                 name,
                 parties[name],
-                Company([other], "a"),
+                Peers([other], "a"),
                 folder,
-                Books(Recorder("a"), lambda at: Ledger()),
+                Recording(Recorder("a"), lambda at: Ledger()),
                 endurance=endurance,
             )
 

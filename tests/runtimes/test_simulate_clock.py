@@ -29,7 +29,7 @@ def test_work_travel_work() -> None:
     assert a.seen == [(2.0, "Started")]
     assert b.seen == [(2.0, "Started"), (5.0, "letter 1")]
     assert simulation.now == 5.0
-    assert simulation.party_books() == {
+    assert simulation.party_times() == {
         "a": {"busy_seconds": 2.0, "idle_seconds": 3.0, "away_seconds": 0.0},
         "b": {"busy_seconds": 4.0, "idle_seconds": 1.0, "away_seconds": 0.0},
     }
@@ -174,7 +174,7 @@ def test_an_idle_party_starts_on_arrival() -> None:
     simulation = world({"a": a, "b": b}, settings)
     simulation.run()
     assert b.times("letter") == [12.0]
-    assert simulation.party_books()["b"]["idle_seconds"] == 8.0
+    assert simulation.party_times()["b"]["idle_seconds"] == 8.0
 
 
 # --- marks of messages ------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def test_evaluation_takes_no_virtual_time_even_while_its_party_is_busy() -> None
     assert b.times("evaluation") == a.times("evaluation") == [3.0]
     # The letter leaves after 32 s of transfer and comes at 33; b is then busy until 50, and at the letter until 100.
     assert b.times("letter") == [100.0]
-    assert simulation.party_books()["b"]["busy_seconds"] == 100.0
+    assert simulation.party_times()["b"]["busy_seconds"] == 100.0
 
 
 def test_a_free_message_costs_nothing_but_waits_its_turn() -> None:

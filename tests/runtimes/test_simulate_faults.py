@@ -89,7 +89,7 @@ def test_a_crash_loses_the_inbox_and_the_work_under_way_but_nothing_in_the_end()
         (14.0, "letter 2"),
         (16.0, "letter 3"),
     ]
-    assert simulation.party_books()["b"] == {"busy_seconds": 9.0, "idle_seconds": 0.0, "away_seconds": 7.0}
+    assert simulation.party_times()["b"] == {"busy_seconds": 9.0, "idle_seconds": 0.0, "away_seconds": 7.0}
 
 
 def test_a_start_that_a_crash_interrupts_is_given_after_the_return() -> None:
@@ -210,7 +210,7 @@ def test_the_others_may_finish_without_a_party_that_never_returns() -> None:
     a, b = says({"Started": [SetTimer("end", 5.0)], "timer end": [Finish()]}), says({})
     simulation = world({"a": a, "b": b}, still(parties={"b": crashing((1.0, INF))}))
     assert simulation.run()
-    assert simulation.party_books()["b"]["away_seconds"] == 4.0
+    assert simulation.party_times()["b"]["away_seconds"] == 4.0
 
 
 def test_a_deadlock_by_a_party_that_never_returns_names_it() -> None:
@@ -232,7 +232,7 @@ def test_a_finished_party_does_not_crash() -> None:
     simulation = world({"a": a, "b": b}, still(parties={"a": crashing((1.0, 2.0))}))
     simulation.run()
     assert b.names("Peer") == []
-    assert simulation.party_books()["a"]["away_seconds"] == 0.0
+    assert simulation.party_times()["a"]["away_seconds"] == 0.0
 
 
 # --- any schedule -----------------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ def test_stopped_and_resumed_anywhere_it_is_the_same_run(
         name: party.seen for name, party in undisturbed.items()
     }
     assert (again.now, again.retransmitted_bytes) == (simulation.now, simulation.retransmitted_bytes)
-    assert again.party_books() == simulation.party_books()
+    assert again.party_times() == simulation.party_times()
     for name in "abc":
         assert (parts / "trace" / f"{name}.trace").read_bytes() == (whole / "trace" / f"{name}.trace").read_bytes()
 

@@ -17,11 +17,11 @@ from colonnade.messages import BatchRequest
 from colonnade.party import Effect, Finish, Received, Send, Started
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.journal import Journal
-from colonnade.runtimes.links import Company
+from colonnade.runtimes.links import Peers
 from colonnade.runtimes.processes import sockets
 from colonnade.runtimes.processes.sockets import SocketCarrier, socket_folder
 from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.station import Books, Station
+from colonnade.runtimes.station import Recording, Station
 from colonnade.testing import Scripted, finishes_after, letter, says, sends
 from colonnade.wire.codec import encode
 from colonnade.wire.packets import FRAME, RESUME, header
@@ -39,7 +39,7 @@ class Life:
         self._recorder = Recorder("bank", virtual=False)
         peers = [other for other in ORDER if other != name]
         self.station = Station(
-            name, party, Company(peers, "bank"), directory, Books(self._recorder, lambda _: Ledger())
+            name, party, Peers(peers, "bank"), directory, Recording(self._recorder, lambda _: Ledger())
         )
         linger = more.pop("linger_seconds", 30.0)
         self.carrier = SocketCarrier(

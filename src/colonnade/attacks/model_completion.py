@@ -52,7 +52,7 @@ def complete_model(
             "needs both."
         )
     if known_rows.size == 0 or known_rows.size != known_labels.size:
-        raise SettingsError(f"{known_rows.size} rows and {known_labels.size} labels are known; give one label a row.")
+        raise SettingsError(f"{known_rows.size} rows and {known_labels.size} labels are known; give one label per row.")
     bottom = deepcopy(view.model)
     with torch.no_grad():
         before = bottom(view.columns)

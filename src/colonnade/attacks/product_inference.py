@@ -86,7 +86,7 @@ def column_up_to_a_factor(view: View, party: str, root: str) -> InferredColumn:
 
 
 def answers_of(crossings: Iterable[Crossing], party: str, root: str) -> list[tuple[Rows, Floats]]:
-    """The rows of each request and what the party sent for them, one number a row.
+    """The rows of each request and what the party sent for them, one number per row.
 
     Masked answers are numbers too, if random ones. Where the masks that run up a second tree were seen as well, they
     are taken off. With several outputs the largest tells the most: each is the column times a weight of its own.

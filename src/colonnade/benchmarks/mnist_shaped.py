@@ -69,7 +69,7 @@ class Simulated:
 
 
 class Loop:
-    """A hand-written loop over the same data: every party in turn, one batch an exchange."""
+    """A hand-written loop over the same data: every party in turn, one batch per exchange."""
 
     def __init__(self, data: FederatedData) -> None:
         self.columns = [data.columns[name].train for name in data.feature_parties]

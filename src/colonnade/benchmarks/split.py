@@ -35,7 +35,7 @@ def run(watch: Watch) -> dict[str, float]:
     memory_before = _peak_megabytes()
     ours = Simulated(data, Vafl())
     ours.turn()
-    # What is left when the embedding table is taken off: parties, models, buffers, books.
+    # What is left when the embedding table is taken off: parties, models, buffers, records.
     table_megabytes = ROWS * PARTIES * WIDTH * 4 / 1e6
     extra_megabytes = max(0.0, _peak_megabytes() - memory_before - table_megabytes)
     plain = _PlainLoop(data)

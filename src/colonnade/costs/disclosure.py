@@ -144,7 +144,7 @@ class _Told:
             noised = self._plan.noised_answers
             sort = "noisy" if noised is not None and noised.noise > 0 else "exact"
             slopes = _counted(count, f"{sort} mean slope")
-            return f"{party} saw {slopes}, one number a batch, that tell of {label}'s labels."
+            return f"{party} saw {slopes}, one number per batch, that tell of {label}'s labels."
         if kind == "EvaluationRequest":
             return f"{party} was asked {_counted(count, 'time')} by {label} for test rows."
         if kind == "RowsRefused":

@@ -285,7 +285,7 @@ def _linear_traffic(plan: Plan, facts: Facts) -> list[Expected]:
 
 
 class _Sent:
-    """The books: frames and bytes by sender, receiver and kind; and the trees along which sums run."""
+    """What will be sent: frames and bytes by sender, receiver and kind; and the trees along which sums run."""
 
     def __init__(self, plan: Plan, facts: Facts) -> None:
         self.plan, self.facts = plan, facts

@@ -464,5 +464,5 @@ def _label_array(y: Array | pd.Series, rows: int, what: str) -> Array:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.shape != (rows,):
-        raise DataError(f"{what} has shape {list(array.shape)}, but there are {rows} rows: give one label a row.")
+        raise DataError(f"{what} has shape {list(array.shape)}, but there are {rows} rows: give one label per row.")
     return array

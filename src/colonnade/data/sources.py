@@ -1,6 +1,6 @@
 """Reading one party's rows: CSV, Parquet, NumPy and LIBSVM files and pandas frames all become a `Table`.
 
-A table has one id a row, as text, so that the id 7 of one party's Parquet file meets the id 7 of another's
+A table has one id per row, as text, so that the id 7 of one party's Parquet file meets the id 7 of another's
 CSV. No message repeats what a parser said about a file's contents: that could show a value.
 """
 

@@ -18,7 +18,7 @@ SHIFT = 2.7
 # Half of the columns have no weight.
 INFORMATIVE = 0.5
 # Of Gaussian margins of deviation 1 and noise of deviation σ, the true model gets 1 − arctan(σ) / π right: 94 %. Few
-# non-zeros a row make margins that are not quite Gaussian, and it gets a little less.
+# non-zeros per row make margins that are not quite Gaussian, and it gets a little less.
 NOISE = float(np.tan(0.06 * np.pi))
 
 
@@ -78,7 +78,7 @@ def _check(rows: int, columns: int, nonzeros_per_row: int, seed: int) -> None:
         )
     if not 1 <= nonzeros_per_row <= columns // 2:
         raise SettingsError(
-            f"synthetic_sparse was asked for {nonzeros_per_row} non-zeros a row; with {columns} columns give 1 to "
+            f"synthetic_sparse was asked for {nonzeros_per_row} non-zeros per row; with {columns} columns give 1 to "
             f"{columns // 2}, since rows that are more than half full are not sparse."
         )
     if rows * nonzeros_per_row > MOST_NONZEROS:

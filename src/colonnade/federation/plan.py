@@ -111,7 +111,7 @@ def _refuse_models(name: str, bottom: Bottoms, top: TopSettings | nn.Module) -> 
     summed = isinstance(top, TopSettings) and (top.only_sums or top == TopSettings())
     if not (linear and summed):
         raise SettingsError(
-            f"{name} trains a linear model, one block a party: the models given as bottom or top would not be used. "
+            f"{name} trains a linear model, one block per party: the models given as bottom or top would not be used. "
             f"Leave them out, or choose another algorithm, such as {algorithms.DEFAULT}."
         )
 

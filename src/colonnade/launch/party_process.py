@@ -1,7 +1,7 @@
 """The program of one party's process, which a fork server starts: `python -m colonnade.launch.party_process SOCKET`.
 
 Reads its seat, takes up its state where a process before it left off, and carries on until the training ends or it is
-asked to stop. What it has to say goes to standard output, one JSON object a line, for the process that started it.
+asked to stop. What it has to say goes to standard output, one JSON object per line, for the process that started it.
 """
 
 import importlib

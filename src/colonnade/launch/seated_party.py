@@ -9,9 +9,9 @@ from colonnade.launch.run_options import Watch
 from colonnade.launch.seat_files import Life, SeatFiles
 from colonnade.party import Party
 from colonnade.privacy.ledger import Ledger
-from colonnade.runtimes.links import Company
+from colonnade.runtimes.links import Peers
 from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.station import Books, Pace, Station
+from colonnade.runtimes.station import Pace, Recording, Station
 from colonnade.wire.codec import DEFAULT_LIMITS, Limits
 
 REPORT_SECONDS = 0.5
@@ -40,9 +40,9 @@ def open_station(
     return Station(
         name,
         party,
-        Company(life.peers, label_party, life.without),
+        Peers(life.peers, label_party, life.without),
         Path(life.directory),
-        Books(recorder, lambda position: Ledger(ledger, position), life.trace),
+        Recording(recorder, lambda position: Ledger(ledger, position), life.trace),
         endurance=life.endurance,
         limits=limits,
         pace=Pace(life.slowdown, life.compute_seconds),

@@ -65,7 +65,7 @@ class SimulationLaunch:
                 recorder,
                 counts,
                 exchanges_of(counts),
-                simulation.party_books(),
+                simulation.party_times(),
                 ledger.summary(),
                 ledger.by_row(),
                 recorder.wall_seconds(),

@@ -116,7 +116,7 @@ class AutogradNetwork:
     def row_gradients(
         self, kept: Pass, output_gradient: Tensor, input_gradient: bool | slice = False
     ) -> tuple[StackedGradients, Tensor | None]:
-        """By one backward pass a row: a module of any kind cannot be taken apart."""
+        """By one backward pass per row: a module of any kind cannot be taken apart."""
         outputs, parameters, leaf = _taken(kept)
         by_inputs = None
         if input_gradient is not False:

@@ -109,7 +109,7 @@ class LinearLoss:
         """The targets as compiled code reads them: it would write beyond the row of a class that does not exist."""
         targets = readable(targets, np.float64)
         if targets.shape != (rows,):
-            raise DataError(f"{rows} rows came with targets of shape {targets.shape}. Give one target a row.")
+            raise DataError(f"{rows} rows came with targets of shape {targets.shape}. Give one target per row.")
         if self.task == "multiclass" and rows and not (targets.min() >= 0 and targets.max() < self.outputs):
             raise DataError(
                 f"A multiclass target is not one of the classes 0 to {self.outputs - 1}. Number the classes from 0, "

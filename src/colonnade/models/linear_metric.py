@@ -31,7 +31,7 @@ _ROUNDING = 1e-10  # of its square: one that never varies has none but by roundi
 
 @dataclass(frozen=True)
 class Metric:
-    """μ and R: a number a column, a matrix, or a matrix for each output.
+    """μ and R: a number per column, a matrix, or a matrix for each output.
 
     >>> metric = Metric.of_columns(np.array([1.0]), np.array([4.0]), bound=0.25, l2=0.0)  # R² = 1/(0.25 · 4)
     >>> metric.outward(metric.inward(np.array([[3.0]]))).round(5).tolist()  # RRᵀg

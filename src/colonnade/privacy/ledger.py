@@ -1,6 +1,6 @@
 """What has been released: every privacy event is written here before its value is sent, and never unwritten.
 
-One line an event in ledger.jsonl, in the operating system's hands before the value leaves; and in memory, per kind of
+One line per event in ledger.jsonl, in the operating system's hands before the value leaves; and in memory, per kind of
 event, how often each row was released. A crash between the line and the sending costs a line too many, never one too
 few. A party that is rebuilt after a crash spends the same events again: they meet their lines and are counted once. An
 event that meets another line stops it: what was released is what the file says, whatever the settings say now.
@@ -271,7 +271,7 @@ def check_journal(path: Path, journal_exists: bool, party: str) -> None:
 
 
 class _Reserved:
-    """ledger.reserved: a line a block, each synced before anything leaves that counts on it. The last one is true.
+    """ledger.reserved: a line per block, each synced before anything leaves that counts on it. The last one is true.
 
     A line says up to how many releases can have left, and since which start of the machine: while that is the same,
     the operating system has kept everything that it was given. After an end in order also how many of them the party

@@ -30,7 +30,7 @@ class ComparisonRow(TypedDict):
 
 
 def comparison_rows(runs: Sequence[Run], target: float | None = None) -> list[ComparisonRow]:
-    """One row a run, in the order given. `speed_up` is over the slowest run that reached the target."""
+    """One row per run, in the order given. `speed_up` is over the slowest run that reached the target."""
     headline = _shared_headline(runs)
     if target is not None and not math.isfinite(target):
         raise SettingsError(f"The target to compare at must be a finite number, not {target}.")

@@ -57,7 +57,7 @@ def learning_curves(run: Run, against: Against) -> Figure | None:
 
 
 def timeline(run: Run) -> Figure | None:
-    """One row a party over the first moments of a run: at work, waiting, away."""
+    """One row per party over the first moments of a run: at work, waiting, away."""
     window = timeline_window(run.timeline)
     if window is None:
         return None

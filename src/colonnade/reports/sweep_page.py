@@ -195,7 +195,7 @@ def sweep_plots(directory: Path, result: Mapping[str, Any]) -> list[Plot]:
 
 
 def metric_figure(rows: Sequence[Mapping[str, Any]], cells: Sequence[Mapping[str, Any]], metric: str) -> Figure:
-    """A line a row: its seeds as small dots, their mean as a large one, one deviation as a whisker."""
+    """A line per row: its seeds as small dots, their mean as a large one, one deviation as a whisker."""
     figure = _figure(FULL_WIDTH_INCHES, 1.0 + 0.34 * len(rows))
     axes = figure.subplots()
     for place, row in enumerate(rows):

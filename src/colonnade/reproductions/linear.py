@@ -97,7 +97,7 @@ class Job:
 
 
 def _world(job: Job, data: FederatedData) -> Simulate:
-    """10 ms a step, 0.1 ms a message; the label party has no columns and only passes sums on."""
+    """10 ms per step, 0.1 ms per message; the label party has no columns and only passes sums on."""
     first = data.feature_parties[0]
     own = {first: SimulatedParty(slowdown=job.slow)} if job.slow != 1.0 else {}
     if job.by_columns:

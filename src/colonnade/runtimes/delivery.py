@@ -1,4 +1,4 @@
-"""Exactly-once effect over at-least-once delivery: the books of one link between two parties, both directions.
+"""Exactly-once effect over at-least-once delivery: what one link between two parties has sent and taken.
 
 What is sent gets a number and is kept until the other side says that it has written it down; after every reconnect
 everything kept is sent again. What arrives is taken once, in order: a number seen before is dropped, a gap is a

@@ -28,7 +28,7 @@ class Port(Protocol):
 
 
 class Driver:
-    """One party, its port, and the books that are kept about it."""
+    """One party, its port, and what is recorded of it."""
 
     def __init__(
         self,

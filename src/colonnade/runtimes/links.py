@@ -66,10 +66,10 @@ _GREETING, _LINKED = Phase.GREETING, Phase.LINKED  # read for every frame; a mem
 
 
 @dataclass(frozen=True)
-class Company:
+class Peers:
     """Whom a party works with."""
 
-    peers: Sequence[str]
+    names: Sequence[str]
     label_party: str  # itself or one of them
     without: Sequence[str] = ()  # peers that the label party need not wait for before it starts
 
@@ -128,21 +128,21 @@ class Links:
     def __init__(
         self,
         name: str,
-        company: Company,
+        peers: Peers,
         endurance: Endurance,
         limits: Limits,
         clock: Callable[[], float],
         restarts: int,
     ) -> None:
         self._name = name
-        self._label_party = company.label_party
-        self._leads = name == company.label_party
-        self._without = frozenset(company.without)
+        self._label_party = peers.label_party
+        self._leads = name == peers.label_party
+        self._without = frozenset(peers.without)
         self._endurance = endurance
         self._limits = limits
         self._clock = clock
         self._restarts = restarts
-        self.peers = {peer: Peer() for peer in company.peers}
+        self.peers = {peer: Peer() for peer in peers.names}
         self._unseen = {*self.peers}  # since this process began
         self.may_start = self._leads and self._without >= self._unseen  # nobody is waited for
         self.at_once: deque[Waiting] = deque()  # questions

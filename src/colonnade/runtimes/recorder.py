@@ -1,4 +1,4 @@
-"""The books of a run: metrics as they come, bytes by message, an excerpt of who was busy when.
+"""The record of a run: metrics as they come, bytes by message, an excerpt of who was busy when.
 
 Written to metrics.jsonl and timeline.jsonl if there is a run directory, kept in memory in any case, and handed to a
 watcher (the progress display) if there is one.
@@ -45,7 +45,7 @@ def by_kind(counted: Mapping[type[Message], int]) -> dict[str, int]:
 
 
 class Recorder:
-    """Keeps a run's books. `label_party` decides what counts as up (towards it) and down (from it)."""
+    """Records a run. `label_party` decides what counts as up (towards it) and down (from it)."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from colonnade.runtimes.checkpoint import joined_frames, split_frames
 from colonnade.runtimes.driver import Driver
 from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.keeper import Keeper
-from colonnade.runtimes.links import Company, Link, Links, Waiting
+from colonnade.runtimes.links import Link, Links, Peers, Waiting
 from colonnade.runtimes.recorder import Recorder
 from colonnade.state import State
 from colonnade.trace import TraceWriter
@@ -32,8 +32,8 @@ FAREWELL_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
-class Books:
-    """What is written down about a party besides its journal."""
+class Recording:
+    """What is recorded of a party besides its journal."""
 
     recorder: Recorder
     ledger: Callable[[int], Ledger]  # opens it at the position of a checkpoint; 0: anew
@@ -62,9 +62,9 @@ class Station:
         self,
         name: str,
         party: Party,
-        company: Company,
+        peers: Peers,
         directory: Path,
-        books: Books,
+        recording: Recording,
         *,
         endurance: Endurance | None = None,
         limits: Limits = DEFAULT_LIMITS,
@@ -72,15 +72,15 @@ class Station:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
-        self.peers = frozenset(company.peers)
+        self.peers = frozenset(peers.names)
         self.party = party
         self.finished = False
         self.started = False
         self.breaches: deque[tuple[str, str]] = deque()  # who broke the protocol, and how; the carrier drops them
         self.busy_seconds = 0.0
         self.frames_taken = 0
-        self._leads = name == company.label_party
-        self._recorder = books.recorder
+        self._leads = name == peers.label_party
+        self._recorder = recording.recorder
         self._pace = pace if pace != FULL_SPEED else None
         self._clock = clock
         self._timers: dict[str, float] = {}
@@ -90,11 +90,11 @@ class Station:
         saved = self._keeper.load()
         values = saved.values["station"] if saved else {}
         self.restarts = self._keeper.begin_life()
-        self._links = Links(name, company, endurance, limits, clock, self.restarts)
+        self._links = Links(name, peers, endurance, limits, clock, self.restarts)
         self._began: float = clock() - values.get("now", 0.0)
-        self._ledger = books.ledger(saved.part("ledger").values["position"] if saved else 0)
+        self._ledger = recording.ledger(saved.part("ledger").values["position"] if saved else 0)
         self._trace: TraceWriter | None = None
-        if books.trace:
+        if recording.trace:
             self._trace = TraceWriter(directory / "trace" / f"{name}.trace", values.get("trace"))
         self._driver = Driver(name, party, self, self._ledger, self._recorder, self._trace)
         if saved:

@@ -20,9 +20,9 @@ from colonnade.party import Effect, Event, Party
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.checkpoint import numbers_of
 from colonnade.runtimes.endurance import Endurance
-from colonnade.runtimes.links import Company
+from colonnade.runtimes.links import Peers
 from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.station import Books, Station
+from colonnade.runtimes.station import Recording, Station
 from colonnade.state import State
 from colonnade.testing.fake_clock import FakeClock
 from colonnade.wire.packets import FRAME, PacketReader
@@ -107,9 +107,9 @@ class FakeCarrier:
         self.stations[name] = Station(
             name,
             Mortal(self._build(name)),
-            Company(self.peers_of(name), self.label, self._without if name == self.label else ()),
+            Peers(self.peers_of(name), self.label, self._without if name == self.label else ()),
             self.directory,
-            Books(
+            Recording(
                 recorder,
                 lambda position: Ledger(self.directory / "ledger" / f"{name}.jsonl", position),
                 self._trace,

@@ -1,4 +1,4 @@
-"""Independent runs side by side, one process a core, one thread a process.
+"""Independent runs side by side, one process per core, one thread per process.
 
 Results come back in the order of the jobs, whoever finishes first. When the caller stops, by Ctrl-C or by an error, so
 do the processes; when it is killed, they notice and end.

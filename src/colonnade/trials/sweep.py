@@ -361,7 +361,7 @@ def spread(values: Sequence[float | None]) -> dict[str, float | None]:
 
 
 def as_csv(result: Mapping[str, Any]) -> str:
-    """One line a cell, for tables and plotting programs."""
+    """One line per cell, for tables and plotting programs."""
     measured = ["status", "metric_name", *MEASURED, "wall_seconds", "directory", "why"]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

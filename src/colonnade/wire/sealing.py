@@ -1,7 +1,7 @@
 """Sealed envelopes: what two parties tell each other through a third, which can neither read nor alter nor repeat it.
 
 For a run every party draws an X25519 key and signs its public half with the key of its certificate. Two parties derive
-from their keys one cipher key a direction and process life. An envelope is
+from their keys one cipher key per direction and process life. An envelope is
 
     salt (16 bytes) | counter (8 bytes, big-endian) | ChaCha20-Poly1305 ciphertext and tag (plain + 16 bytes)
 

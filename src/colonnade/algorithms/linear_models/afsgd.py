@@ -75,7 +75,7 @@ class Sgd(Remembering):
 
 ALGORITHM = Algorithm(
     name="afsgd",
-    summary="linear; asynchronous stochastic gradient, one block a party",
+    summary="linear; asynchronous stochastic gradient, one block per party",
     family=Family.LINEAR,
     settings=Afsgd,
     paper=Paper(

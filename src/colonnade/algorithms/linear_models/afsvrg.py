@@ -2,7 +2,7 @@
 
 B. Gu, A. Xu, Z. Huo, C. Deng, H. Huang. "Privacy-Preserving Asynchronous Vertical Federated Learning Algorithms for
 Multiparty Collaborative Learning", IEEE TNNLS 2021, arXiv:2008.06233, Algorithm 4. A party's snapshot is what
-one full pass of its own gave, one number a row and output: no barrier is needed, and the inner loop sends nothing for
+one full pass of its own gave, one number per row and output: no barrier is needed, and the inner loop sends nothing for
 it.
 """
 

@@ -1,7 +1,7 @@
 """The loss of each task with its gradient in closed form, and the metrics that reports show.
 
 Tasks: "binary" (one logit, cross entropy), "multiclass" (a logit a class, softmax cross entropy),
-"regression" (one output, squared error). Losses are means over rows. Targets are one number a row: a class
+"regression" (one output, squared error). Losses are means over rows. Targets are one number per row: a class
 index of int64 for multiclass, a number for the others.
 """
 
@@ -82,7 +82,7 @@ def _as_column(outputs: Tensor, targets: Tensor) -> Tensor:
     if column.shape != outputs.shape:
         raise DataError(
             f"The model gave outputs of shape {tuple(outputs.shape)} for targets of shape "
-            f"{tuple(targets.shape)}. Binary and regression tasks need one output and one target a row."
+            f"{tuple(targets.shape)}. Binary and regression tasks need one output and one target per row."
         )
     return column
 

@@ -1,6 +1,6 @@
 """The same model trained in one place on the joined columns: what a federation is measured against.
 
-Every party's bottom model and the top model take one stochastic gradient step a batch, equations (2) and (3) of the
+Every party's bottom model and the top model take one stochastic gradient step per batch, equations (2) and (3) of the
 VAFL paper without any distance between them. Nothing is sent, so there are steps and epochs but no exchanges.
 """
 

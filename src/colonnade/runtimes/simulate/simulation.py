@@ -279,16 +279,16 @@ class Simulation:
         if place.inbox and place.current is None:
             self._start_work(place, place.inbox.popleft())
 
-    # --- books ---
+    # --- times ---
 
-    def party_books(self) -> dict[str, dict[str, float]]:
+    def party_times(self) -> dict[str, dict[str, float]]:
         """Busy, idle and away virtual seconds of each party."""
-        books = {}
+        times = {}
         for place in self._places:
             away = place.away_seconds + (self.now - place.away_since if place.away else 0.0)
             idle = max(0.0, self.now - place.busy_seconds - away)
-            books[place.name] = {"busy_seconds": place.busy_seconds, "idle_seconds": idle, "away_seconds": away}
-        return books
+            times[place.name] = {"busy_seconds": place.busy_seconds, "idle_seconds": idle, "away_seconds": away}
+        return times
 
     def close(self) -> None:
         for trace in self._traces.values():

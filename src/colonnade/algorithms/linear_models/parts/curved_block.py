@@ -60,7 +60,7 @@ class CurvedBlock(Remembering):
     def steps(
         self, window: Window, gradient: Callable[[Rows, Floats], Floats], step_size: Callable[[int], float]
     ) -> float:
-        """One step a mini-batch along H(v + λw), v = gradient(rows, ϑ_I); gives the mean loss, NaN without targets."""
+        """One step per mini-batch along H(v + λw), v = gradient(rows, ϑ_I); the mean loss; NaN without targets."""
         total = 0.0
         for number, at in enumerate(range(0, window.rows.size, window.batch_size)):
             part = slice(at, at + window.batch_size)

@@ -66,7 +66,7 @@ def _repeats(rows: NDArray[np.uint32]) -> NDArray[np.bool_]:
 
 
 class FullPass:
-    """One value a row, filled by requests for all rows in order: SVRG's snapshot, SAGA's table."""
+    """One value per row, filled by requests for all rows in order: SVRG's snapshot, SAGA's table."""
 
     def __init__(self, rows: int, outputs: int) -> None:
         self.residuals: NDArray[np.float64] = np.zeros((rows, outputs))

@@ -94,7 +94,7 @@ class EmbeddingTable(Remembering):
         return ages
 
     def count_staleness(self, rows: NDArray[np.uint32], exchange: int) -> None:
-        """Enter what an exchange used of the parties other than its own into the books."""
+        """Count what an exchange used of the parties other than its own."""
         # Its own column was written a moment ago. Taking those zeros back out is cheaper than leaving them out.
         self.staleness.add(self.ages(rows, exchange), fresh=rows.size)
 

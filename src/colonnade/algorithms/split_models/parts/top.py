@@ -107,7 +107,7 @@ class Top(Remembering):
         return self._backward(batch, embeddings, False)[2]
 
     def row_gradients(self, batch: Batch, embeddings: torch.Tensor) -> list[RowGradients]:
-        """Each row's own gradient of its loss: by the top model's parameters, then by the own bottom model's."""
+        """Each row's own gradient of its loss: by the top model's parameters, then by its own bottom model's."""
         inputs, own_kept = embeddings, None
         if self.own is not None and batch.columns is not None:
             own_embedding, own_kept = self.own.forward(batch.columns)
