@@ -4,13 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint format tables coverage bench docs lock clean
+.PHONY: demo test quick lint format tables coverage bench docs lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/colonnade demo
 
 test: $(INSTALLED) lint
 	$(BIN)/python -m pytest -n 2
+
+# What a developer wants every minute: style, types, agreements, the codec, the arithmetic, the twins of a few algorithms.
+quick: $(INSTALLED) lint
+	$(BIN)/python -m pytest -n 2 tests/wire tests/models tests/data tests/agreement/test_imports.py \
+		tests/agreement/test_documents.py tests/agreement/test_words.py tests/agreement/test_sizes.py \
+		tests/agreement/test_no_algorithm_named.py tests/reference/test_first_order_twin.py
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .

@@ -1,0 +1,68 @@
+"""Every word that a public class is made of is explained in GLOSSARY.md, or is everybody's word.
+
+A new word in a class name is a word that a newcomer must learn: define it, or show here that it needs no definition.
+"""
+
+import ast
+import re
+
+import pytest
+from tree import MODULES, ROOT, is_in, parsed
+
+from colonnade.algorithms import ALGORITHMS
+
+# English, Python, statistics and machine learning, as their readers know them.
+_ORDINARY = """
+abandoned acknowledged actor advice after algorithm amount and answers array audited autograd begin bias built
+call candidate centralised certificate change child chosen claim class classifier clock code colonnade combined
+command comparison completed completion conjugate count crash credentials crossing curious curve curved damped
+data dataset delay dense descent door due embedder end error exit expected exposed facts fake federated field
+file files finish fired fixed flat forgotten full gaussian gradient greeting hand hello hidden inferred
+interrupt interrupted introduced inversion issued job joined joint kept key keys keywords killed kind known last
+layer lbfgs left letter life limits line linear loss lost markup measured measurement memory metric missed model
+mortal neighbours network newton noise noised nonces observe on one only open operations optimiser options outer
+own pace pair pairwise paper parties party pass passes patience periodic perturbation perturbed perturbing phase
+picture plot point pooled port prediction presence price private process processes progress protocol quasi ray
+reader received reconstruction recorder recording refreshed refused regressor remembering remembers replayed
+report reports request requests retry return returned scheme scripted sealing search secret section send set
+settings settled shared simulate simulated simulation size small smoothness socket span sparse spend spent split
+stacked started state step stop stream suggestion summary time timer tiny to told totals traced traffic training
+transformer turned update verb verbs vertical waiting warm weighted weights welcome wire work writer
+"""
+ORDINARY = set(_ORDINARY.split())
+NAMES_OF_ALGORITHMS = {part for name in ALGORITHMS for part in name.split("-")}
+ABOUT_SOME = ("colonnade.benchmarks", "colonnade.reproductions")
+
+
+def glossary_words() -> set[str]:
+    terms = re.findall(r"^\*\*(.+?)\*\*", (ROOT / "GLOSSARY.md").read_text(encoding="utf-8"), re.MULTILINE)
+    return set(re.findall(r"[a-z]+", " ".join(terms).lower()))
+
+
+KNOWN = ORDINARY | NAMES_OF_ALGORITHMS | {"sqn"} | glossary_words()
+
+
+def words_of(name: str) -> list[str]:
+    return [word.lower() for word in re.findall(r"[A-Z][a-z0-9]*", name)]
+
+
+def is_known(word: str) -> bool:
+    """Also in the plural, and of a term in the plural the singular."""
+    return word in KNOWN or f"{word}s" in KNOWN or (word.endswith("s") and word[:-1] in KNOWN) or word[:-2] in KNOWN
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert {"station", "envelope", "embedding"} <= glossary_words()
+    assert words_of("EmbeddingTable") == ["embedding", "table"]
+    assert is_known("station") and not is_known("nursery")
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if not is_in(name, ABOUT_SOME)])
+def test_every_word_of_a_public_class_is_explained(module: str) -> None:
+    classes = [node.name for node in ast.walk(parsed(MODULES[module])) if isinstance(node, ast.ClassDef)]
+    unknown = {
+        name: strange
+        for name in classes
+        if not name.startswith("_") and (strange := [word for word in words_of(name) if not is_known(word)])
+    }
+    assert unknown == {}, "explain these words in GLOSSARY.md, or choose others"
