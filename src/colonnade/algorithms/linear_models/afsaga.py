@@ -12,11 +12,11 @@ import numpy as np
 from colonnade.algorithms.linear_models.afsgd import ALGORITHM as AFSGD
 from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.conversation import sums_of_products
 from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear
 from colonnade.algorithms.linear_models.parts.solving import Descent, Floats, requests_per_epoch, steps_per_epoch
-from colonnade.algorithms.row import Algorithm, Conversation, Family, Passes
+from colonnade.algorithms.row import Algorithm, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
-from colonnade.messages import MaskedSum, ProductSum, ResidualReply
 from colonnade.models.linear import Window
 from colonnade.party import Party
 from colonnade.state import Remembering, array, value
@@ -68,13 +68,7 @@ ALGORITHM = Algorithm(
     family=Family.LINEAR,
     settings=Afsaga,
     paper=AFSGD.paper,
-    conversation=Conversation(
-        upload=ProductSum,
-        masked_upload=MaskedSum,
-        reply=ResidualReply,
-        answers="residuals",
-        passes=Passes.ONCE,
-    ),
+    conversation=sums_of_products(Passes.ONCE),
     linear_party=linear_party,
     to_begin_with=True,
 )

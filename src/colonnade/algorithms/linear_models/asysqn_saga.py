@@ -11,13 +11,13 @@ from colonnade.algorithms.linear_models.afsaga import Afsaga, Saga
 from colonnade.algorithms.linear_models.asysqn_sgd import ALGORITHM as ASYSQN_SGD
 from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.conversation import sums_of_products
 from colonnade.algorithms.linear_models.parts.curved_block import CurvedBlock
 from colonnade.algorithms.linear_models.parts.quasi_newton import QuasiNewtonEstimator
 from colonnade.algorithms.linear_models.parts.settings import QuasiNewton
 from colonnade.algorithms.linear_models.parts.solving import Descent, Floats, Rows, requests_per_epoch
-from colonnade.algorithms.row import Algorithm, Conversation, Family, Passes
+from colonnade.algorithms.row import Algorithm, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
-from colonnade.messages import MaskedSum, ProductSum, ResidualReply
 from colonnade.party import Party
 
 
@@ -55,12 +55,6 @@ ALGORITHM = Algorithm(
     family=Family.LINEAR,
     settings=AsysqnSaga,
     paper=ASYSQN_SGD.paper,
-    conversation=Conversation(
-        upload=ProductSum,
-        masked_upload=MaskedSum,
-        reply=ResidualReply,
-        answers="residuals",
-        passes=Passes.ONCE,
-    ),
+    conversation=sums_of_products(Passes.ONCE),
     linear_party=linear_party,
 )

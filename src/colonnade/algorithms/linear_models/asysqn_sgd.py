@@ -12,12 +12,12 @@ import numpy as np
 from colonnade.algorithms.linear_models.afsgd import Afsgd, Sgd
 from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.conversation import sums_of_products
 from colonnade.algorithms.linear_models.parts.curved_block import CurvedBlock
 from colonnade.algorithms.linear_models.parts.settings import QuasiNewton
 from colonnade.algorithms.linear_models.parts.solving import Descent, Floats, Rows, requests_per_epoch, steps_per_epoch
-from colonnade.algorithms.row import Algorithm, Conversation, Family, Paper, Passes
+from colonnade.algorithms.row import Algorithm, Family, Paper, Passes
 from colonnade.algorithms.seats import LinearSeat
-from colonnade.messages import MaskedSum, ProductSum, ResidualReply
 from colonnade.models.linear import Window
 from colonnade.party import Party
 from colonnade.state import Remembering, array, part
@@ -84,12 +84,6 @@ ALGORITHM = Algorithm(
         venue="KDD 2021",
         arxiv="2109.12519",
     ),
-    conversation=Conversation(
-        upload=ProductSum,
-        masked_upload=MaskedSum,
-        reply=ResidualReply,
-        answers="residuals",
-        passes=Passes.FOR_STOPPING,
-    ),
+    conversation=sums_of_products(Passes.FOR_STOPPING),
     linear_party=linear_party,
 )

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.conversation import shared_steps
 from colonnade.algorithms.linear_models.parts.linear_party import LinearParty
 from colonnade.algorithms.linear_models.parts.settings import Linear, check_choices
 from colonnade.algorithms.linear_models.parts.sums import Completed
-from colonnade.algorithms.row import Algorithm, Conversation, Family, Passes
+from colonnade.algorithms.row import Algorithm, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
 from colonnade.errors import ProtocolError, SettingsError
 from colonnade.messages import JointStep, MaskedSum, ProductSum, Stop, WeightsSettled
@@ -305,13 +306,6 @@ ALGORITHM = Algorithm(
     family=Family.LINEAR,
     settings=Fcg,
     paper=None,
-    conversation=Conversation(
-        upload=ProductSum,
-        masked_upload=MaskedSum,
-        reply=JointStep,
-        answers="residuals",
-        asynchronous=False,
-        passes=Passes.ALWAYS,
-    ),
+    conversation=shared_steps(JointStep, Passes.ALWAYS),
     linear_party=linear_party,
 )

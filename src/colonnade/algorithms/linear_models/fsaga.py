@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from colonnade.algorithms.linear_models.afsaga import Saga
 from colonnade.algorithms.linear_models.afsgd import ALGORITHM as AFSGD
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.conversation import shared_steps
 from colonnade.algorithms.linear_models.parts.settings import SynchronousLinear
 from colonnade.algorithms.linear_models.parts.solving import Descent, shared_steps_per_epoch
 from colonnade.algorithms.linear_models.parts.synchronous import SynchronousLinearParty
-from colonnade.algorithms.row import Algorithm, Conversation, Family, Passes
+from colonnade.algorithms.row import Algorithm, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
-from colonnade.messages import MaskedSum, ProductSum, SharedStep
+from colonnade.messages import SharedStep
 from colonnade.party import Party
 
 
@@ -34,13 +35,6 @@ ALGORITHM = Algorithm(
     family=Family.LINEAR,
     settings=Fsaga,
     paper=AFSGD.paper,
-    conversation=Conversation(
-        upload=ProductSum,
-        masked_upload=MaskedSum,
-        reply=SharedStep,
-        answers="residuals",
-        asynchronous=False,
-        passes=Passes.ONCE,
-    ),
+    conversation=shared_steps(SharedStep, Passes.ONCE),
     linear_party=linear_party,
 )

@@ -10,12 +10,13 @@ from typing import ClassVar
 from colonnade.algorithms.linear_models.afsgd import ALGORITHM as AFSGD
 from colonnade.algorithms.linear_models.afsgd import Sgd
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.conversation import shared_steps
 from colonnade.algorithms.linear_models.parts.settings import SynchronousLinear
 from colonnade.algorithms.linear_models.parts.solving import Descent, check_not_negative, shared_steps_per_epoch
 from colonnade.algorithms.linear_models.parts.synchronous import SynchronousLinearParty
-from colonnade.algorithms.row import Algorithm, Conversation, Family, Passes
+from colonnade.algorithms.row import Algorithm, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
-from colonnade.messages import MaskedSum, ProductSum, SharedStep
+from colonnade.messages import SharedStep
 from colonnade.party import Party
 
 
@@ -42,13 +43,6 @@ ALGORITHM = Algorithm(
     family=Family.LINEAR,
     settings=Fsgd,
     paper=AFSGD.paper,
-    conversation=Conversation(
-        upload=ProductSum,
-        masked_upload=MaskedSum,
-        reply=SharedStep,
-        answers="residuals",
-        asynchronous=False,
-        passes=Passes.FOR_STOPPING,
-    ),
+    conversation=shared_steps(SharedStep, Passes.FOR_STOPPING),
     linear_party=linear_party,
 )

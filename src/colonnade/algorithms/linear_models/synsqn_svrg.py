@@ -10,12 +10,13 @@ from colonnade.algorithms.linear_models.asysqn_sgd import ALGORITHM as ASYSQN_SG
 from colonnade.algorithms.linear_models.asysqn_svrg import sqn_svrg
 from colonnade.algorithms.linear_models.fsvrg import Fsvrg
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.conversation import shared_steps
 from colonnade.algorithms.linear_models.parts.settings import QuasiNewton
 from colonnade.algorithms.linear_models.parts.solving import Descent, shared_steps_per_epoch
 from colonnade.algorithms.linear_models.parts.synchronous import SynchronousLinearParty
-from colonnade.algorithms.row import Algorithm, Conversation, Family, Passes
+from colonnade.algorithms.row import Algorithm, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
-from colonnade.messages import MaskedSum, ProductSum, SharedStep
+from colonnade.messages import SharedStep
 from colonnade.party import Party
 
 
@@ -37,13 +38,6 @@ ALGORITHM = Algorithm(
     family=Family.LINEAR,
     settings=SynsqnSvrg,
     paper=ASYSQN_SGD.paper,
-    conversation=Conversation(
-        upload=ProductSum,
-        masked_upload=MaskedSum,
-        reply=SharedStep,
-        answers="residuals",
-        asynchronous=False,
-        passes=Passes.SNAPSHOTS,
-    ),
+    conversation=shared_steps(SharedStep, Passes.SNAPSHOTS),
     linear_party=linear_party,
 )

@@ -16,7 +16,7 @@ from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.sums import Completed
 from colonnade.algorithms.parts.losses import metrics
 from colonnade.algorithms.parts.progress import Progress
-from colonnade.algorithms.split_models.parts.table import StalenessCount
+from colonnade.algorithms.parts.staleness import StalenessCount
 from colonnade.data.batches import batches_per_epoch
 from colonnade.messages import Stop
 from colonnade.party import Effect, Finish, Observe, Send
