@@ -22,6 +22,7 @@ def write_atomically(path: Path, content: bytes, mode: int | None = None) -> Non
 def write_new(path: Path, content: bytes, mode: int) -> None:
     """The file is made here or not at all: of two who do this at once, one gets a FileExistsError."""
     _fill(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), content)
+    sync_path(path)
 
 
 @contextmanager
@@ -50,11 +51,9 @@ def sync_path(path: Path) -> None:
 
 
 def _fill(handle: int, content: bytes) -> None:
-    """Write an open file and close it; what it holds is on the disk afterwards."""
+    """Write an open file and close it."""
     with os.fdopen(handle, "wb") as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _remove_leftovers(path: Path) -> None:

@@ -79,17 +79,14 @@ def _federation() -> "Federation":
 def _train(shared: "Federation", data: "FederatedData", name: str, out: Path, quiet: bool) -> None:
     """One algorithm's run of the demo."""
     from colonnade import algorithms
-    from colonnade.cli.progress import TrainingProgress
+    from colonnade.cli.progress import progress_of
     from colonnade.federation.file import federation_values
     from colonnade.launch.experiment import train_plan
     from colonnade.launch.run_options import RunOptions
     from colonnade.runtimes.interrupt import stop_on_interrupt
 
     federation = replace(shared, algorithm=algorithms.find(name).settings())
-    parties = 1 if name == "centralised" else len(data.feature_parties)
-    total = federation.training.steps(data.rows) * parties
-    unit = "steps" if name == "centralised" else "exchanges"
-    with stop_on_interrupt() as stop, TrainingProgress(f"{name:12}", total, unit, quiet) as progress:
+    with stop_on_interrupt() as stop, progress_of(federation, data, quiet, f"{name:12}") as progress:
         options = RunOptions(out, watch=progress.watch, stop_requested=stop, settings=federation_values(federation))
         outcome = train_plan(data, federation.plan(data), federation.simulate, options)
     if not outcome.finished:

@@ -1,14 +1,28 @@
 """How far a training or a sweep is: a bar on a terminal, plain lines elsewhere."""
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from colonnade.cli.output import console, errors, tell
 
+if TYPE_CHECKING:
+    from colonnade.data import FederatedData
+    from colonnade.federation.file import Federation
+
 SECONDS_BETWEEN_LINES = 5.0
 """Where there is no terminal, a line of progress at most this often."""
+
+
+def progress_of(federation: "Federation", data: "FederatedData", quiet: bool, title: str = "") -> "TrainingProgress":
+    """Of a whole training; under the name of its algorithm, if there is no other title."""
+    from colonnade import algorithms
+
+    name = algorithms.name_of(federation.algorithm)
+    alone = algorithms.find(name).family is algorithms.Family.ALONE
+    total = federation.training.steps(data.rows) * (1 if alone else len(data.feature_parties))
+    return TrainingProgress(title or name, total, "steps" if alone else "exchanges", quiet)
 
 
 class TrainingProgress:

@@ -15,8 +15,6 @@ from colonnade.errors import SettingsError, unknown_name
 from colonnade.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from colonnade.cli.progress import TrainingProgress
-    from colonnade.data import FederatedData
     from colonnade.federation.file import Federation
     from colonnade.launch.outcome import Outcome
     from colonnade.runtimes.processes.settings import Processes
@@ -59,6 +57,7 @@ def run(
     if path.is_dir():
         raise SettingsError(f"{path} is a directory. Give a federation.toml, or --resume to continue the run in it.")
     with interrupted("The training had not begun; nothing was written."):
+        from colonnade.cli.progress import progress_of
         from colonnade.data import load
         from colonnade.federation.file import federation_values, read_federation
         from colonnade.launch.experiment import train_plan
@@ -73,7 +72,7 @@ def run(
     with (
         interrupted(f"If it had written a checkpoint, continue with: {again}"),
         stop_on_interrupt() as stop,
-        _progress(settings, data, quiet=as_json) as progress,
+        progress_of(settings, data, quiet=as_json) as progress,
     ):
         options = RunOptions(
             directory,
@@ -115,16 +114,6 @@ def _again(directory: Path, runtime: str, address: str | None, threads: int) -> 
     if threads > 1:
         again += f" --threads {threads}"  # the order of additions is part of the result
     return again
-
-
-def _progress(settings: "Federation", data: "FederatedData", quiet: bool) -> "TrainingProgress":
-    from colonnade import algorithms
-    from colonnade.cli.progress import TrainingProgress
-
-    name = algorithms.name_of(settings.algorithm)
-    alone = algorithms.find(name).family is algorithms.Family.ALONE
-    total = settings.training.steps(data.rows) * (1 if alone else len(data.feature_parties))
-    return TrainingProgress(name, total, "steps" if alone else "exchanges", quiet)
 
 
 def _report(directory: Path) -> Path:
