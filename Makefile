@@ -10,7 +10,7 @@ demo: $(INSTALLED)
 	$(BIN)/colonnade demo
 
 test: $(INSTALLED) lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 # What a developer wants every minute: style, types, agreements, the codec, the arithmetic, the twins of a few algorithms.
 quick: $(INSTALLED) lint
