@@ -7,6 +7,7 @@ that is given to a carrier written down, slow the party down or limit the size o
 import importlib
 import io
 import json
+import os
 import resource
 import sys
 import tempfile
@@ -108,5 +109,6 @@ def _load_everything() -> None:
 
 
 if __name__ == "__main__":
+    os.fsync = lambda handle: None  # as in conftest.py: no test pulls the plug
     _load_everything()
     serve(int(sys.argv[1]), main)

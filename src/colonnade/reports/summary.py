@@ -5,6 +5,7 @@ What is in it is gathered where runs are started (launch/summary.py); here is it
 
 import platform
 from collections.abc import Mapping
+from functools import cache
 from importlib import metadata
 from typing import Any, TypedDict
 
@@ -72,5 +73,9 @@ def over_all_senders(counts: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
 
 def versions() -> dict[str, str]:
     """What the numbers were made with."""
-    names = ("colonnade", "torch", "numpy")
-    return {"python": platform.python_version(), **{name: metadata.version(name) for name in names}}
+    return {"python": platform.python_version(), **{name: _version(name) for name in ("colonnade", "torch", "numpy")}}
+
+
+@cache
+def _version(package: str) -> str:
+    return metadata.version(package)  # reads and parses a file each time
