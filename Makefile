@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test quick lint format tables coverage bench docs lock clean
+.PHONY: demo test quick lint format tables coverage bench fuzz docs lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/colonnade demo
@@ -36,6 +36,11 @@ coverage: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/colonnade bench
+
+# Harmed bytes for everything that reads bytes; what breaks it is saved in tests/fuzz/corpus. For an hour: make fuzz SECONDS=3600
+SECONDS ?= 300
+fuzz: $(INSTALLED)
+	$(BIN)/python tests/fuzz/fuzz.py --seconds $(SECONDS) --seed $$(date +%s)
 
 docs: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'

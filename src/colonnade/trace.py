@@ -58,6 +58,14 @@ class Record(NamedTuple):
 
 _EVENTS: dict[str, Any] = {kind.__name__: kind for kind in (Started, Received, TimerFired, PeerLost, PeerReturned)}
 
+_EVENT_FIELDS: dict[str, tuple[Any, ...]] = {
+    "Started": (float | int,),
+    "Received": (float | int, str, bytes),
+    "TimerFired": (float | int, str),
+    "PeerLost": (float | int, str),
+    "PeerReturned": (float | int, str),
+}
+
 
 def record_of(item: Event | Effect, frame: bytes | bytearray | None = None) -> Record:
     """The record of an event or effect; `frame` stands for its message."""
@@ -135,10 +143,20 @@ def read_trace(path: Path, remedy: str = "Record the run again.") -> Iterator[Re
     """
     for end, body in bodies(path, remedy):
         try:
-            name, *fields = _decode(body)
+            record = _decode(body)
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
             raise _damaged(path, end - len(body), remedy) from error
-        yield Record(name, tuple(fields))
+        if not _is_record(record):
+            raise _damaged(path, end - len(body), remedy)
+        yield Record(record[0], tuple(record[1:]))
+
+
+def _is_record(value: Any) -> bool:
+    """Whether an event can be made of it; an effect is compared as it is."""
+    if not isinstance(value, list) or not value or not isinstance(value[0], str):
+        return False
+    wanted = _EVENT_FIELDS.get(value[0])
+    return wanted is None or (len(value) == 1 + len(wanted) and all(map(isinstance, value[1:], wanted)))
 
 
 def bodies(path: Path, remedy: str) -> Iterator[tuple[int, bytes]]:
