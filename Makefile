@@ -57,6 +57,7 @@ lock:
 		--no-header --no-emit-index-url --no-emit-find-links $(UPGRADE) --quiet --output-file build/lock/requirements.txt
 	sed -n -e '/^#/!q' -e p requirements.lock | cat - build/lock/requirements.txt > build/lock/whole.txt
 	mv build/lock/whole.txt requirements.lock
+	$(PYTHON) tools/image_lock.py
 
 clean:
 	rm -rf $(VENV) build dist site .coverage .coverage.* *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
