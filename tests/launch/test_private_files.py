@@ -75,7 +75,7 @@ def open_to_others(directory: Path) -> dict[str, str]:
 # --- what is written --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mask", [0o000, 0o777])
+@pytest.mark.parametrize("mask", [0o000, 0o277])
 def test_a_simulation_leaves_nothing_for_others(
     data: FederatedData, tmp_path: Path, umask: Callable[[int], int], mask: int
 ) -> None:
