@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.errors import RunError
-from colonnade.files import write_atomically
+from colonnade.files import read_private, write_atomically
 from colonnade.messages import KINDS
 from colonnade.party import Party
 from colonnade.privacy.ledger import Ledger
@@ -109,6 +109,6 @@ def _last_checkpoint(folder: Path, name: str) -> State | None:
 def _write_together(directory: Path, parties: list[str], recorder: Recorder) -> None:
     """Everybody's ledgers and timelines in one file each, as a simulation writes them."""
     ledgers = [directory / "ledger" / f"{name}.jsonl" for name in parties]
-    write_atomically(directory / "ledger.jsonl", b"".join(path.read_bytes() for path in ledgers if path.exists()))
+    write_atomically(directory / "ledger.jsonl", b"".join(read_private(path) for path in ledgers if path.exists()))
     lines = "".join(json.dumps(line) + "\n" for line in recorder.timeline)
     write_atomically(directory / "timeline.jsonl", lines.encode())

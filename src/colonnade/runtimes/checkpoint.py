@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save_file
 
 from colonnade.errors import RunError
-from colonnade.files import appearing, write_atomically
+from colonnade.files import appearing, json_of, make_folder, read_private, write_atomically
 from colonnade.state import State
 
 _KEPT = 2
@@ -24,7 +24,7 @@ _KEPT = 2
 
 def write_checkpoint(directory: Path, name: str, number: int, state: State) -> None:
     """Save a state; on a full disk the checkpoints before it stay as they were."""
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folder(directory)
     stem = f"{name}-{number:010d}"
     tensors = {key: tensor.contiguous() for key, tensor in state.tensors.items()}
     try:
@@ -55,8 +55,8 @@ def read_checkpoint(directory: Path, name: str, number: int) -> State | None:
     """A saved state, or None if its files are torn."""
     stem = f"{name}-{number:010d}"  # a name may hold a dot, so no with_suffix
     try:
-        described: dict[str, Any] = json.loads((directory / f"{stem}.json").read_text(encoding="utf-8"))
-        blob = (directory / f"{stem}.safetensors").read_bytes()
+        described: dict[str, Any] = json_of(read_private(directory / f"{stem}.json"))
+        blob = read_private(directory / f"{stem}.safetensors")
         if hashlib.sha256(blob).hexdigest() != described["sha256"]:
             return None
         tensors: dict[str, torch.Tensor] = load(blob)

@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from colonnade.files import sync_path
+from colonnade.files import make_folder, open_private, open_to_read, sync_path
 from colonnade.party import Event, Received
 from colonnade.trace import MAGIC, Record, bodies, packed, packed_parts, read_trace, record_of
 
@@ -43,9 +43,9 @@ class Journal:
         """A checkpoint of that number is written: its journal begins, and one that nobody needs is removed."""
         self.flush()
         self.close()
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_folder(self._directory)
         path = _path(self._directory, self._name, number)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._file = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         if self._sync:
             sync_path(self._directory)  # or the name of a new file is lost with the power
         whole = _whole_bytes(path)
@@ -102,9 +102,9 @@ def events_after(directory: Path, name: str, number: int) -> Iterator[Record]:
 
 def begin_life(directory: Path, name: str) -> int:
     """Note that a process takes the journal up; gives how many did so before it, however early they ended."""
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folder(directory)
     # One byte a life: it is there or not, whenever the process is killed.
-    file = os.open(directory / f"{name}.lives", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    file = open_private(directory / f"{name}.lives", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         before = os.fstat(file).st_size
         os.write(file, b"|")
@@ -134,7 +134,7 @@ def _numbers(directory: Path, name: str) -> list[int]:
 
 def _has_begun(path: Path) -> bool:
     """Whether a journal's first line reached the disk."""
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         first = file.read(len(MAGIC))
     return len(first) == len(MAGIC) and any(first)
 

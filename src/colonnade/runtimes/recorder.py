@@ -6,11 +6,13 @@ watcher (the progress display) if there is one.
 
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from colonnade.files import open_private, write_private
 from colonnade.messages import KINDS, Message
 from colonnade.party import Observe
 
@@ -98,7 +100,8 @@ class Recorder:
         self.metrics.append(line)
         if self._metrics_path is not None:
             if self._file is None:
-                self._file = self._metrics_path.open("a", encoding="utf-8")
+                handle = open_private(self._metrics_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+                self._file = os.fdopen(handle, "a", encoding="utf-8")
             self._file.write(_as_json(line))
             self._file.flush()
         if self._watch is not None:
@@ -115,7 +118,7 @@ class Recorder:
         """Write what is written once, at the end."""
         if self._timeline_path is not None:
             text = "".join(json.dumps(line) + "\n" for line in self.timeline)
-            self._timeline_path.write_text(text, encoding="utf-8")
+            write_private(self._timeline_path, text.encode())
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -155,7 +158,7 @@ class Recorder:
             sent.bytes = {KINDS[kind].message: n for kind, n in saved["bytes"].items()}
         if self._metrics_path is not None:
             text = "".join(map(_as_json, self.metrics))
-            self._metrics_path.write_text(text, encoding="utf-8")
+            write_private(self._metrics_path, text.encode())
 
 
 def _as_json(line: dict[str, Any]) -> str:
