@@ -1,4 +1,7 @@
-"""The one way to write a file: it appears with its whole content, synced, or stays as it was."""
+"""The one way to write a file: it appears with its whole content, synced, or stays as it was.
+
+And a few file descriptors kept back, so that what must be written can be when a process may open no more.
+"""
 
 import os
 from collections.abc import Iterator
@@ -39,6 +42,36 @@ def appearing(path: Path) -> Iterator[Path]:
             unfinished.unlink(missing_ok=True)
         raise
     sync_path(path.parent)
+
+
+class ReservedFiles:
+    """File descriptors held open for nothing, to be had when there are no others."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._held: list[int] = []
+        self._take()
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """While this lasts, they are free; afterwards they are taken back, as far as there are any."""
+        self.close()
+        try:
+            yield
+        finally:
+            self._take()
+
+    def close(self) -> None:
+        while self._held:
+            os.close(self._held.pop())
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _take(self) -> None:
+        with suppress(OSError):  # what is missing is taken the next time
+            while len(self._held) < self._count:
+                self._held.append(os.open(os.devnull, os.O_RDONLY))
 
 
 def sync_path(path: Path) -> None:
