@@ -134,7 +134,9 @@ class Peer:
         self.is_silent = False  # and the algorithm was told so
         self.useless = 0  # packets of this connection that said nothing new
         self.faults = 0  # connections that ended by a breach
-        self.answers_taken = 0  # when it was last refused for not taking them
+        self.refused_with: tuple[int, int] | None = (
+            None  # frames and bytes kept when it was refused for not taking them
+        )
         self.expelled = ""  # why
 
     @property
@@ -379,15 +381,22 @@ class Links:
 
     def _refuse_unanswered(self, peer: Peer) -> None:
         # Not a reason to stop reading, since what it has taken is told in what it sends.
-        taken = peer.delivery.sent - len(peer.delivery.kept)
-        if taken > peer.answers_taken:  # it takes them, if slowly: then it comes again as often as it needs to
-            peer.answers_taken = taken
-            peer.faults -= 1
+        # An honest one comes again until it has taken all, and what is kept for it grows no further because of it.
+        most_frames, most_bytes = self._most_kept()
+        kept, kept_bytes = len(peer.delivery.kept), peer.delivery.kept_bytes
+        before, bytes_before = peer.refused_with or (kept, kept_bytes)
+        peer.refused_with = min(before, kept), min(bytes_before, kept_bytes)
+        grows = kept > before + most_frames or kept_bytes > bytes_before + most_bytes
+        peer.faults = _FAULTS if grows else peer.faults - 1
         raise ProtocolError(f"{len(peer.delivery.kept)} frames wait to be acknowledged by a peer that sends others.")
 
-    def _is_overfull(self, delivery: Delivery) -> bool:
+    def _most_kept(self) -> tuple[int, int]:
+        """Frames and bytes that may wait for a peer to acknowledge them."""
         limit = self._endurance
-        frames, size_bytes = _UNANSWERED_LIMITS * limit.waiting_frames, _UNANSWERED_LIMITS * limit.waiting_bytes
+        return _UNANSWERED_LIMITS * limit.waiting_frames, _UNANSWERED_LIMITS * limit.waiting_bytes
+
+    def _is_overfull(self, delivery: Delivery) -> bool:
+        frames, size_bytes = self._most_kept()
         return len(delivery.kept) > frames or delivery.kept_bytes > size_bytes
 
     def _check_memories(self, name: str, peer: Peer, resume: Packet) -> None:

@@ -267,7 +267,7 @@ class Station:
             self._recorder.interval(self.name, began - self._began, ended - self._began)
             if self._keeper.is_due(ended):
                 self._try_to_save(ended)
-        if links.gone_at < inf and not self.finished:
+        if links.gone_at < inf and not self.finished and not self.breaches:  # of which the carrier is told first
             self._check_not_over(began - links.gone_at)
         if began >= links.acknowledge_at:
             links.acknowledge()
