@@ -9,7 +9,6 @@ A message is judged before it is written down. One that breaks the protocol, or 
 sender the place in the run and nobody anything else: the party is set back to the state before, its sender expelled.
 """
 
-import json
 import logging
 import time
 from collections import deque
@@ -69,16 +68,17 @@ FULL_SPEED = Pace()
 
 @dataclass(frozen=True)
 class Guard:
-    """How a party treats peers that break the protocol, or send what it cannot handle."""
+    """How a party treats peers that break the protocol, or send what it cannot handle.
 
-    # Whether they may be strangers, from whom the others are protected: they are expelled. If all parties are one
-    # user's, an error is a defect, and ends the run where it can be seen.
-    expels: bool = True
-    # Whether what cannot be handled again, in a journal of before, is passed over and its sender expelled.
-    passes_over: bool = False
+    `build` makes the party as it was before its first event: with it, such peers are expelled and the party is built
+    again. Without, all parties are one user's: an error is a defect, and ends the run where it can be seen.
+    """
+
+    build: Callable[[], Party] | None = None
+    passes_over: bool = False  # what cannot be handled again, in a journal of before; its sender is expelled
 
 
-WATCHFUL = Guard()
+TRUSTING = Guard()
 
 
 class Station:
@@ -95,7 +95,7 @@ class Station:
         endurance: Endurance | None = None,
         limits: Limits = DEFAULT_LIMITS,
         pace: Pace = FULL_SPEED,
-        guard: Guard = WATCHFUL,
+        guard: Guard = TRUSTING,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
@@ -128,13 +128,17 @@ class Station:
         if recording.trace:
             self._trace = TraceWriter(directory / "trace" / f"{name}.trace", values.get("trace"))
         self._driver = Driver(name, party, self, self._ledger, self._recorder, self._trace)
-        # Before a first checkpoint, what the party can be set back to.
-        self._first: State | None = _copy(party.state()) if guard.expels and saved is None else None
         if saved:
             self._restore(saved)
         else:
             self._recorder.forget()
-        passed_over = self._replay()
+        try:
+            passed_over = self._replay()
+        except BaseException:
+            self._ledger.abandon()
+            if self._trace is not None:
+                self._trace.close()
+            raise
         self._ledger.settle(journal_is_synced=endurance.sync)
         self._keeper.open(clock())
         self._links.begin()
@@ -171,7 +175,7 @@ class Station:
         except ForgottenError:
             raise
         except ProtocolError as error:
-            if self._guard.expels and self._links.is_beyond_bearing(peer):
+            if self._guard.build is not None and self._links.is_beyond_bearing(peer):
                 self._expel(peer, str(error))
             raise
 
@@ -334,7 +338,7 @@ class Station:
             else:
                 answer = encoded(effects)
         except Exception as error:
-            if not self._guard.expels or _is_our_own(error):
+            if self._guard.build is None or _is_our_own(error):
                 raise
             self._set_back(item, event, error)
             return
@@ -357,7 +361,7 @@ class Station:
     def _refuse(self, peer: str, why: str) -> None:
         """A message broke the protocol. No honest peer sends one, so the first is enough to part with its sender."""
         self.breaches.append((peer, why))
-        if self._guard.expels:
+        if self._guard.build is not None:
             self._expel(peer, why, by_frame=True)
 
     def _set_back(self, item: Waiting, event: Received, error: Exception) -> None:
@@ -383,13 +387,14 @@ class Station:
         )
 
     def _rebuild(self, saved: State | None, events: Iterable[Event]) -> None:
-        """The party alone becomes what it was after these events; what they send was sent."""
-        first = self._first if saved is None else saved.part("party")
-        if first is None:
-            raise RunError(f"{self.name} could not be set back: its checkpoints in {self._directory} are gone.")
-        self.party.restore(first)
+        """The party alone is built again, and becomes what it was after these events; what they send was sent."""
+        assert self._guard.build is not None, "who expels nobody is not set back either"
+        party = self._guard.build()
+        if saved is not None:
+            party.restore(saved.part("party"))
         for event in events:
-            self.party.handle(event)
+            party.handle(event)
+        self.party = self._driver.party = party
 
     def _expel(self, peer: str, why: str, by_frame: bool = False) -> None:
         """Put a peer out of the run, for good: nobody waits for it, and no later life lets it in again."""
@@ -404,7 +409,7 @@ class Station:
 
     def _part_with_overfull(self) -> None:
         """Who is away while more is kept for it than may be is away for good."""
-        while self._links.overfull and self._guard.expels:
+        while self._links.overfull and self._guard.build is not None:
             peer = self._links.overfull.pop()
             self._expel(peer, "It was away while more was sent to it than can be kept.")
 
@@ -469,7 +474,6 @@ class Station:
         state.add("party", self.party.state())
         state.add("ledger", self._ledger.state())
         self._keeper.save(state, clock)
-        self._first = None
 
     def _try_to_save(self, clock: float) -> None:
         """A disk that takes no checkpoint is this party's own trouble, and not yet its end: the journal has it all."""
@@ -541,7 +545,7 @@ class Station:
         try:
             return encoded(self.party.handle(event))
         except Exception as error:
-            if not self._guard.expels or _is_our_own(error):
+            if self._guard.build is None or _is_our_own(error):
                 raise
             if not self._guard.passes_over:
                 raise RunError(
@@ -562,11 +566,6 @@ class Station:
         if self._trace is not None:
             self._trace.close()
         self._ledger.close()
-
-
-def _copy(state: State) -> State:
-    """A state as a checkpoint would give it back."""
-    return State(state.tensors, json.loads(json.dumps(state.values)))
 
 
 def _is_our_own(error: Exception) -> bool:
