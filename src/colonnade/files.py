@@ -2,7 +2,8 @@
 
 Written, a file appears with its whole content, synced, or stays as it was. What may hold private data is its owner's
 alone, whatever the umask says: folders 0700, files 0600. What is gone on with must be ours or root's, with nobody else
-able to change it, and no link: a run directory that another user has laid out is refused, not used.
+able to change it, and no link: a run directory that another user has laid out is refused, not used. A few file
+descriptors are kept back, so that what must be written can be when a process may open no more.
 """
 
 import json
@@ -86,6 +87,36 @@ def appearing(path: Path, mode: int | None = PRIVATE) -> Iterator[Path]:
             unfinished.unlink(missing_ok=True)
         raise
     sync_path(path.parent)
+
+
+class ReservedFiles:
+    """File descriptors held open for nothing, to be had when there are no others."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._held: list[int] = []
+        self._take()
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """While this lasts, they are free; afterwards they are taken back, as far as there are any."""
+        self.close()
+        try:
+            yield
+        finally:
+            self._take()
+
+    def close(self) -> None:
+        while self._held:
+            os.close(self._held.pop())
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _take(self) -> None:
+        with suppress(OSError):  # what is missing is taken the next time
+            while len(self._held) < self._count:
+                self._held.append(os.open(os.devnull, os.O_RDONLY))
 
 
 def sync_path(path: Path) -> None:

@@ -5,7 +5,7 @@ Where parties live in processes or actors of their own, it is gathered from thei
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ class RunRecord:
     wall_seconds: float
     virtual_seconds: float | None = None
     retransmitted_bytes: int = 0
+    expelled: Mapping[str, str] = field(default_factory=dict)  # who was put out of a network run, and why
 
     @property
     def status(self) -> str:

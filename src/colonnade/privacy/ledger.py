@@ -245,6 +245,11 @@ class Ledger:
             self._kinds[key] = _Kind(saved["party"], event, saved["releases"], per_row)
         self._releases = sum(kind.releases for kind in self._kinds.values())
 
+    def abandon(self) -> None:
+        """Let go of the file without giving anything back: how much has left is not known."""
+        if self._file is not None:
+            self._file.close()
+
     def close(self) -> None:
         """The end of a process, in order: what was reserved and not used is given back, but for what has a line."""
         if self._file is not None and not self._file.closed:

@@ -51,6 +51,7 @@ class Summary(TypedDict):
     staleness: Staleness
     counts: dict[str, int]
     parties: dict[str, dict[str, Any]]
+    expelled: dict[str, str]  # of a network run: who was put out of it, and why
     privacy: dict[str, Any]
     learnt: list[dict[str, Any]]
     data: DataSummary

@@ -22,12 +22,16 @@ from colonnade.state import State
 _KEPT = 2
 
 
+class CheckpointError(RunError):
+    """A checkpoint could not be written; those before it are untouched."""
+
+
 def write_checkpoint(directory: Path, name: str, number: int, state: State) -> None:
     """Save a state; on a full disk the checkpoints before it stay as they were."""
-    make_folder(directory)
     stem = f"{name}-{number:010d}"
     tensors = {key: tensor.contiguous() for key, tensor in state.tensors.items()}
     try:
+        make_folder(directory)
         # From the tensors to the disk without a copy: a table of embeddings is large, and everybody waits for this.
         with appearing(directory / f"{stem}.safetensors") as unfinished:
             save_file(tensors, unfinished)
@@ -36,7 +40,7 @@ def write_checkpoint(directory: Path, name: str, number: int, state: State) -> N
         described = {"sha256": checksum, "values": state.values}
         write_atomically(directory / f"{stem}.json", json.dumps(described).encode())
     except (OSError, SafetensorError) as error:
-        raise RunError(
+        raise CheckpointError(
             f"The checkpoint {directory / stem} could not be written: {getattr(error, 'strerror', error)}. "
             "Free some space and resume; the checkpoint before it is untouched."
         ) from error

@@ -181,6 +181,8 @@ class Host(Carrier):
             if self._has_failed:
                 self._told.add(name)
                 raise ProtocolError(self._failed())
+            if self._is_expelled(name):
+                raise ProtocolError(f"{name} was expelled from this run.")
             welcome = self._greeting.welcome(name, certificate, hello, self._hellos.get(name))
         except (ProtocolError, TimeoutError) as error:
             self.refusals += 1
@@ -194,6 +196,9 @@ class Host(Carrier):
             await self._refuse(context, Refused(sentence, final=False))
             return
         await self._keep(name, certificate, hello, welcome, context)
+
+    def _is_expelled(self, name: str) -> bool:
+        return self.station is not None and name in self.station.expelled
 
     async def _refuse(self, context: Any, word: Refused) -> None:
         with suppress(*ENDED):
@@ -220,7 +225,8 @@ class Host(Carrier):
                 await self._take(name, data)
         except ProtocolError as error:
             log.warning("the stream of %s is closed: %s", name, error)
-            stream.part(Refused(str(error), final=isinstance(error, ForgottenError)))
+            final = isinstance(error, ForgottenError) or self._is_expelled(name)
+            stream.part(Refused(str(error), final))
             with suppress(TimeoutError, asyncio.CancelledError):
                 async with asyncio.timeout(limits.PARTING_SECONDS):
                     await writer
