@@ -304,14 +304,12 @@ class Station:
         """
         links = self._links
         for peer in tuple(links.busy):
-            item = links.next_question(peer)
-            if item is not None:
-                self._handle(item)
+            if peer.queue and peer.queue[0].message.answered_on_arrival:  # never before what it had sent earlier
+                self._handle(links.next_of(peer))
                 if self.finished:
                     return
-        item = links.next_piece()
-        if item is not None:
-            self._handle(item)
+        if links.busy:
+            self._handle(links.next_piece())
 
     def _start(self) -> None:
         self.started = True
