@@ -89,7 +89,7 @@ def appearing(path: Path, mode: int | None = PRIVATE) -> Iterator[Path]:
     sync_path(path.parent)
 
 
-class ReservedFiles:
+class KeptFiles:
     """File descriptors held open for nothing, to be had when there are no others."""
 
     def __init__(self, count: int) -> None:

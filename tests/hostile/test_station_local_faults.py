@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from colonnade.errors import RunError
-from colonnade.files import ReservedFiles
+from colonnade.files import KeptFiles
 from colonnade.party import Observe, Send, SetTimer
 from colonnade.runtimes import checkpoint, keeper
 from colonnade.runtimes.checkpoint import numbers_of
@@ -149,7 +149,7 @@ def test_a_checkpoint_is_written_though_no_file_can_be_opened(tmp_path: Path) ->
 
 
 def test_reserved_files_are_taken_back() -> None:
-    reserved = ReservedFiles(3)
+    reserved = KeptFiles(3)
     open_before = len(open_files())
     with reserved.lent():
         assert len(open_files()) == open_before - 3

@@ -105,8 +105,8 @@ def test_the_quarantine_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(quarantine, "MOST_EVENTS", 2)
     monkeypatch.setattr(quarantine, "MOST_BYTES", 40)
     aside = quarantine.Quarantine(tmp_path, "bank")
-    event, fault = Received(0.0, "mole", letter(1)), quarantine.Fault("KeyError", "here")
-    assert [aside.put(event, bytes(32), fault) is not None for _ in range(4)] == [True, True, False, False]
+    event, error = Received(0.0, "mole", letter(1)), KeyError("secret")
+    assert [aside.put(event, bytes(32), error) is not None for _ in range(4)] == [True, True, False, False]
     assert sorted(path.name for path in aside.folder.iterdir()) == [
         "bank-0001.frame",
         "bank-0001.json",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from colonnade.errors import RunError
-from colonnade.files import ReservedFiles
+from colonnade.files import KeptFiles
 from colonnade.party import Event, Received
 from colonnade.runtimes.checkpoint import CheckpointError, numbers_of, read_checkpoint, write_checkpoint
 from colonnade.runtimes.endurance import Endurance
@@ -41,7 +41,7 @@ class Keeper:
         self._checkpoints = directory / "checkpoints"
         self._journals = directory / "journal"
         self._endurance = endurance
-        self._reserved = ReservedFiles(_RESERVED_FILES)
+        self._reserved = KeptFiles(_RESERVED_FILES)
         self._retry_at = 0.0
         self._failed = False  # whether the last checkpoint could not be written
         self._whole = 0  # the number of the newest checkpoint that was found, or written, whole

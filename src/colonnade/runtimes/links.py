@@ -130,7 +130,8 @@ class Peer:
         self.reconnects = 0
         self.owes_since = inf  # since when frames have gone to it and none has come
         self.heard_bytes = 0  # since then
-        self.suspected_at = inf
+        self.silent_at = inf  # when to look whether it is
+        self.is_suspected = False  # of being silent, when it was last looked at
         self.is_silent = False  # and the algorithm was told so
         self.useless = 0  # packets of this connection that said nothing new
         self.faults = 0  # connections that ended by a breach
@@ -231,14 +232,9 @@ class Links:
         """When the algorithm is to be told of a peer's absence or return; never, if it knows."""
         peer = self.peers[name]
         if peer.phase is _LINKED:
-            if peer.told_lost:
-                return inf if peer.is_silent else 0.0
-            if peer.owes_since == inf:
-                return inf
-            if peer.suspected_at < inf:
-                return peer.suspected_at + _MOMENT_SECONDS
-            on_its_way = peer.delivery.kept_bytes / _SLOW_LINK_BYTES
-            return peer.owes_since + self._endurance.silent_seconds + on_its_way
+            if not peer.told_lost:
+                return peer.silent_at
+            return inf if peer.is_silent else 0.0
         if peer.told_lost or peer.is_done:
             return inf
         if peer.phase is Phase.LEFT:
@@ -253,16 +249,23 @@ class Links:
         """Its time has come: True if the algorithm is to be told now, which `told_lost` says what of."""
         peer = self.peers[name]
         if peer.phase is _LINKED and not peer.told_lost:
-            heard, peer.heard_bytes = peer.heard_bytes, 0
-            if heard >= _SLOWEST_BYTES * (clock - peer.owes_since):
-                peer.owes_since, peer.suspected_at = clock, inf
+            arrives = peer.owes_since + peer.delivery.kept_bytes / _SLOW_LINK_BYTES
+            if peer.heard_bytes >= _SLOWEST_BYTES * (clock - peer.owes_since):
+                self._begin_to_owe(peer, clock)
                 return False
-            if peer.suspected_at == inf:
-                peer.suspected_at = clock
+            if clock < arrives + self._endurance.silent_seconds:
+                peer.silent_at = arrives + self._endurance.silent_seconds
+                return False
+            if not peer.is_suspected:
+                peer.is_suspected, peer.silent_at = True, clock + _MOMENT_SECONDS
                 return False
             peer.is_silent = True
         peer.told_lost = not peer.told_lost
         return True
+
+    def _begin_to_owe(self, peer: Peer, clock: float) -> None:
+        peer.owes_since, peer.heard_bytes = clock, 0
+        peer.silent_at, peer.is_suspected = clock + self._endurance.silent_seconds, False
 
     def absent(self) -> list[str]:
         """Peers that are not connected and have not finished."""
@@ -320,7 +323,7 @@ class Links:
                 peer.has_been_here = True
                 peer.delivery.resumed(packet.acknowledged)
                 if peer.owes_since < inf:
-                    peer.owes_since, peer.suspected_at, peer.heard_bytes = self._clock(), inf, 0
+                    self._begin_to_owe(peer, self._clock())
             elif packet.kind == ACKNOWLEDGE:
                 before = len(peer.delivery.kept)
                 peer.delivery.acknowledged(packet.acknowledged)
@@ -369,9 +372,8 @@ class Links:
             peer.faults = _FAULTS
             raise
         peer.arrived = number
-        peer.owes_since = peer.suspected_at = inf
+        peer.owes_since = peer.silent_at = inf
         peer.is_silent = False
-        peer.heard_bytes = 0
         if self._finished:
             return  # it will hear that nothing is needed any more
         if not peer.queue:
@@ -431,20 +433,16 @@ class Links:
     def queue_depth(self) -> int:
         return sum(len(peer.queue) for peer in self.busy)
 
-    def next_question(self, peer: Peer) -> Waiting | None:
-        """What a peer asks that is answered before other work; never before what it had sent earlier."""
-        if not peer.queue or not peer.queue[0].message.answered_on_arrival:
-            return None
+    def next_of(self, peer: Peer) -> Waiting:
+        """What a peer sent first, of what waits, out of its turn."""
         item = peer.queue.popleft()
         peer.waiting_bytes -= len(item.frame)
         if not peer.queue:
             self.busy.remove(peer)
         return item
 
-    def next_piece(self) -> Waiting | None:
+    def next_piece(self) -> Waiting:
         """The next piece of work, of the peer whose turn it is."""
-        if not self.busy:
-            return None
         peer = self.busy.popleft()
         item = peer.queue.popleft()
         peer.waiting_bytes -= len(item.frame)
@@ -462,7 +460,7 @@ class Links:
     def handled_again(self, name: str) -> None:
         """The same, while a party is rebuilt: nothing arrives, and what it owes follows from what it was sent since."""
         self.handled(name)
-        self.peers[name].owes_since = inf
+        self.peers[name].owes_since = self.peers[name].silent_at = inf
 
     def is_gone(self, name: str) -> bool:
         """Whether a peer is gone for good."""
@@ -486,7 +484,7 @@ class Links:
         if peer.is_done or peer.phase is Phase.LEFT:
             peer.delivery.acknowledged(peer.delivery.sent)
         elif peer.owes_since == inf:
-            peer.owes_since, peer.heard_bytes = self._clock(), 0
+            self._begin_to_owe(peer, self._clock())
         if peer.told_lost and not peer.is_connected and self._is_overfull(peer.delivery):
             self.overfull.add(to)
 

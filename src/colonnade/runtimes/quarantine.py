@@ -6,7 +6,6 @@ user's alone, and bounded: what does not fit is described, or at last only logge
 
 import json
 import traceback
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from colonnade.files import make_folder, write_private
@@ -17,19 +16,11 @@ MOST_BYTES = 64 << 20
 """Of frames together. A sender is expelled for its first, so more events than peers never come."""
 
 
-@dataclass(frozen=True)
-class Fault:
-    """What handling a message ended in."""
-
-    error: str
-    where: str  # the place in the program
-
-
-def fault_of(error: BaseException) -> Fault:
-    """An error without its words."""
+def kind_and_place(error: BaseException) -> tuple[str, str]:
+    """An error without its words: what it is called, and where in the program it arose."""
     frames = traceback.extract_tb(error.__traceback__)
-    where = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
-    return Fault(type(error).__name__, where)
+    place = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else "an unknown place"
+    return type(error).__name__, place
 
 
 class Quarantine:
@@ -39,7 +30,7 @@ class Quarantine:
         self.folder = directory / "quarantine"
         self._name = name
 
-    def put(self, event: Received, frame: bytes | bytearray, fault: Fault) -> Path | None:
+    def put(self, event: Received, frame: bytes | bytearray, error: BaseException) -> Path | None:
         """Keep an event with its error; where. None if there is no room for it."""
         kept = sorted(self.folder.glob(f"{self._name}-*.json"))
         if len(kept) >= MOST_EVENTS:
@@ -54,7 +45,7 @@ class Quarantine:
             "message": type(event.message).__name__,
             "frame_bytes": len(frame),
             "frame_is_kept": fits,
-            **asdict(fault),
+            **dict(zip(("error", "where"), kind_and_place(error), strict=True)),
         }
         if fits:
             write_private(path.with_suffix(".frame"), bytes(frame))

@@ -30,7 +30,7 @@ from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.journal import Expelled
 from colonnade.runtimes.keeper import Keeper
 from colonnade.runtimes.links import Link, Links, Peers, Waiting
-from colonnade.runtimes.quarantine import Quarantine, fault_of
+from colonnade.runtimes.quarantine import Quarantine, kind_and_place
 from colonnade.runtimes.recorder import Recorder
 from colonnade.state import State
 from colonnade.trace import TraceWriter
@@ -128,6 +128,10 @@ class Station:
         if recording.trace:
             self._trace = TraceWriter(directory / "trace" / f"{name}.trace", values.get("trace"))
         self._driver = Driver(name, party, self, self._ledger, self._recorder, self._trace)
+        self._take_up(saved, endurance)
+
+    def _take_up(self, saved: State | None, endurance: Endurance) -> None:
+        """Become what the lives before this one were at their end."""
         if saved:
             self._restore(saved)
         else:
@@ -140,14 +144,14 @@ class Station:
                 self._trace.close()
             raise
         self._ledger.settle(journal_is_synced=endurance.sync)
-        self._keeper.open(clock())
+        self._keeper.open(self._clock())
         self._links.begin()
         for peer, why in passed_over.items():
             self._expel(peer, why)
         if passed_over:
             self.save()  # the journal, which still has the events, begins anew
         # A life that begins after the end may follow one that was killed before it could say so.
-        self._farewell_until = clock() + FAREWELL_SECONDS if self.finished else 0.0
+        self._farewell_until = self._clock() + FAREWELL_SECONDS if self.finished else 0.0
 
     # --- what the carrier tells ---
 
@@ -304,14 +308,12 @@ class Station:
         """
         links = self._links
         for peer in tuple(links.busy):
-            item = links.next_question(peer)
-            if item is not None:
-                self._handle(item)
+            if peer.queue and peer.queue[0].message.answered_on_arrival:  # never before what it had sent earlier
+                self._handle(links.next_of(peer))
                 if self.finished:
                     return
-        item = links.next_piece()
-        if item is not None:
-            self._handle(item)
+        if links.busy:
+            self._handle(links.next_piece())
 
     def _start(self) -> None:
         self.started = True
@@ -374,15 +376,14 @@ class Station:
         self._refuse(item.peer, "What it sent could not be handled.")
 
     def _put_aside(self, event: Received, frame: bytearray, error: Exception) -> None:
-        fault = fault_of(error)
         said = f": {error}" if isinstance(error, ColonnadeError) else ""
         try:
-            kept = Quarantine(self._directory, self.name).put(event, frame, fault)
+            kept = Quarantine(self._directory, self.name).put(event, frame, error)
         except OSError:
             kept = None
         log.error(
             "%s of %s could not be handled, %s in %s%s; %s",
-            *(type(event.message).__name__, event.sender, fault.error, fault.where, said),
+            *(type(event.message).__name__, event.sender, *kind_and_place(error), said),
             f"it is kept in {kept}" if kept is not None else "there was no room to keep it",
         )
 
