@@ -31,6 +31,12 @@ def check_each_once(rows: NDArray[np.uint32], sender: str) -> None:
         raise ProtocolError(f"{sender} named a row twice in one message, which would tell more of it than is counted.")
 
 
+def check_rows(rows: NDArray[np.uint32], count: int, sender: str) -> None:
+    """Refuse rows that do not exist."""
+    if rows.size and int(rows.max()) >= count:
+        raise ProtocolError(f"{sender} named row {int(rows.max())}; there are {count}.")
+
+
 class RowBudget(Remembering):
     """The costs of one party's rows, of training or of testing. No call names a row twice."""
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from colonnade.algorithms.parts.bounds import check_magnitude
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat
 from colonnade.algorithms.split_models.parts.directions import Directions
@@ -107,9 +108,12 @@ class SeedReplayBottom(Embedder):
 
     def apply(self, exchange: int, slope: float) -> bool:
         """w ← w − η (Δ u + ∇r(w)), rounded to the grid. False if no upload of that number waits."""
-        pending = self._pending.pop(exchange, None)
+        pending = self._pending.get(exchange)
         if pending is None:
             return False
+        # A weight lies within ±LIMIT. A step of twice that would carry nearly all of them out, whatever was clipped.
+        check_magnitude(self._seat.label_party, "a slope", slope, 2 * LIMIT / self._rate)
+        del self._pending[exchange]
         seed, factor = pending
         if self._l2:
             decay = 1 - self._rate * self._l2
@@ -158,6 +162,11 @@ class SeedReplayBottom(Embedder):
 
     def forget_upload(self, exchange: int) -> bool:
         return self._pending.pop(exchange, None) is not None
+
+    def forget_all_but(self, newest: int) -> None:
+        """Drop uploads that have waited longest, so that so many are left."""
+        for exchange in [*self._pending][: max(0, len(self._pending) - newest)]:
+            self.forget_upload(exchange)
 
     def module(self) -> torch.nn.Module:
         return self.network.module()
