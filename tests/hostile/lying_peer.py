@@ -7,7 +7,7 @@ can do is tested here. Everything follows from one number, so that what was foun
 
 import hashlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -15,6 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade import PerturbationSettings, Training
+from colonnade.algorithms import Algorithm
+from colonnade.algorithms.linear_models.parts.settings import QuasiNewton
 from colonnade.errors import ProtocolError
 from colonnade.messages import KINDS, ArrayField, Message
 from colonnade.party import (
@@ -31,7 +34,7 @@ from colonnade.party import (
     TimerFired,
 )
 from colonnade.state import State
-from colonnade.testing import TinyFederation
+from colonnade.testing import TinyFederation, tiny_data
 from colonnade.wire.codec import decode, encode
 
 HUGE = (0.0, 1.0, -1.0, 1e3, -1e6, 1e6, 1e12, 3e38, -3e38, 1e100, 1e300, -1e308, 5e-324)
@@ -178,6 +181,8 @@ class BesiegedFederation:
     def __init__(self, plan: TinyFederation, liar: str, number: int, lies: float = 0.15) -> None:
         self.parties = plan.parties()
         self.liar, self.leader = liar, plan.data.label_party
+        # A label party can lead everybody astray, and a squared error has no bound: plausible numbers can end a training.
+        self._may_diverge = liar == self.leader or plan.data.labels.task == "regression"
         self.chance = Random(number)
         self.lies = lies
         self.links: dict[tuple[str, str], deque[Message]] = {}
@@ -299,9 +304,44 @@ def _shown(event: Event) -> str:
     return repr(event)
 
 
-def floods(chance: Random, seen: list[Message], names: tuple[str, ...]) -> Iterator[Message]:
-    """For each kind of message, one that a party might keep: as seen, with numbers that are not due yet."""
-    liar = Liar(chance, names)
-    for message in seen:
-        yield message
-        yield liar.changed(message)
+# --- plans ------------------------------------------------------------------------------------------------------
+
+DATA = {task: tiny_data(task) for task in ("binary", "multiclass", "regression")}
+OWN_COLUMNS = tiny_data(label_party_columns=True)
+TRAINING = Training(2, 8, learning_rate=0.05, observe_every_epochs=0.2, evaluate_every_epochs=0.4)
+BUDGET = PerturbationSettings(
+    bottom_update="dp-sgd", clip=1.0, noise=3.0, update_clip=0.1, update_noise=0.5, columns_epsilon=5.0
+)
+NOISED_ANSWERS = {"clip": 1.0, "noise": 0.5, "server_update": "private-zo", "server_noise": 0.5}
+
+
+def some_plan(row: Algorithm, chance: Random) -> TinyFederation:
+    """A tiny federation of this algorithm, with any task, masks, trees, delays and budgets."""
+    choose = chance.choice
+    how: dict[str, Any] = {}
+    privacy = PerturbationSettings()
+    assert row.conversation is not None
+    if row.linear_party is not None:
+        how |= {"sums": choose(["plain", "two-tree", "pairwise"]), "labels": choose(["one", "everywhere"])}
+        how |= {"arity": choose([1, 2, 3])}
+        if row.conversation.asynchronous and not issubclass(row.settings, QuasiNewton):
+            how |= {"batches_per_request": choose([1, 2])}
+    elif row.conversation.asynchronous:
+        how |= {"in_flight": choose([1, 2]), "wait_for": choose([1, 2])}
+        how |= {"max_delay": choose([0, 3]), "warm_up": choose([False, True])}
+    if row.noises_answers and chance.random() < 0.5:
+        how |= NOISED_ANSWERS
+        privacy = PerturbationSettings(labels_epsilon=20.0)
+    elif row.linear_party is None and row.conversation.bottom_needs_gradients and chance.random() < 0.4:
+        privacy = BUDGET
+    data = choose([*DATA.values(), OWN_COLUMNS])
+    return TinyFederation(data, row.settings(**how), TRAINING, privacy=privacy)
+
+
+def besiege(row: Algorithm, number: int, turns: int = 200) -> BesiegedFederation:
+    """A federation of this algorithm with a liar in it, both chosen by a number, after so many turns."""
+    chance = Random(number)
+    plan = some_plan(row, chance)
+    besieged = BesiegedFederation(plan, chance.choice(plan.names), number)
+    besieged.run(turns)
+    return besieged

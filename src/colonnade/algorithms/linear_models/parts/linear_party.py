@@ -33,13 +33,22 @@ from colonnade.messages import (
     WeightsSettled,
 )
 from colonnade.party import Effect, Event, Finish, Observe, PeerLost, PeerReturned, Received, Started, TimerFired
-from colonnade.state import Memory, Remembering, Remembers, parts, value
+from colonnade.state import Memory, Remembering, Remembers, State, custom, parts
 
 MOST_EARLY = 1 << 16
 """Messages of one sender that are kept for later: more than come while a party catches up on two epochs."""
 _EVALUATIONS = (EvaluationProductRequest, EvaluationProductSum, EvaluationMaskedSum, EvaluationAbandoned)
 _EVERYBODYS = (*_EVALUATIONS, Introduction, WeightsSettled, Stop, ProductSum, MaskedSum)
 _OF_SUMS = (*_EVALUATIONS, ProductRequest, ProductSum, MaskedSum)
+
+
+def _save_breaches(party: "LinearParty", state: State) -> None:
+    if party._breaches:
+        state.values["breaches"] = dict(party._breaches)
+
+
+def _load_breaches(party: "LinearParty", state: State) -> None:
+    party._breaches = dict(state.values.get("breaches", {}))
 
 
 class LinearParty(Remembering, ABC):
@@ -51,7 +60,11 @@ class LinearParty(Remembering, ABC):
     LABEL_PARTYS: ClassVar[tuple[type[Message], ...]] = (Stop,)  # messages that only the label party may send
     TAKES: ClassVar[tuple[type[Message], ...]] = ()  # messages of the schedule's own
 
-    MEMORY: ClassVar[tuple[Memory, ...]] = (messages("_early"), value("_breaches"), parts("_parts"))
+    MEMORY: ClassVar[tuple[Memory, ...]] = (
+        messages("_early"),
+        custom("_breaches", save=_save_breaches, load=_load_breaches),
+        parts("_parts"),
+    )
     DERIVED = ("_early_bytes",)
 
     def __init__(self, block_party: BlockParty, **learner: Remembers) -> None:

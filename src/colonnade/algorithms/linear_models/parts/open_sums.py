@@ -183,12 +183,14 @@ class OpenSums(Remembering):
                 if total is not None:
                     state.put(f"{place}.{tree}", total)
             kinds = [None if total is None else total.dtype.str for total in open_.totals]
-            about = [root, number, open_.evaluation, kinds, open_.awaited, open_.sent, open_.due]
+            about = [root, number, open_.evaluation, True, kinds, open_.awaited, open_.sent, open_.due]
             state.values["open"].append(plain(about))
 
     def _load_open(self, state: State) -> None:
         self._open = {}
-        for place, (root, number, evaluation, kinds, awaited, sent, due) in enumerate(state.values["open"]):
+        for place, (root, number, evaluation, asked, kinds, awaited, sent, due) in enumerate(state.values["open"]):
+            if not asked:
+                continue  # of a run from before, when parts without a request were added up: it is asked for again
             rows, own = state.take(f"{place}.rows", np.uint32), state.take(f"{place}.own")
             totals = [kind and state.take(f"{place}.{tree}", kind) for tree, kind in enumerate(kinds)]
             scored = None if evaluation is None else (evaluation[0], evaluation[1])
@@ -196,6 +198,8 @@ class OpenSums(Remembering):
             self._open[root, number] = OpenSum(rows, scored, totals, waiting, own, set(sent), due)
 
     def _save_early(self, state: State) -> None:
+        if not self._early:
+            return
         state.values["before_request"] = []
         for (root, number), parts in self._early.items():
             for (tree, child), part in parts.items():
@@ -205,7 +209,7 @@ class OpenSums(Remembering):
 
     def _load_early(self, state: State) -> None:
         self._early, self._early_bytes = {}, {}
-        for place, (root, number, tree, child, kind) in enumerate(state.values["before_request"]):
+        for place, (root, number, tree, child, kind) in enumerate(state.values.get("before_request", [])):
             self.keep_early((root, number), tree, child, state.take(f"before_request.{place}", kind))
 
     MEMORY = (

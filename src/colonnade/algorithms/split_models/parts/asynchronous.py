@@ -8,7 +8,7 @@ answered, and how a reply is applied.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf, sqrt
+from math import inf
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -19,7 +19,13 @@ from numpy.typing import NDArray
 from colonnade.algorithms.parts.kept_messages import pack, unpack
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
-from colonnade.algorithms.split_models.parts.budget import RowBudget, budget_mu, check_each_once, check_rows
+from colonnade.algorithms.split_models.parts.budget import (
+    BudgetShares,
+    RowBudget,
+    budget_mu,
+    check_each_once,
+    check_rows,
+)
 from colonnade.algorithms.split_models.parts.evaluation import AnswersToEvaluation
 from colonnade.algorithms.split_models.parts.record import SplitRecord, TopModel
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
@@ -49,7 +55,7 @@ from colonnade.party import (
     Started,
     TimerFired,
 )
-from colonnade.state import Remembering, Remembers, State, array, custom, generator, part, parts, value
+from colonnade.state import Remembering, Remembers, State, array, custom, generator, part, value
 
 WARM_UP_ROWS_A_MESSAGE = 4096
 
@@ -365,8 +371,7 @@ class AsynchronousLabelParty(Remembering):
         self._late_rows = 0  # uses of an embedding older than max_delay
         privacy = seat.privacy
         mu = budget_mu(privacy.labels_epsilon, privacy.delta, privacy.formula)
-        # Everybody has the same share of each label's μ²: nobody can take the answers that were planned for another.
-        self._budgets = {party: RowBudget(rows, mu / sqrt(len(parties))) for party in parties}
+        self._budget = BudgetShares(rows, mu, parties)
         # A noised answer is a mean over its rows: one that is named again would count for more than its share.
         self._each_once: bool = mu < inf or getattr(seat.settings, "noise", 0.0) > 0
         self._without_budget: set[str] = set()  # parties that can make no batch any more
@@ -429,7 +434,7 @@ class AsynchronousLabelParty(Remembering):
                 f"{sender} uploaded without waiting for its replies; at most {self._settings.in_flight} may be in "
                 "flight."
             )
-        budget = self._budgets[sender]
+        budget = self._budget.of(sender)
         if budget.bounded:
             cost = self._label_cost(message.rows.size)
             if not budget.all_affordable(message.rows, cost):
@@ -548,7 +553,7 @@ class AsynchronousLabelParty(Remembering):
         value("_requests", "_late_rows"),
         value("_without_budget", restored=set),
         custom("_update", "_waiting", save=_save_uploads, load=_load_uploads),
-        *(part("_record", "books"), parts("_budgets", "budget of {}")),
+        *(part("_record", "books"), part("_budget")),
     )
 
     def model(self) -> dict[str, torch.nn.Module]:

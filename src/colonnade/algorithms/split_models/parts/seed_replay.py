@@ -60,6 +60,8 @@ class SeedReplayBottom(Embedder):
         # A sphere is drawn as Gaussian and brought to its radius, which only the whole direction knows.
         drawn = "gaussian" if directions.distribution == "sphere" else directions.distribution
         self._drawn = replace(directions, distribution=drawn)
+        # An honest slope is clipped, then noised; a step by more than twice LIMIT would carry nearly all weights out.
+        self._most_slope = max(seat.settings.clip + 100 * seat.settings.noise, 2 * LIMIT / training.learning_rate)
         self._rate, self._l2, self._l1 = training.learning_rate, training.l2, training.l1
         self._vector = flatten([self.network], seat.name)
         self._vector.div_(GRID).round_().mul_(GRID)
@@ -111,8 +113,7 @@ class SeedReplayBottom(Embedder):
         pending = self._pending.get(exchange)
         if pending is None:
             return False
-        # A weight lies within ±LIMIT. A step of twice that would carry nearly all of them out, whatever was clipped.
-        check_magnitude(self._seat.label_party, "a slope", slope, 2 * LIMIT / self._rate)
+        check_magnitude(self._seat.label_party, "a slope", slope, self._most_slope)
         del self._pending[exchange]
         seed, factor = pending
         if self._l2:
