@@ -72,6 +72,13 @@ def over_the_wire(message: Message) -> Message | None:
         return None
 
 
+def counted_on(message: Message, by: int) -> Message:
+    """The same message with its numbers so much higher: of a later exchange, request or sum."""
+    counts = {name for name, wanted in KINDS[type(message).__name__].scalars if wanted is int} - {"tree"}
+    fields = {name: getattr(message, name) for name in message.__struct_fields__}
+    return type(message)(**{name: one + by if name in counts else one for name, one in fields.items()})
+
+
 # --- lies -------------------------------------------------------------------------------------------------------
 
 
@@ -108,8 +115,8 @@ class Liar:
             self._make_agree(fields, arrays, name)
         return kind.message(**fields)
 
-    def invented(self) -> Message:
-        kind = KINDS[self.chance.choice(sorted(KINDS))]
+    def invented(self, name: str = "") -> Message:
+        kind = KINDS[name or self.chance.choice(sorted(KINDS))]
         fields: dict[str, Any] = {name: self._scalar(wanted, None) for name, wanted in kind.scalars}
         sizes: dict[str, int] = {}
         for name, declared in kind.arrays:
@@ -181,7 +188,7 @@ class BesiegedFederation:
     def __init__(self, plan: TinyFederation, liar: str, number: int, lies: float = 0.15) -> None:
         self.parties = plan.parties()
         self.liar, self.leader = liar, plan.data.label_party
-        # A label party can lead everybody astray, and a squared error has no bound: plausible numbers can end a training.
+        # A label party can lead everybody astray, and a squared error has no bound: such trainings may diverge.
         self._may_diverge = liar == self.leader or plan.data.labels.task == "regression"
         self.chance = Random(number)
         self.lies = lies
@@ -189,6 +196,7 @@ class BesiegedFederation:
         self.timers: dict[str, set[str]] = {name: set() for name in self.parties}
         self.finished: set[str] = set()
         self.expelled_by: set[str] = set()  # parties that have refused the liar and take nothing of it any more
+        self.said: dict[tuple[str, str], list[Message]] = {}  # by sender and receiver, all of it
         self.inventor = Liar(self.chance, tuple(self.parties))
         self.now = 0.0
         self.refused = self.taken = 0
@@ -204,7 +212,7 @@ class BesiegedFederation:
                 self._lie([name for name in self.parties if name not in unstarted])
             elif not self._turn(unstarted) and not unstarted:
                 break
-        for _ in range(5):
+        for _ in range(5 if self.lies else 0):
             self._lie(list(self.parties))  # after the end, or in the middle
 
     def _turn(self, unstarted: list[str]) -> bool:
@@ -288,6 +296,7 @@ class BesiegedFederation:
 
     def _post(self, sender: str, to: str, message: Message) -> None:
         self.inventor.seen.append(message)
+        self.said.setdefault((sender, to), []).append(message)
         if to == self.liar and to in self.finished:
             return
         # Whom the label party leads astray may end nowhere: that is the end of this label party's own training.

@@ -24,6 +24,10 @@ from colonnade.state import Remembering, Remembers, part, value
 _STRIKING = 100.0
 """From this magnitude on, an embedding is looked at twice: what would the loss be with it, and without?"""
 _MOST_TIMES_THE_LOSS = 1e3
+_FINE_LOSS = 30.0
+"""A classifier that knows nothing has the logarithm of the number of classes, a standardised label a loss of 1."""
+_DRIVEN = 1e20
+"""So far a party may come by the replies to embeddings that were just about taken, but no farther at one step."""
 _JUDGED = -1  # the table's buffer for that
 
 
@@ -83,14 +87,17 @@ class SplitRecord(Remembering):
 
     def _check_magnitude(self, sender: str, embedding: NDArray[np.float32]) -> float:
         found = largest(embedding)
-        if not found <= self._most and not self._is_fine():
-            raise RunError(f"{DIVERGED} {self.table.magnitudes()}")
+        if self._most < found <= _DRIVEN and not self._is_fine():
+            raise RunError(
+                f"The training has diverged: losses are beyond {_FINE_LOSS:g} and the embeddings of {sender} at "
+                f"{found:.2g}. Lower training.learning_rate. {self.table.magnitudes()}"
+            )
         return check_magnitude(sender, "embeddings", embedding, self._most)
 
     def _is_fine(self) -> bool:
         """Whether the training goes well: where it does not, nobody is blamed for going where it was sent."""
         recent = self.progress.recent_loss()
-        return recent is None or recent <= _MOST_TIMES_THE_LOSS
+        return recent is None or recent <= _FINE_LOSS
 
     def _check_consequence(self, sender: str, rows: NDArray[np.uint32], embedding: NDArray[np.float32]) -> None:
         """Judge large numbers by what they do: the loss of these rows with them, and with what was there before.
@@ -101,9 +108,7 @@ class SplitRecord(Remembering):
         before = self._top.mean_loss([(batch, read)])
         read[:, self.table.slices[sender]] = torch.from_numpy(embedding)
         after = self._top.mean_loss([(batch, read)])
-        if before <= _MOST_TIMES_THE_LOSS and not after <= _MOST_TIMES_THE_LOSS * (
-            1 + before
-        ):  # so NaN is refused as well
+        if before <= _FINE_LOSS and not after <= _MOST_TIMES_THE_LOSS * (1 + before):  # so NaN is refused as well
             raise ProtocolError(
                 f"{sender} sent embeddings with which the loss of its batch is {after:.2g}, and {before:.2g} without. "
                 "It is not honest, or its training has diverged: lower training.learning_rate, or scale its columns."
