@@ -260,6 +260,11 @@ class BesiegedFederation:
             self._refuse(name, event, honest, before, error)
             return
         except Exception as error:
+            # Numbers that might be honest can still spoil a model; then whose are the largest is told.
+            told = "The largest numbers in what the parties sent last" in str(error) and self.liar in str(error)
+            if isinstance(error, RunError) and (told or self._may_diverge):
+                self.finished.add(name)
+                return
             raise BrokenPartyError(
                 f"{name} answered {_shown(event)} with {error!r}. The last lie: {self.last_lie}"
             ) from error
