@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from colonnade import PerturbationSettings, Training
 from colonnade.algorithms import Algorithm
 from colonnade.algorithms.linear_models.parts.settings import QuasiNewton
-from colonnade.errors import ProtocolError
+from colonnade.errors import ProtocolError, RunError
 from colonnade.messages import KINDS, ArrayField, Message
 from colonnade.party import (
     Effect,

@@ -176,7 +176,9 @@ class Sums(Remembering):
                 self._check_part(sender, message)
             case Abandoned() | EvaluationAbandoned():
                 last = self._evaluations if message.off_clock else self._number
-                if message.root != self._name or message.number > last:
+                # Farther down, who passes requests on may have made one up, and the sender believed it.
+                next_to_root = self._scheme.trees_of(message.root)[0].parent.get(sender) == self._name
+                if message.root != self._name or (message.number > last and next_to_root):
                     raise ProtocolError(
                         f"{sender} abandoned the sum {message.number} of {message.root}, for which {self._name} has "
                         "not asked."
