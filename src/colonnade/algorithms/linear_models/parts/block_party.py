@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from colonnade.algorithms.linear_models.parts.settings import Linear
 from colonnade.algorithms.linear_models.parts.smoothness import ColumnsTold, Smoothness
 from colonnade.algorithms.linear_models.parts.sum_schemes import SumScheme, check_scheme
-from colonnade.algorithms.linear_models.parts.sums import ROWS_A_SUM, Bounds, Sums
+from colonnade.algorithms.linear_models.parts.sums import ROWS_A_SUM, SumLimits, Sums
 from colonnade.algorithms.linear_models.parts.windows import ROWS_OF_A_PASS
 from colonnade.algorithms.parts.bounds import MOST_KEPT_BYTES, MOST_PRODUCT
 from colonnade.algorithms.parts.randomness import seed_for
@@ -173,11 +173,11 @@ def most_rows(seat: LinearSeat) -> int:
     return max(window, min(seat.rows, ROWS_OF_A_PASS))
 
 
-def _bounds(seat: LinearSeat, rows: int, product: float) -> Bounds:
+def _bounds(seat: LinearSeat, rows: int, product: float) -> SumLimits:
     """What is kept for a peer leaves room for several of the largest sums of everybody."""
     largest_sum = max(rows, min(seat.test_rows, ROWS_A_SUM)) * (8 * seat.outputs + 4)
     kept_bytes = max(MOST_KEPT_BYTES, 4 * len(seat.parties) * largest_sum)
-    return Bounds(rows, seat.test_rows, seat.outputs, product, kept_bytes)
+    return SumLimits(rows, seat.test_rows, seat.outputs, product, kept_bytes)
 
 
 def _entropy(seat: LinearSeat, purpose: str) -> bytes:

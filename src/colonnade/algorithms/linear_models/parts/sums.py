@@ -33,7 +33,7 @@ from colonnade.party import Effect, Send
 from colonnade.state import Remembering, included, value
 
 ROWS_A_SUM = 16_384
-"""Bounds a frame's size; an evaluation of more rows takes several sums."""
+"""SumLimits a frame's size; an evaluation of more rows takes several sums."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Completed:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class SumLimits:
     """What an honest party can send at most: known to all from the settings."""
 
     rows: int  # of a sum for training
@@ -84,7 +84,7 @@ class Sums(Remembering):
         abandons: bool,
         products: Callable[[NDArray[np.uint32]], NDArray[np.float64]],
         evaluate: Callable[[int, int], NDArray[np.float64]],
-        bounds: Bounds,
+        bounds: SumLimits,
     ) -> None:
         self._name = name
         self._scheme = scheme

@@ -20,7 +20,7 @@ from colonnade.algorithms.parts.kept_messages import pack, unpack
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.split_models.parts.budget import (
-    BudgetShares,
+    PartyBudgets,
     RowBudget,
     budget_mu,
     check_each_once,
@@ -371,7 +371,7 @@ class AsynchronousLabelParty(Remembering):
         self._late_rows = 0  # uses of an embedding older than max_delay
         privacy = seat.privacy
         mu = budget_mu(privacy.labels_epsilon, privacy.delta, privacy.formula)
-        self._budget = BudgetShares(rows, mu, parties)
+        self._budget = PartyBudgets(rows, mu, parties)
         # A noised answer is a mean over its rows: one that is named again would count for more than its share.
         self._each_once: bool = mu < inf or getattr(seat.settings, "noise", 0.0) > 0
         self._without_budget: set[str] = set()  # parties that can make no batch any more

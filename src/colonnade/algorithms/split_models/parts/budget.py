@@ -107,7 +107,7 @@ class RowBudget(Remembering):
     DERIVED = ("_waiting_rows", "_most", "_most_is_loose")
 
 
-class BudgetShares(Remembering):
+class PartyBudgets(Remembering):
     """The costs of the label party's rows, with the same share of each row's budget for every party that asks.
 
     So nobody can take the answers that were planned for another. The shares add up to the whole.
