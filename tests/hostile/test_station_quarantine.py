@@ -165,6 +165,17 @@ def test_an_error_of_our_own_machine_expels_nobody(tmp_path: Path, number: int) 
         assert town.stations["bank"]._links.peers["mole"].delivery.taken == 0
 
 
+def test_what_a_second_peer_brings_about_too_is_the_runs_own_error(tmp_path: Path) -> None:
+    """As a training that diverges by its settings: it ends in its own words, and not with everybody expelled."""
+    shop = lambda: sends("bank", letter(67), finish=False)  # noqa: E731
+    town, mole = besieged(tmp_path, {"bank": Fragile, "shop": shop})
+    with closing(town):
+        mole.send(letter(67))
+        with pytest.raises(RunError, match="The training has diverged"):
+            town.settle()
+        assert len(town.stations["bank"].expelled) == 1
+
+
 def test_who_expels_the_last_of_the_others_says_so_and_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     town, mole = besieged(tmp_path, {"bank": Fragile})
     with closing(town):

@@ -38,6 +38,7 @@ from colonnade.wire.codec import DEFAULT_LIMITS, Limits
 
 log = logging.getLogger("colonnade.station")
 
+_UNHANDLED = "What it sent could not be handled."
 FAREWELL_SECONDS = 3.0
 """How long a party that died after its end looks for those who may not have heard of it: who waits for it is there."""
 
@@ -340,7 +341,7 @@ class Station:
             else:
                 answer = encoded(effects)
         except Exception as error:
-            if self._guard.build is None or _is_our_own(error):
+            if self._guard.build is None or _is_our_own(error) or self._is_the_runs_own(error):
                 raise
             self._set_back(item, event, error)
             return
@@ -373,7 +374,14 @@ class Station:
         saved = self._keeper.recall()
         self._rebuild(saved, (event for event, _ in self._keeper.events() if not isinstance(event, Expelled)))
         # Neither the error nor its words are the peer's to know.
-        self._refuse(item.peer, "What it sent could not be handled.")
+        self._refuse(item.peer, _UNHANDLED)
+
+    def _is_the_runs_own(self, error: Exception) -> bool:
+        """Whether an error that we have words for, such as a training that diverges, has met a second peer.
+
+        One peer can bring it about by a lie, and pays for it. What the next one brings about too is the run's own.
+        """
+        return isinstance(error, ColonnadeError) and _UNHANDLED in self.expelled.values()
 
     def _put_aside(self, event: Received, frame: bytearray, error: Exception) -> None:
         said = f": {error}" if isinstance(error, ColonnadeError) else ""
