@@ -1,12 +1,13 @@
 """The label party's end of the network: listens, lets parties in, and keeps one stream per feature party.
 
 A stream does not outlive its certificate. When the training fails here, everybody who is there or comes back soon is
-told that it does not go on, and not why.
+told that it does not go on, and not why. A fault of this machine (a file limit, a full disk, an unreadable certificate)
+keeps parties at the door until it is over; what they are told of it is that they may come again.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -17,13 +18,14 @@ import grpc.aio
 from colonnade.errors import ColonnadeError, ProtocolError, RunError, SettingsError
 from colonnade.runtimes.delivery import ForgottenError
 from colonnade.runtimes.network import limits
+from colonnade.runtimes.network.allowance import Allowance
 from colonnade.runtimes.network.carrier import Carrier, Keys, pass_over_interrupts
-from colonnade.runtimes.network.greeting import Door, Greeting
+from colonnade.runtimes.network.greeting import Door, Greeting, TooManyError
 from colonnade.runtimes.network.relay import Relay
 from colonnade.runtimes.network.stream import ENDED, METHOD, SERVICE, Stream, pieces
 from colonnade.runtimes.station import Station
 from colonnade.wire.certificates import check_peer
-from colonnade.wire.handshake import ENVELOPE, PACKETS, Hello, Introduced, Left, Refused, Roster, Welcome, say
+from colonnade.wire.handshake import ENVELOPE, PACKETS, Hello, Introduced, Left, Refused, Roster, Welcome, plain, say
 
 log = logging.getLogger("colonnade.network")
 
@@ -44,7 +46,7 @@ class Host(Carrier):
         linger_seconds: float,
         stop_requested: Callable[[], bool],
     ) -> None:
-        super().__init__(name, linger_seconds, stop_requested)
+        super().__init__(name, parties, linger_seconds, stop_requested)
         self._parties = frozenset(parties)
         self._keys = keys
         self._listen = listen
@@ -55,6 +57,9 @@ class Host(Carrier):
         self._everybody: Roster | None = None
         self._greeting = Greeting(name, parties, keys, door)
         self._relay = Relay(parties, self._streams, self._introduced) if relays else None
+        # An envelope's use is not ours to see: each party may take as much of our time with them as any other.
+        share = 1.0 / (1 + len(self._parties))
+        self._relayed = {one: Allowance(share, limits.RELAYED_SECONDS) for one in parties}
         self._has_failed = False  # then nobody is let in any more
         self._told: set[str] = set()  # who has heard of that
         self.refusals = 0
@@ -69,12 +74,14 @@ class Host(Carrier):
         failure: ColonnadeError | None = None
         try:
             self._try_to_begin()
+        except OSError as error:
+            self._greeting.tell_of_fault("the training cannot begin yet, which is tried again: %s", error)
         except ColonnadeError as error:  # as the life before this one may have ended, after which others have come
             failure = error
             self._has_failed = True
             log.error("the training cannot go on, which the others are told now: %s", error)
-        streams = ("grpc.max_concurrent_streams", 4 * len(self._parties) + 16)
-        server = grpc.aio.server(options=[*limits.OPTIONS, *limits.SERVER_OPTIONS, streams])
+        at_once = ("grpc.max_allowed_incoming_connections", limits.connections_at_once())
+        server = grpc.aio.server(options=[*limits.OPTIONS, *limits.SERVER_OPTIONS, at_once])
         handler = grpc.stream_stream_rpc_method_handler(self._serve)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
         try:
@@ -84,8 +91,9 @@ class Host(Carrier):
         if not self.port:
             raise RunError(f"{self._listen} cannot be listened on: is it taken? Choose another with [party] listen.")
         await server.start()
+        self._greeting.listens_on(self.port)
         log.info("listening on port %d", self.port)
-        guard = asyncio.create_task(self._guard())
+        guards = [asyncio.create_task(self._guard()), asyncio.create_task(self._greeting.attend())]
         asyncio.get_running_loop().set_exception_handler(pass_over_interrupts)
         finished = False
         try:
@@ -97,7 +105,9 @@ class Host(Carrier):
             await self._end_for_all()
             raise
         finally:
-            guard.cancel()
+            for guard in guards:
+                guard.cancel()
+            self._greeting.close()
             if not finished:  # at a normal end the parties close their streams themselves
                 for stream in [*self._streams.values()]:
                     stream.close()
@@ -115,6 +125,12 @@ class Host(Carrier):
             async with asyncio.timeout(patience):
                 while (self._streams or self._may_come()) and not self._stop_requested():
                     await asyncio.sleep(0.02)
+        if missed := self._may_come():
+            log.warning(
+                "%s could not be told within %.0f seconds that the training does not go on",
+                ", ".join(sorted(missed)),
+                patience,
+            )
 
     def _failed(self) -> str:
         # And not why, which may say something of labels, or of this party's machine.
@@ -134,12 +150,14 @@ class Host(Carrier):
             await asyncio.sleep(limits.EXPIRY_CHECK_SECONDS)
             self._greeting.tell_of_refusals()
             self._drop_expired()
+            if self.station is None:  # as after a fault of the disk
+                self._begin_or_fail()
 
     def _drop_expired(self) -> None:
         """A stream does not outlive its certificate: the party must come again with a renewed one."""
         try:
             own = self._keys.read()
-        except ColonnadeError:
+        except (ColonnadeError, OSError):
             return
         for name, stream in [*self._streams.items()]:
             try:
@@ -168,32 +186,46 @@ class Host(Carrier):
     # --- one stream ---
 
     async def _serve(self, requests: Any, context: Any) -> None:
-        """A feature party's stream, from its Hello to its end."""
-        name = "somebody"
+        """Whatever happens here, gRPC is not to tell its caller about it: the words may be about our machine."""
         self._greeting.stream_came()
         try:
+            await self._attend(context)
+        except ENDED:
+            pass  # whoever called has gone
+        except Exception:
+            log.exception("a stream ended by a defect of Colonnade")
+            await self._refuse(context, Refused(f"{self.name} could not go on with this stream.", final=False))
+
+    async def _attend(self, context: Any) -> None:
+        """A feature party's stream, from its Hello to its end."""
+        name = "somebody"
+        try:
             name, certificate = self._greeting.identify(context)
-            hello = await self._greeting.hello(name, context)
-            if hello.leaves:  # also for a party that has lost its run directory: its certificate is enough
-                self._leave(name)
-                await context.write(say(Left()))
-                return
-            if self._has_failed:
-                self._told.add(name)
-                raise ProtocolError(self._failed())
-            welcome = self._greeting.welcome(name, certificate, hello, self._hellos.get(name))
+            with self._greeting.stream_of(name):
+                hello = await self._greeting.hello(name, context)
+                if hello.leaves:  # also for a party that has lost its run directory: its certificate is enough
+                    self._leave(name)
+                    await context.write(say(Left()))
+                    return
+                if self._has_failed:
+                    self._told.add(name)
+                    raise ProtocolError(self._failed())
+                welcome = self._greeting.welcome(name, certificate, hello, self._hellos.get(name))
+                await self._keep(name, certificate, hello, welcome, context)
+        except TooManyError as error:
+            log.warning("refused %s: %s", name, error)
+            await asyncio.sleep(limits.HELLO_SECONDS)  # or it would come again at once
+            await self._refuse(context, Refused(str(error), final=False))
         except (ProtocolError, TimeoutError) as error:
             self.refusals += 1
-            sentence = str(error) or f"No Hello came within {limits.HELLO_SECONDS:.0f} seconds."
+            sentence = plain(str(error)) or f"No Hello came within {limits.HELLO_SECONDS:.0f} seconds."
             log.warning("refused %s: %s", name, sentence)
             await self._refuse(context, Refused(sentence))
-            return
-        except SettingsError as error:
-            log.error("nobody can be let in: %s", error)
-            sentence = f"{self.name} has no valid certificate of its own at the moment."
-            await self._refuse(context, Refused(sentence, final=False))
-            return
-        await self._keep(name, certificate, hello, welcome, context)
+        except (SettingsError, OSError) as error:
+            self._greeting.tell_of_fault("nobody can be let in: %s", error)
+            certificate_fault = isinstance(error, SettingsError)
+            what = "no valid certificate of its own" if certificate_fault else "a fault of its own machine"
+            await self._refuse(context, Refused(f"{self.name} has {what} at the moment.", final=False))
 
     async def _refuse(self, context: Any, word: Refused) -> None:
         with suppress(*ENDED):
@@ -219,8 +251,9 @@ class Host(Carrier):
             while (data := await context.read()) is not grpc.aio.EOF:
                 await self._take(name, data)
         except ProtocolError as error:
-            log.warning("the stream of %s is closed: %s", name, error)
-            stream.part(Refused(str(error), final=isinstance(error, ForgottenError)))
+            sentence = plain(str(error))
+            log.warning("the stream of %s is closed: %s", name, sentence)
+            stream.part(Refused(sentence, final=isinstance(error, ForgottenError)))
             with suppress(TimeoutError, asyncio.CancelledError):
                 async with asyncio.timeout(limits.PARTING_SECONDS):
                     await writer
@@ -236,13 +269,19 @@ class Host(Carrier):
         absent = tuple(sorted(self._parties - {*self._streams, self.name}))
         stream.post(say(Welcome(absent, welcome.certificate, welcome.signature)))
         if self.station is None:
-            try:
-                self._try_to_begin()
-            except (ColonnadeError, OSError) as error:  # not into gRPC, which would tell its words to the party
-                self._failure = error
-                self._wake.set()
+            self._begin_or_fail()
         else:
             self._introduce(stream, [other for other in self._streams.values() if other is not stream])
+
+    def _begin_or_fail(self) -> None:
+        """Begin if everybody is there. A fault of the disk is tried again, any other ends this party's run."""
+        try:
+            self._try_to_begin()
+        except OSError as error:
+            self._greeting.tell_of_fault("the training cannot begin yet, which is tried again: %s", error)
+        except ColonnadeError as error:
+            self._failure = error
+            self._wake.set()
 
     def _end(self, stream: Stream) -> None:
         log.info("%s is no longer connected", stream.peer)
@@ -270,10 +309,11 @@ class Host(Carrier):
     async def _take(self, name: str, data: bytes) -> None:
         kind = data[0] if data else -1
         if kind == PACKETS and self.station is not None:
-            self.station.received(name, memoryview(data)[1:])
-            self._wake.set()
+            await self._receive(self.station, name, memoryview(data)[1:])
             await self._room_for(name)
-        elif kind == ENVELOPE and self._relay is not None:
+        elif kind == ENVELOPE and self._relay is not None and self.station is not None:
+            if wait := self._relayed[name].take(limits.RELAY_SECONDS + limits.RELAY_BYTE_SECONDS * len(data)):
+                await asyncio.sleep(wait)
             await self._relay.pass_on(name, data)
         else:
             raise ProtocolError("Something came that is neither packets nor an envelope.")
@@ -281,6 +321,8 @@ class Host(Carrier):
     # --- writing ---
 
     def _outgoing(self, stream: Stream) -> Iterator[bytes]:
+        if self._relay is not None and self._streams.get(stream.peer) is stream:
+            yield from self._relay.next_for(stream.peer)
         if self.station is not None and self._streams.get(stream.peer) is stream:
             yield from pieces(self.station.outgoing(stream.peer), bytes([PACKETS]))
 
@@ -290,10 +332,27 @@ class Host(Carrier):
                 stream.wake.set()
 
     def _all_written(self, station: Station) -> bool:
-        streams = self._streams.items()
-        return not any(one.is_writing or one.waiting or station.has_outgoing(name) for name, one in streams)
+        relay = self._relay
+        return not any(
+            one.is_writing
+            or one.waiting
+            or one.news
+            or station.has_outgoing(name)
+            or (relay is not None and relay.has_waiting(name))
+            for name, one in self._streams.items()
+        )
+
+    def _waits_for(self) -> tuple[Collection[str], str]:
+        station = self.station
+        if station is not None and station.started:
+            away = [] if station.finished else station.absent()
+            return away, "Whoever it is has to start it again; if it will not come back: `colonnade leave`, there."
+        here = self._streams if station is None else {*self._parties} - {*station.absent()}
+        missing = sorted(self._parties - {*here, self.name})
+        return missing, "The training begins when all are there: start them, or begin without one with --without."
 
     def _breach(self, peer: str, sentence: str) -> None:
+        sentence = plain(sentence)
         log.warning("%s broke the protocol: %s", peer, sentence)
         stream = self._streams.get(peer)
         if stream is not None:
