@@ -25,6 +25,7 @@ log = logging.getLogger("colonnade.network")
 _MOST_KNOCKS = 1 << 16
 _BETWEEN_LOOKS_SECONDS = 0.2
 _BETWEEN_FAULTS_SECONDS = 10.0
+_RECOGNISED_SECONDS = 1.0
 
 
 class TooManyError(ProtocolError):
@@ -54,6 +55,8 @@ class Greeting:
         self._allowances = {
             name: Allowance(limits.GREETINGS_PER_SECOND, limits.GREETINGS_AT_ONCE) for name in self._parties
         }
+        # Who certificates were found to name a moment ago, by our files as they are: one party may open many streams.
+        self._recognised: dict[bytes, tuple[Credentials, str, float]] = {}
         self._faults_told_at = -_BETWEEN_FAULTS_SECONDS
 
     def credentials(self) -> Any:
@@ -134,9 +137,15 @@ class Greeting:
         if not shown:
             raise ProtocolError("No certificate was shown.")
         own = self._keys.read()
+        known = self._recognised.get(shown[0])
+        if known is not None and known[0] is own and time.monotonic() < known[2]:
+            return known[1], shown[0]
         name = check_peer(shown[0], own.authority_pem, own.revoked)
         if name not in self._parties or name == self.name:
             raise ProtocolError(f"{name} has a good certificate, but is not a feature party of this federation.")
+        while len(self._recognised) >= 4 * len(self._parties):
+            del self._recognised[next(iter(self._recognised))]
+        self._recognised[shown[0]] = own, name, time.monotonic() + _RECOGNISED_SECONDS
         return name, shown[0]
 
     @contextmanager

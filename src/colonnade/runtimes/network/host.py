@@ -213,7 +213,8 @@ class Host(Carrier):
                 welcome = self._greeting.welcome(name, certificate, hello, self._hellos.get(name))
                 await self._keep(name, certificate, hello, welcome, context)
         except TooManyError as error:
-            log.warning("refused %s: %s", name, error)
+            self.refusals += 1
+            self._greeting.tell_of_fault("refused %s: %s", name, error)
             await asyncio.sleep(limits.HELLO_SECONDS)  # or it would come again at once
             await self._refuse(context, Refused(str(error), final=False))
         except (ProtocolError, TimeoutError) as error:
