@@ -125,7 +125,7 @@ def test_files_that_are_being_replaced_are_waited_for(town: Callable[..., Town],
 
 
 def test_they_are_also_before_the_label_party_was_met(town: Callable[..., Town]) -> None:
-    """They were good when the process began: what is wrong with them now may pass. At its start it would be an error."""
+    """They were good when the process began, so what is wrong may pass. At its start it would be an error."""
     one = town(shared("split", IRIS, 4, 16))["party1"]
     one.options = {"patches": SOON}
     one.start()

@@ -28,7 +28,7 @@ _BETWEEN_FAULTS_SECONDS = 10.0
 _RECOGNISED_SECONDS = 1.0
 
 
-class TooManyError(ProtocolError):
+class StreamLimitError(ProtocolError):
     """More streams than a party may have at once."""
 
 
@@ -152,7 +152,7 @@ class Greeting:
     def stream_of(self, name: str) -> Iterator[None]:
         """While this holds, a stream of that party is open. ProtocolError: it has too many."""
         if self._streams[name] >= limits.STREAMS_PER_PARTY:
-            raise TooManyError(
+            raise StreamLimitError(
                 f"{name} has {limits.STREAMS_PER_PARTY} streams open already; one is enough. Let the others end first."
             )
         self._streams[name] += 1

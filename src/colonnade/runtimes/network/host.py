@@ -20,7 +20,7 @@ from colonnade.runtimes.delivery import ForgottenError
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.allowance import Allowance
 from colonnade.runtimes.network.carrier import Carrier, Keys, pass_over_interrupts
-from colonnade.runtimes.network.greeting import Door, Greeting, TooManyError
+from colonnade.runtimes.network.greeting import Door, Greeting, StreamLimitError
 from colonnade.runtimes.network.relay import Relay
 from colonnade.runtimes.network.stream import ENDED, METHOD, SERVICE, Stream, pieces
 from colonnade.runtimes.station import Station
@@ -212,7 +212,7 @@ class Host(Carrier):
                     raise ProtocolError(self._failed())
                 welcome = self._greeting.welcome(name, certificate, hello, self._hellos.get(name))
                 await self._keep(name, certificate, hello, welcome, context)
-        except TooManyError as error:
+        except StreamLimitError as error:
             self.refusals += 1
             self._greeting.tell_of_fault("refused %s: %s", name, error)
             await asyncio.sleep(limits.HELLO_SECONDS)  # or it would come again at once
