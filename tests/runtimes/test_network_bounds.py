@@ -186,8 +186,8 @@ class Post:
         assert isinstance(word, Presence)
         return word.generation
 
-    async def send(self, sender: str, to: str, size: int = 10) -> None:
-        await self.relay.pass_on(sender, wrap(to, self.generation(sender, to), bytes(size)))
+    async def send(self, sender: str, to: str, size: int = 10) -> bool:
+        return await self.relay.pass_on(sender, wrap(to, self.generation(sender, to), bytes(size)))
 
     def take(self, receiver: str) -> list[str]:
         """One round: from whom something came."""
@@ -243,6 +243,21 @@ def test_one_receiver_that_takes_nothing_is_parted_and_the_others_go_on(monkeypa
         assert post.generation(A, B) == post.generation(B, A) == before + 1
         await post.send(A, B)
         assert post.take(B) == [A]
+
+    asyncio.run(story())
+
+
+def test_what_a_receiver_does_not_want_is_not_passed_on() -> None:
+    async def story() -> None:
+        post = Post()
+        assert await post.send(A, B)
+        post.relay.refuse(B, A)
+        post.relay.refuse(B, "nobody")
+        assert not await post.send(A, B)
+        assert post.take(B) == []
+        assert await post.send(A, C)
+        post.come(A)  # anew
+        assert await post.send(A, B)
 
     asyncio.run(story())
 

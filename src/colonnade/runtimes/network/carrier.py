@@ -117,10 +117,15 @@ class Carrier(ABC):
             vain = taken - limits.BYTE_SECONDS * min(size, len(view) - at) - limits.FRAME_SECONDS * frames
             if not frames and len(view) < size:
                 vain += limits.MESSAGE_SECONDS
-            if vain > 0 and (wait := self._in_vain[peer].take(vain)):
+            if vain > 0:
                 self._wake.set()
-                await asyncio.sleep(wait)
+                await self._bear(peer, vain)
         self._wake.set()
+
+    async def _bear(self, peer: str, vain_seconds: float) -> None:
+        """So much time went into what was of no use: wait if that is more than a peer may have."""
+        if wait := self._in_vain[peer].take(vain_seconds):
+            await asyncio.sleep(wait)
 
     async def _room_for(self, peer: str) -> None:
         """Wait until the station takes more from a peer."""

@@ -322,6 +322,13 @@ class Guest(Carrier):
         else:
             self._hear(stream, heard(data))
 
+    async def _bear(self, peer: str, vain_seconds: float) -> None:
+        if peer == self._label_party:
+            await super()._bear(peer, vain_seconds)
+        elif self._in_vain[peer].take(vain_seconds) > limits.NEIGHBOURLY_SECONDS:
+            # Not to be waited for: what others send comes over the same stream.
+            raise ProtocolError(f"{peer} sends too much that brings nothing new.")
+
     def _hear(self, stream: Stream, word: Any) -> None:
         match word:
             case Refused():
@@ -399,6 +406,8 @@ class Guest(Carrier):
             "nothing more is taken from %s until it connects anew, for it broke the protocol: %s", peer, sentence
         )
         self._neighbours.generations.pop(peer, None)
+        if self._stream is not None:
+            self._stream.tell_of(peer, say(Presence(peer, 0)))  # so that no more of it is passed on
         if self.station is not None:
             self.station.disconnected(peer)
 

@@ -18,14 +18,27 @@ import grpc.aio
 from colonnade.errors import ColonnadeError, ProtocolError, RunError, SettingsError
 from colonnade.runtimes.delivery import ForgottenError
 from colonnade.runtimes.network import limits
-from colonnade.runtimes.network.allowance import Allowance
 from colonnade.runtimes.network.carrier import Carrier, Keys, pass_over_interrupts
 from colonnade.runtimes.network.greeting import Door, Greeting, StreamLimitError
 from colonnade.runtimes.network.relay import Relay
 from colonnade.runtimes.network.stream import ENDED, METHOD, SERVICE, Stream, pieces
 from colonnade.runtimes.station import Station
 from colonnade.wire.certificates import check_peer
-from colonnade.wire.handshake import ENVELOPE, PACKETS, Hello, Introduced, Left, Refused, Roster, Welcome, plain, say
+from colonnade.wire.handshake import (
+    ENVELOPE,
+    PACKETS,
+    WORD,
+    Hello,
+    Introduced,
+    Left,
+    Presence,
+    Refused,
+    Roster,
+    Welcome,
+    heard,
+    plain,
+    say,
+)
 
 log = logging.getLogger("colonnade.network")
 
@@ -57,9 +70,6 @@ class Host(Carrier):
         self._everybody: Roster | None = None
         self._greeting = Greeting(name, parties, keys, door)
         self._relay = Relay(parties, self._streams, self._introduced) if relays else None
-        # An envelope's use is not ours to see: each party may take as much of our time with them as any other.
-        share = 1.0 / (1 + len(self._parties))
-        self._relayed = {one: Allowance(share, limits.RELAYED_SECONDS) for one in parties}
         self._has_failed = False  # then nobody is let in any more
         self._told: set[str] = set()  # who has heard of that
         self.refusals = 0
@@ -313,9 +323,12 @@ class Host(Carrier):
             await self._receive(self.station, name, memoryview(data)[1:])
             await self._room_for(name)
         elif kind == ENVELOPE and self._relay is not None and self.station is not None:
-            if wait := self._relayed[name].take(limits.RELAY_SECONDS + limits.RELAY_BYTE_SECONDS * len(data)):
-                await asyncio.sleep(wait)
-            await self._relay.pass_on(name, data)
+            if not await self._relay.pass_on(name, data):
+                await self._bear(name, limits.MESSAGE_SECONDS)
+        elif kind == WORD and self._relay is not None and isinstance(word := heard(data), Presence):
+            # Whether envelopes are of any use their receiver alone can see.
+            self._relay.refuse(name, word.name)
+            await self._bear(name, limits.MESSAGE_SECONDS)
         else:
             raise ProtocolError("Something came that is neither packets nor an envelope.")
 

@@ -28,8 +28,7 @@ VAIN_SHARE, LEAST_VAIN_SHARE, VAIN_SECONDS = 0.1, 0.02, 0.05
 """Bytes that bring nothing new may take this share of a party's time, divided among its peers; so much at once."""
 BYTE_SECONDS, FRAME_SECONDS, MESSAGE_SECONDS = 2e-9, 3e-4, 1e-4
 """What a byte and a frame that is new may take without being in vain; what a message takes that brings none."""
-RELAY_SECONDS, RELAY_BYTE_SECONDS, RELAYED_SECONDS = 2e-4, 2e-9, 0.5
-"""What passing on an envelope and each of its bytes counts as, and how much of that time a sender may take at once."""
+NEIGHBOURLY_SECONDS = 1.0  # of such time that another feature party may be behind with, before it is not listened to
 RELAY_BYTES = 32 << 20  # envelopes of one sender that wait for others, before it is not read from
 RELAY_PATIENCE_SECONDS = 30.0  # how long it is then not read from
 

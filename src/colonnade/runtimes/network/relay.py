@@ -36,6 +36,7 @@ class Relay:
         self._waiting: dict[str, dict[str, deque[bytes]]] = {name: {} for name in parties}  # by receiver, by sender
         self._waiting_bytes: dict[str, int] = dict.fromkeys(parties, 0)  # by sender
         self._parted: dict[str, set[str]] = {name: set() for name in parties}  # who took too little, from whom
+        self._refused: dict[str, set[str]] = {name: set() for name in parties}  # who listens no more, to whom
         self.dropped = 0  # envelopes that a receiver did not take in time
 
     def comes(self, name: str) -> None:
@@ -45,7 +46,9 @@ class Relay:
         for receiver in self._waiting:
             self._forget(name, receiver)
             self._parted[receiver].discard(name)
+            self._refused[receiver].discard(name)
         self._parted[name].clear()
+        self._refused[name].clear()
 
     def introduce(self, stream: Stream, others: Iterable[Stream]) -> None:
         """Tell a party and those others that they can reach one another."""
@@ -60,6 +63,12 @@ class Relay:
         for theirs in self._streams.values():
             if theirs is not stream:
                 self._put(stream.peer, theirs, say(Presence(stream.peer, 0)))
+
+    def refuse(self, receiver: str, sender: str) -> None:
+        """A party listens no more to another, until one of the two comes anew."""
+        if sender in self._lives:
+            self._refused[receiver].add(sender)
+            self._forget(sender, receiver)
 
     def has_waiting(self, receiver: str) -> bool:
         return bool(self._waiting[receiver])
@@ -81,8 +90,8 @@ class Relay:
             if other is not None:
                 self.introduce(stream, [other])
 
-    async def pass_on(self, name: str, data: bytes) -> None:
-        """Pass an envelope on, under its sender's true name; one of an earlier connection is dropped."""
+    async def pass_on(self, name: str, data: bytes) -> bool:
+        """Pass an envelope on, under its sender's true name. False: it is of an earlier connection, or not wanted."""
         to, generation, sealed = unwrap(data)
         if to == name or to not in self._lives:
             raise ProtocolError(
@@ -90,14 +99,17 @@ class Relay:
             )
         envelope = wrap(name, generation, sealed)
         began = time.monotonic()
+        if name in self._refused[to]:
+            return False
         while (stream := self._streams.get(to)) is not None and generation == self._generation(name, to):
             if self._waiting_bytes[name] + len(envelope) <= limits.RELAY_BYTES:
                 self._put(name, stream, envelope)
-                return
+                return True
             if time.monotonic() - began > limits.RELAY_PATIENCE_SECONDS:
                 self._part_with_slowest(name)
             else:
                 await asyncio.sleep(0.01)
+        return False
 
     def _part_with_slowest(self, sender: str) -> None:
         """Others are not to wait for the receiver that takes least: with it the sender begins anew, later on."""
