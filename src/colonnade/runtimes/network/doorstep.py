@@ -66,6 +66,8 @@ class Doorstep:
         for listener in self._sockets:
             with suppress(OSError, AttributeError):  # not on every system
                 listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, _SILENT_SECONDS)
+            # What the kernel has taken before we could count it comes all the same: let it be little.
+            listener.listen(2 * self.most_per_second)
 
     def knock(self) -> None:
         """A connection has come; said in whatever thread of gRPC's took it."""
