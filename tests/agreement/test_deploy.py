@@ -19,6 +19,7 @@ from tree import ROOT
 from colonnade.cli.application import app
 from colonnade.errors import SettingsError
 from colonnade.exit_codes import ExitCode
+from colonnade.runtimes.network.limits import MOST_CONNECTIONS
 from colonnade.runtimes.network.settings import parse_address
 
 DEPLOY = ROOT / "deploy"
@@ -180,3 +181,10 @@ def test_the_unit_may_touch_its_run_directory_and_nothing_else() -> None:
     caches = re.findall(r"_CACHE_DIR=(\S+)|MPLCONFIGDIR=(\S+)", service["Environment"])
     assert caches and all("".join(pair).startswith("/var/cache/colonnade/") for pair in caches)
     assert service["CacheDirectory"] == "colonnade"
+
+
+def test_connections_do_not_take_all_files() -> None:
+    """Both ways to run a party allow far more files than the label party takes connections."""
+    allowed = {unit()["Service"]["LimitNOFILE"], *(service["ulimits"]["nofile"] for service in SERVICES.values())}
+    assert {*map(int, allowed)} == {8192}
+    assert MOST_CONNECTIONS <= 8192 // 4

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from contextlib import redirect_stdout
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,6 +30,7 @@ from colonnade.runtimes import station
 from colonnade.runtimes.network.stream import Stream
 from colonnade.runtimes.processes import sockets
 from colonnade.runtimes.processes.fork_server import serve
+from colonnade.wire import certificate_files, certificates
 
 
 def main(arguments: list[str]) -> int:
@@ -55,6 +57,10 @@ def _prepare(options: dict[str, Any]) -> None:
         record_bytes(Path(options["record"]))
     if "milliseconds_an_event" in options:
         _take_time(options["milliseconds_an_event"] / 1000)
+    if "milliseconds_a_sync" in options:
+        _sync_slowly(options["milliseconds_a_sync"] / 1000)
+    if "clock" in options:
+        _follow_clock(Path(options["clock"]))
     if "file_bytes" in options:
         resource.setrlimit(resource.RLIMIT_FSIZE, (options["file_bytes"], resource.RLIM_INFINITY))
 
@@ -89,6 +95,29 @@ def _take_time(seconds: float) -> None:
         handle(self, item)
 
     station.Station._handle = slowly  # type: ignore[method-assign]
+
+
+def _sync_slowly(seconds: float) -> None:
+    """A disk that takes its time."""
+    sync = os.fsync
+
+    def slowly(descriptor: int) -> None:
+        time.sleep(seconds)
+        sync(descriptor)
+
+    os.fsync = slowly
+
+
+def _follow_clock(path: Path) -> None:
+    """The wall clock is wrong by the seconds in a file, which a test changes while the party runs."""
+    true_time, true_now = time.time, certificate_files.utc_now
+
+    def error() -> float:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        return float(text or 0)
+
+    time.time = lambda: true_time() + error()
+    certificates.utc_now = lambda: true_now() + timedelta(seconds=error())
 
 
 def _load_everything() -> None:

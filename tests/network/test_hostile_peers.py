@@ -54,6 +54,9 @@ PLAN = shared({"name": "split", "party_timeout_seconds": 0.2}, {**IRIS, "parties
 MOST_MEGABYTES_MORE = 150.0
 SHORT_HELLO = {
     "colonnade.runtimes.network.limits.HELLO_SECONDS": 1.0,
+    # One caller after another: how many come, and how often, is tested elsewhere.
+    "colonnade.runtimes.network.limits.KNOCKS_PER_SECOND": 100_000,
+    "colonnade.runtimes.network.limits.GREETINGS_PER_SECOND": 1000.0,
     # Other tests may come between those of this file: the party that is held still must not pass for lost meanwhile.
     "colonnade.runtimes.network.limits.OPTIONS": [["grpc.keepalive_time_ms", 900_000]],
 }

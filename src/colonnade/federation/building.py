@@ -114,6 +114,17 @@ def width_of(name: str, facts: Facts, plan: Plan) -> int:
     return output_width(_bottom_for(name, facts, plan, 0), facts.shapes[name])
 
 
+def width_elsewhere(name: str, facts: Facts, plan: Plan) -> int:
+    """The same of a party whose columns are elsewhere: nothing is built from what it says of them."""
+    bottom = plan.bottom
+    if isinstance(bottom, Mapping):
+        bottom = bottom.get(name, BottomSettings())
+    if plan.chosen.bottom is not None or not isinstance(bottom, BottomSettings):
+        return width_of(name, replace(facts, shapes={name: (1,)}), plan)  # the width does not depend on the columns
+    only_sums = isinstance(plan.top, TopSettings) and plan.top.only_sums
+    return facts.outputs if only_sums else bottom.embedding
+
+
 def build_seated(private_data: Sequence[PrivateData], facts: Facts, plan: Plan) -> Party:
     """The party of a seat: of its own data, or of everybody's where it trains alone."""
     if plan.is_alone:

@@ -2,11 +2,12 @@
 
 import json
 import math
+import os
 from collections.abc import Mapping
 
 from colonnade.data.settings import TASKS
 from colonnade.errors import ProtocolError
-from colonnade.federation.building import width_of
+from colonnade.federation.building import width_elsewhere, width_of
 from colonnade.federation.plan import Facts
 from colonnade.launch.participant import Participant
 from colonnade.launch.party_directory import PartyDirectory
@@ -15,6 +16,8 @@ from colonnade.wire.handshake import Hello, Roster, difference, plain
 
 MOST_COLUMNS, MOST_NUMBERS, MOST_CLASSES = 1 << 24, 1 << 16, 1 << 16
 """What a party believes of another before anything is built from it: columns, numbers in an embedding, classes."""
+_TABLE_SHARE = 0.5
+"""How much of this machine's memory the last embeddings of all parties may fill."""
 
 
 class LabelDoor:
@@ -50,6 +53,7 @@ class LabelDoor:
                 f"{hello.test_rows} to train and test on, against {host.data.rows} + {host.data.test_rows}. "
                 "Align the ids of both files."
             )
+        self._check_width(name, hello)
         known = self._directory.roster()
         if known is None:
             return
@@ -60,8 +64,30 @@ class LabelDoor:
             )
         self._directory.keep_tokens({name: hello.token})
 
+    def _check_width(self, name: str, hello: Hello) -> None:
+        """Refuse what cannot be kept here, before room is made for it: of every row the last embedding is."""
+        host = self._participant
+        if host.plan.is_linear:
+            return
+        labels = host.data.labels
+        assert labels is not None
+        facts = Facts(host.label_party, host.feature_parties, 0, 0, labels.task, len(labels.classes), {}, {})
+        width = hello.width or width_elsewhere(name, facts, host.plan)
+        size_bytes = 4 * width * (host.data.rows + host.data.test_rows)
+        room = int(_TABLE_SHARE * _memory_bytes() / len(host.feature_parties))
+        if size_bytes > room:
+            raise ProtocolError(
+                f"The embeddings of {name} have {width} numbers each, {size_bytes >> 20} MB for all rows; {host.name} "
+                f"has room for {room >> 20} MB of each party's. Choose a smaller [bottom] embedding, or give "
+                f"{host.name} a larger machine."
+            )
+
     def leave(self, name: str) -> None:
         self._directory.keep_left(name)
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def roster_of(participant: Participant, hellos: Mapping[str, Hello], task: str, classes: int) -> Roster:
@@ -75,7 +101,8 @@ def roster_of(participant: Participant, hellos: Mapping[str, Hello], task: str, 
     if not participant.plan.is_linear:
         for name in shapes:
             said = hellos[name].width if name in hellos else 0
-            widths[name] = said or width_of(name, facts, participant.plan)
+            own = name == participant.name
+            widths[name] = said or (width_of if own else width_elsewhere)(name, facts, participant.plan)
     return Roster(task, classes, shapes, widths)
 
 

@@ -30,6 +30,7 @@ from colonnade.launch.seat_files import Life, peers_of
 from colonnade.launch.seated_party import open_station
 from colonnade.launch.summary import summarise, summarise_part
 from colonnade.party import Party
+from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.carrier import Keys
 from colonnade.runtimes.network.guest import Guest
 from colonnade.runtimes.network.host import Host
@@ -38,7 +39,7 @@ from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.run_lock import only_process_in
 from colonnade.runtimes.station import Guard, Station
 from colonnade.wire.codec import Limits
-from colonnade.wire.handshake import PROTOCOL, Hello, Roster
+from colonnade.wire.handshake import PROTOCOL, VERSION, Hello, Roster
 from colonnade.wire.sealing import sign_introduction
 
 log = logging.getLogger("colonnade")
@@ -125,6 +126,7 @@ class NetworkLaunch:
     @contextmanager
     def ready(self) -> Iterator[None]:
         torch.set_num_threads(1)
+        limits.raise_file_limit()
         make_directory(self.participant.directory)
         with only_process_in(self.participant.directory):
             yield
@@ -173,9 +175,10 @@ class NetworkLaunch:
                 roster = roster_of(participant, hellos, labels.task, len(labels.classes))
             absent = tuple(sorted({*self.without, *left}))
             station = self._station(directory, recorder, roster, options.trace, absent)
-            if not directory.has_begun():  # not before it is known that this party can be built
-                directory.keep_tokens({name: hello.token for name, hello in hellos.items()})
-                directory.keep(roster)
+            with _closed_on_failure(station):
+                if not directory.has_begun():  # not before it is known that this party can be built
+                    directory.keep_tokens({name: hello.token for name, hello in hellos.items()})
+                    directory.keep(roster)
             for name in left:
                 station.leave(name)
             return station, roster
@@ -205,7 +208,8 @@ class NetworkLaunch:
                 roster = msgspec.structs.replace(roster, shapes=shapes)
             check_roster(participant, roster)
             station = self._station(directory, recorder, roster, options.trace)
-            directory.keep(roster)
+            with _closed_on_failure(station):
+                directory.keep(roster)
             return station
 
         guest = Guest(
@@ -214,6 +218,7 @@ class NetworkLaunch:
             address,
             self._keys(directory),
             lambda nonce: _hello(participant, directory, nonce, leaves),
+            neighbours=[one for one in participant.feature_parties if one != participant.name],
             begin=begin,
             linger_seconds=participant.party_file.endurance.linger_seconds,
             stop_requested=options.stop_requested,
@@ -243,6 +248,16 @@ class NetworkLaunch:
         return open_station(participant.name, party, label_party, life, recorder, ledger, LIMITS, guard)
 
 
+@contextmanager
+def _closed_on_failure(station: Station) -> Iterator[None]:
+    """A party whose disk is full may try again, with a station of its own."""
+    try:
+        yield
+    except OSError:
+        station.close()
+        raise
+
+
 def _hello(participant: Participant, directory: PartyDirectory, nonce: bytes, leaves: bool) -> Hello:
     """How a feature party introduces itself."""
     public_key = directory.sealing.public_bytes()
@@ -259,6 +274,7 @@ def _hello(participant: Participant, directory: PartyDirectory, nonce: bytes, le
         sign_introduction(participant.credentials(), participant.digest, public_key),
         nonce,
         leaves,
+        VERSION,
     )
 
 

@@ -20,7 +20,7 @@ from colonnade.federation.party_file import PartyFile
 from colonnade.federation.plan import Facts, Plan, check_plan
 from colonnade.models.top import TopSettings
 from colonnade.party import Party
-from colonnade.wire.certificates import Credentials, read_credentials
+from colonnade.wire.certificates import CredentialFiles, Credentials
 from colonnade.wire.handshake import Roster
 
 
@@ -50,6 +50,11 @@ class Participant:
                 f"Choose another algorithm, such as {algorithms.DEFAULT}."
             )
         self.directory = out or self._directory()
+        keys, path = party_file.keys, party_file.path
+        revoked = path(keys.revoked) if keys.revoked else None
+        self._credential_files = CredentialFiles(
+            path(keys.key), path(keys.certificate), path(keys.authority), revoked, self.name
+        )
         self.credentials()  # a wrong certificate is said before anything is loaded
         self.data = self._load()
         holders = [name for name in self.everyone if name != self.name] + ([self.name] if self.data.columns else [])
@@ -72,9 +77,8 @@ class Participant:
         return self.plan.is_linear
 
     def credentials(self) -> Credentials:
-        keys, path = self.party_file.keys, self.party_file.path
-        revoked = path(keys.revoked) if keys.revoked else None
-        return read_credentials(path(keys.key), path(keys.certificate), path(keys.authority), revoked, self.name)
+        """As its files are now; to be asked as often as they are needed."""
+        return self._credential_files.read()
 
     def _plan(self) -> Plan:
         shared, own_bottom = self.federation, self.party_file.bottom

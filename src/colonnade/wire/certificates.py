@@ -33,6 +33,7 @@ from colonnade.wire.certificate_files import (
 
 # Between a renewal's two renames a reader may meet the new key with the old certificate; it looks again.
 _LOOKS, _SECONDS_BETWEEN_LOOKS = 10, 0.02
+_GRAIN_NANOSECONDS = 100_000_000
 # What parsing an extension may raise; none of them comes from a certificate that was made here.
 _UNREADABLE = (ValueError, TypeError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
 
@@ -47,6 +48,7 @@ class Credentials:
     authority_pem: bytes = field(repr=False)
     revoked: frozenset[int] = field(repr=False)
     expires: datetime
+    good_between: tuple[datetime, datetime] = field(repr=False)  # while nothing of it has to be looked at again
 
 
 class CertificateFacts(NamedTuple):
@@ -95,7 +97,51 @@ def read_credentials(
             f"The certificate {certificate} is that of {name!r}, but this party is {expected_name!r}. Give the key and "
             f"the certificate that were issued for {expected_name!r}."
         )
-    return Credentials(name, key_pem, certificate_pem, authority_pem, serials, own.not_valid_after_utc)
+    between = _good_between(own, authorities)
+    return Credentials(name, key_pem, certificate_pem, authority_pem, serials, own.not_valid_after_utc, between)
+
+
+class CredentialFiles:
+    """A party's files, asked for at every connection: read again when one of them has changed, checked at every time.
+
+    Reading and checking them takes a millisecond or more, and strangers decide how often somebody connects.
+    """
+
+    def __init__(
+        self, key: Path, certificate: Path, authority: Path, revoked: Path | None, expected_name: str | None = None
+    ) -> None:
+        self._paths = (key, certificate, authority, revoked)
+        self._expected_name = expected_name
+        self._known: tuple[list[tuple[int, ...]], Credentials] | None = None
+
+    def read(self) -> Credentials:
+        """As `read_credentials`; called in several threads."""
+        looks = [_look_of(path) for path in self._paths if path is not None]
+        known = self._known
+        if known is not None and None not in looks and known[0] == looks:
+            first, last = known[1].good_between
+            if first <= utc_now() <= last:
+                return known[1]
+        self._known = None
+        found = read_credentials(*self._paths, self._expected_name)
+        settled = [look for look in looks if look is not None and _is_settled(look)]
+        if len(settled) == len(looks):
+            self._known = settled, found
+        return found
+
+
+def _look_of(path: Path) -> tuple[int, ...] | None:
+    """What tells a file from the same file changed; None if there is none to be seen."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _is_settled(look: tuple[int, ...]) -> bool:
+    """Whether the last change is so long ago that another since would show: times have a grain of some milliseconds."""
+    return abs(time.time_ns() - look[-1]) > _GRAIN_NANOSECONDS
 
 
 def check_peer(
@@ -174,6 +220,15 @@ def _fault(
     except _UNREADABLE:
         return "has parts that cannot be read. Issue it with `colonnade certs`."
     return ""
+
+
+def _good_between(own: x509.Certificate, authorities: Sequence[x509.Certificate]) -> tuple[datetime, datetime]:
+    """From when until when a certificate that is good now stays so, as far as times go."""
+    now = utc_now()
+    issuers = [one for one in authorities if _is_issued_by(own, one) and not _date_fault(one, "", "", now)]
+    issuer = max(issuers, key=lambda one: one.not_valid_after_utc, default=own)
+    first = max(own.not_valid_before_utc, issuer.not_valid_before_utc)
+    return first, min(own.not_valid_after_utc, issuer.not_valid_after_utc)
 
 
 def _date_fault(certificate: x509.Certificate, whose: str, remedy: str, now: datetime) -> str:

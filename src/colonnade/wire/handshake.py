@@ -6,6 +6,7 @@ is never in a word: it is the name in the certificate of the connection.
 """
 
 import hashlib
+from importlib import metadata
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +19,7 @@ from colonnade.errors import plain as plain
 from colonnade.wire.certificates import Credentials, check_peer, peer_public_key, signing_key
 
 PROTOCOL: Final = 2
+VERSION: Final = metadata.version("colonnade")
 
 PACKETS: Final = 0x50  # then packets between the two ends of the stream
 ENVELOPE: Final = 0x45  # then a byte, so many bytes of a name (to or from whom), the generation, and a sealed envelope
@@ -42,6 +44,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     signature: bytes  # over the key, by the certificate's own
     nonce: bytes  # what the label party signs in its answer
     leaves: bool = False  # for good
+    version: str = ""  # of Colonnade
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
@@ -128,7 +131,7 @@ def check_welcome(welcome: Welcome, own: Credentials, label_party: str, federati
     """Refuse a label party whose certificate is not to be believed, or not the one that signed."""
     name = check_peer(welcome.certificate, own.authority_pem, own.revoked)
     if name != label_party:
-        raise ProtocolError(f"The certificate of {name!r} was shown for {label_party!r}.")
+        raise ProtocolError(f"The certificate of {plain(name)!r} was shown for {label_party!r}.")
     try:
         told = _welcome(federation_digest, own.name, nonce)
         peer_public_key(welcome.certificate).verify(welcome.signature, told, ec.ECDSA(SHA256()))

@@ -5,22 +5,29 @@ feature parties send one another goes through the label party as sealed envelope
 opened again after a pause that grows, with jitter; its ends' stations go on where they were.
 
 Everything of one party happens in one thread: per stream one task reads and one writes (what has gathered meanwhile
-goes out together), and one task gives the station its turns. Who sends faster than it is served is not read.
+goes out together), and one task gives the station its turns. Who sends faster than it is served is not read. Bytes that
+bring nothing new (acknowledgements, repetitions) may take a small share of that thread's time, and no more.
 """
 
 import asyncio
+import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from colonnade.errors import ColonnadeError
+from colonnade.runtimes.network import limits
+from colonnade.runtimes.network.allowance import Allowance
 from colonnade.runtimes.network.stream import ENDED, Stream
+from colonnade.runtimes.network.waiting import Awaited
 from colonnade.runtimes.station import Station
 from colonnade.wire.certificates import Credentials
 from colonnade.wire.sealing import SealingKey
+
+log = logging.getLogger("colonnade.network")
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,9 @@ class Keys:
 class Carrier(ABC):
     """What both ends have in common: the station's turns, and the one writer of every stream."""
 
-    def __init__(self, name: str, linger_seconds: float, stop_requested: Callable[[], bool]) -> None:
+    def __init__(
+        self, name: str, peers: Collection[str], linger_seconds: float, stop_requested: Callable[[], bool]
+    ) -> None:
         self.name = name
         self.station: Station | None = None
         self._linger_seconds = linger_seconds
@@ -43,6 +52,10 @@ class Carrier(ABC):
         self._wake = asyncio.Event()
         self._failure: ColonnadeError | OSError | None = None  # outside the turns: they end by it
         self._served = asyncio.Event()  # set after every turn: whoever waits for room looks again
+        self._awaited = Awaited()
+        # By peer and not by stream: who connects anew has no more of it.
+        share = max(limits.VAIN_SHARE / max(1, len(peers)), limits.LEAST_VAIN_SHARE)
+        self._in_vain = {peer: Allowance(share, limits.VAIN_SECONDS) for peer in peers}
 
     async def _turns(self, watch: Callable[[], None]) -> bool:
         """Give the station its turns until it has finished (True) or a stop is asked for (False)."""
@@ -59,9 +72,17 @@ class Carrier(ABC):
                 self._offer(station)
                 if station.finished:
                     finished_at = finished_at or time.monotonic()
-                    late = time.monotonic() - finished_at > self._linger_seconds
-                    if late or (station.settled() and self._all_written(station)):
+                    if station.settled() and self._all_written(station):
                         return True
+                    if time.monotonic() - finished_at > self._linger_seconds:
+                        log.warning(
+                            "not everybody has confirmed the end within %g seconds (endurance.linger_seconds); who "
+                            "has not heard of it will wait: %s",
+                            self._linger_seconds,
+                            ", ".join(station.absent()) or "a party that is connected and silent",
+                        )
+                        return True
+            self._awaited.look(*self._waits_for())
             watch()
             self._served.set()
             self._served.clear()
@@ -77,6 +98,34 @@ class Carrier(ABC):
                 await asyncio.sleep(0)
             self._wake.clear()
         return False
+
+    async def _receive(self, station: Station, peer: str, packets: bytes | memoryview) -> None:
+        """Hand a peer's packets to the station, a slice at a time, and wait if they take more than their share.
+
+        Frames that are new are limited by the room that there is for them; the rest by the time that it takes.
+        """
+        view = memoryview(packets)
+        size = limits.SLICE_BYTES
+        for at in range(0, len(view), size):
+            if at:
+                await asyncio.sleep(0)  # the others' turn
+            waited = station.queue_depth()
+            began = time.thread_time()
+            station.received(peer, view[at : at + size])
+            taken = time.thread_time() - began
+            frames = max(0, station.queue_depth() - waited)
+            vain = taken - limits.BYTE_SECONDS * min(size, len(view) - at) - limits.FRAME_SECONDS * frames
+            if not frames and len(view) < size:
+                vain += limits.MESSAGE_SECONDS
+            if vain > 0:
+                self._wake.set()
+                await self._bear(peer, vain)
+        self._wake.set()
+
+    async def _bear(self, peer: str, vain_seconds: float) -> None:
+        """So much time went into what was of no use: wait if that is more than a peer may have."""
+        if wait := self._in_vain[peer].take(vain_seconds):
+            await asyncio.sleep(wait)
 
     async def _room_for(self, peer: str) -> None:
         """Wait until the station takes more from a peer."""
@@ -96,7 +145,7 @@ class Carrier(ABC):
                 for piece in self._outgoing(stream):
                     await stream.write(piece)
                     has_written = True
-                if not has_written and not stream.waiting:
+                if not has_written and not stream.waiting and not stream.news:
                     stream.is_writing = False
                     await stream.wake.wait()
                     stream.wake.clear()
@@ -107,6 +156,10 @@ class Carrier(ABC):
     @abstractmethod
     def at_the_door(self) -> dict[str, bool]:
         """Whom this party meets before there is a station, and who of them is connected."""
+
+    @abstractmethod
+    def _waits_for(self) -> tuple[Collection[str], str]:
+        """Whom this party waits for now, and what can be done about it."""
 
     @abstractmethod
     def _outgoing(self, stream: Stream) -> Iterator[bytes]:

@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import time
-from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 import grpc
@@ -13,12 +13,23 @@ import grpc.aio
 
 from colonnade.errors import ColonnadeError, ProtocolError
 from colonnade.runtimes.network import limits
+from colonnade.runtimes.network.allowance import Allowance
 from colonnade.runtimes.network.carrier import Keys
+from colonnade.runtimes.network.doorstep import PARTS, Doorstep
 from colonnade.wire.certificates import Credentials, check_peer
-from colonnade.wire.handshake import PROTOCOL, Hello, Welcome, heard, sign_welcome
+from colonnade.wire.handshake import PROTOCOL, VERSION, Hello, Welcome, heard, plain, sign_welcome
 from colonnade.wire.sealing import check_introduction
 
 log = logging.getLogger("colonnade.network")
+
+_MOST_KNOCKS = 1 << 16
+_BETWEEN_LOOKS_SECONDS = 0.2
+_BETWEEN_FAULTS_SECONDS = 10.0
+_RECOGNISED_SECONDS = 1.0
+
+
+class StreamLimitError(ProtocolError):
+    """More streams than a party may have at once."""
 
 
 class Door(Protocol):
@@ -37,8 +48,16 @@ class Greeting:
         self._parties = frozenset(parties)
         self._keys = keys
         self._door = door
+        self._doorstep = Doorstep(limits.KNOCKS_PER_SECOND + 2 * len(parties))
         # When connections began that no stream has come over yet. TLS gives no other sign of those that it refuses.
-        self._knocks: deque[float] = deque(maxlen=limits.MOST_KNOCKS)
+        self._knocks: deque[float] = deque(maxlen=_MOST_KNOCKS)
+        self._streams: Counter[str] = Counter()  # by name
+        self._allowances = {
+            name: Allowance(limits.GREETINGS_PER_SECOND, limits.GREETINGS_AT_ONCE) for name in self._parties
+        }
+        # Who certificates were found to name a moment ago, by our files as they are: one party may open many streams.
+        self._recognised: dict[bytes, tuple[Credentials, str, float]] = {}
+        self._faults_told_at = -_BETWEEN_FAULTS_SECONDS
 
     def credentials(self) -> Any:
         """TLS that asks for a certificate, and takes a renewed one of our own without a restart."""
@@ -51,11 +70,12 @@ class Greeting:
         def renewed() -> Any:
             """Called by gRPC, in a thread of its own, for every connection before its handshake."""
             nonlocal last
+            self._doorstep.knock()
             self._knocks.append(time.monotonic())
             try:
                 now = self._keys.read()
-            except ColonnadeError as error:
-                log.error("our certificate could not be re-read: %s", error)
+            except (ColonnadeError, OSError) as error:
+                self.tell_of_fault("our certificate could not be re-read: %s", error)
                 return None
             if now.certificate_pem == last.certificate_pem and now.authority_pem == last.authority_pem:
                 return None
@@ -65,6 +85,25 @@ class Greeting:
 
         return grpc.dynamic_ssl_server_credentials(configuration(last), renewed, require_client_authentication=True)
 
+    def listens_on(self, port: int) -> None:
+        """There is a port now."""
+        self._doorstep.guard(port)
+
+    def close(self) -> None:
+        self._doorstep.close()
+
+    async def attend(self) -> None:
+        """Look at the port as often as it needs while it is flooded, for ever."""
+        while True:
+            self._doorstep.look()
+            await asyncio.sleep(_BETWEEN_LOOKS_SECONDS)
+
+    def tell_of_fault(self, sentence: str, *values: object) -> None:
+        """Log a fault of our own; strangers may make it happen hundreds of times a second, so not every time."""
+        if time.monotonic() - self._faults_told_at >= _BETWEEN_FAULTS_SECONDS:
+            self._faults_told_at = time.monotonic()
+            log.error(sentence, *values)
+
     def stream_came(self) -> None:
         """A connection was not in vain."""
         with suppress(IndexError):  # a connection may carry several streams
@@ -72,7 +111,15 @@ class Greeting:
 
     def tell_of_refusals(self) -> None:
         """Connections that TLS has refused, or that nobody used, all in one line: there may be hundreds per second."""
-        in_vain, latest = 0, time.monotonic() - limits.HELLO_SECONDS
+        if self._doorstep.is_flooded:
+            log.warning(
+                "more than %d connections a second came: for now new ones are taken from one in %d addresses at a "
+                "time, a second each. Whose stream is open notices nothing. If only the parties' addresses can reach "
+                "the port (a firewall), this does not happen",
+                self._doorstep.most_per_second,
+                PARTS,
+            )
+        in_vain, latest = 0, time.monotonic() - limits.HANDSHAKE_SECONDS
         while self._knocks and self._knocks[0] < latest:
             self._knocks.popleft()
             in_vain += 1
@@ -90,17 +137,39 @@ class Greeting:
         if not shown:
             raise ProtocolError("No certificate was shown.")
         own = self._keys.read()
+        known = self._recognised.get(shown[0])
+        if known is not None and known[0] is own and time.monotonic() < known[2]:
+            return known[1], shown[0]
         name = check_peer(shown[0], own.authority_pem, own.revoked)
         if name not in self._parties or name == self.name:
             raise ProtocolError(f"{name} has a good certificate, but is not a feature party of this federation.")
+        while len(self._recognised) >= 4 * len(self._parties):
+            del self._recognised[next(iter(self._recognised))]
+        self._recognised[shown[0]] = own, name, time.monotonic() + _RECOGNISED_SECONDS
         return name, shown[0]
 
+    @contextmanager
+    def stream_of(self, name: str) -> Iterator[None]:
+        """While this holds, a stream of that party is open. ProtocolError: it has too many."""
+        if self._streams[name] >= limits.STREAMS_PER_PARTY:
+            raise StreamLimitError(
+                f"{name} has {limits.STREAMS_PER_PARTY} streams open already; one is enough. Let the others end first."
+            )
+        self._streams[name] += 1
+        try:
+            yield
+        finally:
+            self._streams[name] -= 1
+
     async def hello(self, name: str, context: Any) -> Hello:
-        """The first word on a stream; TimeoutError if none comes."""
+        """The first word on a stream; TimeoutError if none comes. Who says it too often is heard later and later."""
+        await asyncio.sleep(self._allowances[name].take(1.0))
         async with asyncio.timeout(limits.HELLO_SECONDS):
             data = await context.read()
         if data is grpc.aio.EOF:
             raise ProtocolError("The stream ended before its Hello.")
+        if len(data) > limits.LARGEST_HELLO_BYTES:
+            raise ProtocolError(f"A Hello of {len(data)} bytes came; {limits.LARGEST_HELLO_BYTES} are the most.")
         hello = heard(bytes(data))
         if not isinstance(hello, Hello):
             raise ProtocolError("The first word on a stream must be Hello.")
@@ -108,6 +177,12 @@ class Greeting:
             raise ProtocolError(
                 f"{name} speaks version {hello.protocol} of the protocol, {self.name} version {PROTOCOL}: "
                 "install the same version of Colonnade."
+            )
+        if _generation_of(hello.version) != _generation_of(VERSION):
+            theirs = plain(hello.version)[:40] or "of an older version"
+            raise ProtocolError(
+                f"{name} has Colonnade {theirs}, {self.name} has {VERSION}: the first two numbers must be the same at "
+                "all parties, the third may differ."
             )
         return hello
 
@@ -125,6 +200,11 @@ class Greeting:
     def leave(self, name: str) -> None:
         """A party is let in no more."""
         self._door.leave(name)
+
+
+def _generation_of(version: str) -> list[str]:
+    """What must be the same at all parties: the first two numbers."""
+    return version.split(".")[:2]
 
 
 def another_directory(name: str) -> str:

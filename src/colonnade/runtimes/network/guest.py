@@ -1,7 +1,7 @@
 """A feature party's end of the network: opens its stream to the label party, again and again if need be.
 
 Nothing that answers is believed before it has shown the label party's certificate and signed our nonce. Our own files
-may be renewed at any time: while they cannot be used, the party waits for them.
+may be renewed at any time: while they, or our disk, cannot be used, the party waits for them.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, NoReturn
@@ -21,7 +21,7 @@ from colonnade.errors import ColonnadeError, ProtocolError, RunError, SettingsEr
 from colonnade.runtimes.delivery import ForgottenError
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.carrier import Carrier, Keys, pass_over_interrupts
-from colonnade.runtimes.network.relay import Neighbours
+from colonnade.runtimes.network.relay import Neighbours, unwrap
 from colonnade.runtimes.network.stream import ENDED, METHOD, SERVICE, Stream, pieces
 from colonnade.runtimes.station import Station
 from colonnade.wire.certificates import Credentials, check_peer
@@ -45,8 +45,8 @@ from colonnade.wire.handshake import (
 log = logging.getLogger("colonnade.network")
 
 
-class _UnreadableError(Exception):
-    """Our certificate, key or list of the revoked cannot be used at the moment; they may be about to be renewed."""
+class _LocalFaultError(Exception):
+    """Something of our own cannot be used at the moment: our certificate, which may be about to be renewed; a disk."""
 
 
 class Guest(Carrier):
@@ -60,11 +60,12 @@ class Guest(Carrier):
         keys: Keys,
         hello: Callable[[bytes], Hello],
         *,
+        neighbours: Collection[str],
         begin: Callable[[Roster], Station],
         linger_seconds: float,
         stop_requested: Callable[[], bool],
     ) -> None:
-        super().__init__(name, linger_seconds, stop_requested)
+        super().__init__(name, (label_party, *neighbours), linger_seconds, stop_requested)
         self._label_party = label_party
         self._address = address
         self._keys = keys
@@ -111,7 +112,7 @@ class Guest(Carrier):
                 continue
             try:
                 own = self._keys.read()
-            except ColonnadeError:
+            except (ColonnadeError, OSError):
                 continue
             try:
                 check_peer(self._welcome.certificate, own.authority_pem, own.revoked)
@@ -123,18 +124,31 @@ class Guest(Carrier):
         """End the stream so that everything written arrives: closing it at once would drop what is on its way."""
         self._parting = True
         if self._open_call is not None:
-            with suppress(*ENDED, TimeoutError):
-                await self._open_call.done_writing()
-                async with asyncio.timeout(limits.PARTING_SECONDS):
-                    await asyncio.shield(connecting)
+            with suppress(*ENDED):
+                try:
+                    async with asyncio.timeout(limits.PARTING_SECONDS):
+                        await self._open_call.done_writing()
+                        await asyncio.shield(connecting)
+                except TimeoutError:
+                    log.warning(
+                        "%s has not closed the stream within %.0f seconds; it is closed here",
+                        self._label_party,
+                        limits.PARTING_SECONDS,
+                    )
 
     async def leave(self) -> None:
         """Tell the label party that this party leaves for good."""
         async with self._channel() as channel:
             call = self._call(channel)
             try:
-                await call.write(say(self._hello(os.urandom(NONCE_BYTES))))
-                data = await call.read()
+                async with asyncio.timeout(limits.WELCOME_SECONDS):
+                    await call.write(say(self._hello(os.urandom(NONCE_BYTES))))
+                    data = await call.read()
+            except TimeoutError:
+                raise RunError(
+                    f"{self._label_party} at {self._address} has not answered within {limits.WELCOME_SECONDS:.0f} "
+                    "seconds, so nobody knows whether it was told. Try again."
+                ) from None
             except grpc.aio.AioRpcError as error:
                 raise RunError(
                     f"{self._label_party} cannot be reached at {self._address}, so it was not told: "
@@ -148,13 +162,11 @@ class Guest(Carrier):
 
     @contextmanager
     def _reading_own_files(self) -> Iterator[None]:
-        """While this holds, files that will not do are an error for good only before the label party was ever met."""
+        """While this holds, files that will not do are waited for: when this process began, they did."""
         try:
             yield
-        except SettingsError as error:
-            if not self._has_met:
-                raise
-            raise _UnreadableError(str(error)) from None
+        except (SettingsError, OSError) as error:
+            raise _LocalFaultError(f"our certificate could not be re-read: {error}") from None
 
     def _own(self) -> Credentials:
         with self._reading_own_files():
@@ -179,14 +191,16 @@ class Guest(Carrier):
             try:
                 await self._session()
                 was_there = self._welcome is not None
-            except _UnreadableError as error:
-                log.error("our certificate could not be re-read: %s", error)
+            except _LocalFaultError as error:
+                log.error("%s. It is tried again", str(error).removesuffix("."))
             except grpc.aio.AioRpcError as error:
                 was_there = self._welcome is not None
                 details = self._explained(error)
                 if _is_of_a_stranger(error) and not self._has_met:
                     raise RunError(details) from None  # later on somebody else may have the address for a while
                 log.warning("%s cannot be reached at %s: %s", self._label_party, self._address, details)
+            except OSError as error:
+                log.error("no connection can be made: %s. It is tried again", error)
             except ForgottenError as error:
                 # The label party is believed in this: without it there is nothing to do here. Itself it only shuts out
                 # a party that says so, for else every feature party could end it by a claim.
@@ -230,16 +244,17 @@ class Guest(Carrier):
             nonce = os.urandom(NONCE_BYTES)
             with self._reading_own_files():
                 hello = self._hello(nonce)
-            await call.write(say(hello))
             stream = Stream(self._label_party, call.write, call.cancel)
             writer: asyncio.Task[None] | None = None
             try:
-                while (data := await call.read()) is not grpc.aio.EOF:
+                data = await self._greeted(call, hello)
+                while data is not grpc.aio.EOF:
                     if self._welcome is None:
                         self._recognise(heard(data), nonce)
                     if writer is None and data[:1] == bytes([WORD]) and isinstance(heard(data), Roster):
                         writer = asyncio.create_task(self._write(stream))
                     await self._take(stream, data)
+                    data = await call.read()
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
@@ -249,6 +264,18 @@ class Guest(Carrier):
                 self._outdated = ""
                 if writer is not None:
                     writer.cancel()
+
+    async def _greeted(self, call: Any, hello: Hello) -> Any:
+        """Say Hello; the first thing that is answered."""
+        try:
+            async with asyncio.timeout(limits.WELCOME_SECONDS):
+                await call.write(say(hello))
+                return await call.read()
+        except TimeoutError:
+            raise ProtocolError(
+                f"{self._label_party} has not answered our greeting within {limits.WELCOME_SECONDS:.0f} seconds: it is "
+                "at a long piece of work, or it hangs. It is greeted again."
+            ) from None
 
     def _recognise(self, word: Any, nonce: bytes) -> None:
         """Make sure that what answers is the label party, before anything else that it says is taken."""
@@ -280,20 +307,27 @@ class Guest(Carrier):
     async def _take(self, stream: Stream, data: bytes) -> None:
         kind = data[0] if data else -1
         if kind == PACKETS and self.station is not None:
-            self.station.received(self._label_party, memoryview(data)[1:])
-            self._wake.set()
+            await self._receive(self.station, self._label_party, memoryview(data)[1:])
             await self._room_for(self._label_party)
         elif kind == ENVELOPE and self.station is not None:
-            if (opened := self._neighbours.open(data)) is not None:
-                sender, packets = opened
-                try:
-                    self.station.received(sender, packets)
-                except ProtocolError as error:
-                    self._breach(sender, str(error))
-                self._wake.set()
-                await self._room_for(sender)
+            sender, generation, sealed = unwrap(data)
+            if self._neighbours.generations.get(sender) != generation:
+                return  # of an earlier connection
+            try:
+                # Who sent it has sealed it so, or who passed it on has spoilt it: either way these two go on alone.
+                await self._receive(self.station, sender, self._neighbours.open(sender, sealed))
+            except ProtocolError as error:
+                self._breach(sender, str(error))
+            await self._room_for(sender)
         else:
             self._hear(stream, heard(data))
+
+    async def _bear(self, peer: str, vain_seconds: float) -> None:
+        if peer == self._label_party:
+            await super()._bear(peer, vain_seconds)
+        elif self._in_vain[peer].take(vain_seconds) > limits.NEIGHBOURLY_SECONDS:
+            # Not to be waited for: what others send comes over the same stream.
+            raise ProtocolError(f"{peer} sends too much that brings nothing new.")
 
     def _hear(self, stream: Stream, word: Any) -> None:
         match word:
@@ -306,7 +340,7 @@ class Guest(Carrier):
                 )
             case Roster():
                 if self.station is None:
-                    self.station = self._begin(word)
+                    self.station = self._begun(word)
                 self._stream = stream
                 self.station.connected(self._label_party)
             case Presence(name, generation, introduced):
@@ -316,6 +350,12 @@ class Guest(Carrier):
             case _:
                 raise ProtocolError(f"{self._label_party} said {type(word).__name__}, which it may not here.")
         self._wake.set()
+
+    def _begun(self, roster: Roster) -> Station:
+        try:
+            return self._begin(roster)
+        except OSError as error:
+            raise _LocalFaultError(f"this party cannot begin: {error}") from None
 
     def _hear_of(self, station: Station, name: str, generation: int, introduced: Introduced | None) -> None:
         """Another feature party has come, or gone (generation 0)."""
@@ -348,13 +388,26 @@ class Guest(Carrier):
         stream = self._stream
         return stream is None or not (stream.is_writing or any(map(station.has_outgoing, self._reached())))
 
+    def _waits_for(self) -> tuple[Collection[str], str]:
+        station = self.station
+        if station is None and self._welcome is not None:
+            return [self._label_party], "It begins when all parties are there; ask it for whom it waits."
+        if station is not None and station.finished:
+            return [], ""
+        if self._welcome is None:
+            return [self._label_party], f"It is called at {self._address} again and again; is it running?"
+        return [] if station is None else station.absent(), "Whoever it is has to start it again."
+
     def _breach(self, peer: str, sentence: str) -> None:
+        sentence = plain(sentence)
         if peer == self._label_party:  # without it there is nothing to do here
             raise RunError(f"{peer} broke the protocol: {sentence}")
         log.warning(
             "nothing more is taken from %s until it connects anew, for it broke the protocol: %s", peer, sentence
         )
         self._neighbours.generations.pop(peer, None)
+        if self._stream is not None:
+            self._stream.tell_of(peer, say(Presence(peer, 0)))  # so that no more of it is passed on
         if self.station is not None:
             self.station.disconnected(peer)
 

@@ -1,12 +1,13 @@
 """The label party's end of the network: listens, lets parties in, and keeps one stream per feature party.
 
 A stream does not outlive its certificate. When the training fails here, everybody who is there or comes back soon is
-told that it does not go on, and not why.
+told that it does not go on, and not why. A fault of this machine (a file limit, a full disk, an unreadable certificate)
+keeps parties at the door until it is over; what they are told of it is that they may come again.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -18,12 +19,26 @@ from colonnade.errors import ColonnadeError, ProtocolError, RunError, SettingsEr
 from colonnade.runtimes.delivery import ForgottenError
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.carrier import Carrier, Keys, pass_over_interrupts
-from colonnade.runtimes.network.greeting import Door, Greeting
+from colonnade.runtimes.network.greeting import Door, Greeting, StreamLimitError
 from colonnade.runtimes.network.relay import Relay
 from colonnade.runtimes.network.stream import ENDED, METHOD, SERVICE, Stream, pieces
 from colonnade.runtimes.station import Station
 from colonnade.wire.certificates import check_peer
-from colonnade.wire.handshake import ENVELOPE, PACKETS, Hello, Introduced, Left, Refused, Roster, Welcome, say
+from colonnade.wire.handshake import (
+    ENVELOPE,
+    PACKETS,
+    WORD,
+    Hello,
+    Introduced,
+    Left,
+    Presence,
+    Refused,
+    Roster,
+    Welcome,
+    heard,
+    plain,
+    say,
+)
 
 log = logging.getLogger("colonnade.network")
 
@@ -44,7 +59,7 @@ class Host(Carrier):
         linger_seconds: float,
         stop_requested: Callable[[], bool],
     ) -> None:
-        super().__init__(name, linger_seconds, stop_requested)
+        super().__init__(name, parties, linger_seconds, stop_requested)
         self._parties = frozenset(parties)
         self._keys = keys
         self._listen = listen
@@ -69,12 +84,14 @@ class Host(Carrier):
         failure: ColonnadeError | None = None
         try:
             self._try_to_begin()
+        except OSError as error:
+            self._greeting.tell_of_fault("the training cannot begin yet, which is tried again: %s", error)
         except ColonnadeError as error:  # as the life before this one may have ended, after which others have come
             failure = error
             self._has_failed = True
             log.error("the training cannot go on, which the others are told now: %s", error)
-        streams = ("grpc.max_concurrent_streams", 4 * len(self._parties) + 16)
-        server = grpc.aio.server(options=[*limits.OPTIONS, *limits.SERVER_OPTIONS, streams])
+        at_once = ("grpc.max_allowed_incoming_connections", limits.connections_at_once())
+        server = grpc.aio.server(options=[*limits.OPTIONS, *limits.SERVER_OPTIONS, at_once])
         handler = grpc.stream_stream_rpc_method_handler(self._serve)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
         try:
@@ -84,8 +101,9 @@ class Host(Carrier):
         if not self.port:
             raise RunError(f"{self._listen} cannot be listened on: is it taken? Choose another with [party] listen.")
         await server.start()
+        self._greeting.listens_on(self.port)
         log.info("listening on port %d", self.port)
-        guard = asyncio.create_task(self._guard())
+        guards = [asyncio.create_task(self._guard()), asyncio.create_task(self._greeting.attend())]
         asyncio.get_running_loop().set_exception_handler(pass_over_interrupts)
         finished = False
         try:
@@ -97,7 +115,9 @@ class Host(Carrier):
             await self._end_for_all()
             raise
         finally:
-            guard.cancel()
+            for guard in guards:
+                guard.cancel()
+            self._greeting.close()
             if not finished:  # at a normal end the parties close their streams themselves
                 for stream in [*self._streams.values()]:
                     stream.close()
@@ -115,6 +135,12 @@ class Host(Carrier):
             async with asyncio.timeout(patience):
                 while (self._streams or self._may_come()) and not self._stop_requested():
                     await asyncio.sleep(0.02)
+        if missed := self._may_come():
+            log.warning(
+                "%s could not be told within %.0f seconds that the training does not go on",
+                ", ".join(sorted(missed)),
+                patience,
+            )
 
     def _failed(self) -> str:
         # And not why, which may say something of labels, or of this party's machine.
@@ -134,12 +160,14 @@ class Host(Carrier):
             await asyncio.sleep(limits.EXPIRY_CHECK_SECONDS)
             self._greeting.tell_of_refusals()
             self._drop_expired()
+            if self.station is None:  # as after a fault of the disk
+                self._begin_or_fail()
 
     def _drop_expired(self) -> None:
         """A stream does not outlive its certificate: the party must come again with a renewed one."""
         try:
             own = self._keys.read()
-        except ColonnadeError:
+        except (ColonnadeError, OSError):
             return
         for name, stream in [*self._streams.items()]:
             try:
@@ -168,34 +196,49 @@ class Host(Carrier):
     # --- one stream ---
 
     async def _serve(self, requests: Any, context: Any) -> None:
-        """A feature party's stream, from its Hello to its end."""
-        name = "somebody"
+        """Whatever happens here, gRPC is not to tell its caller about it: the words may be about our machine."""
         self._greeting.stream_came()
         try:
+            await self._attend(context)
+        except ENDED:
+            pass  # whoever called has gone
+        except Exception:
+            log.exception("a stream ended by a defect of Colonnade")
+            await self._refuse(context, Refused(f"{self.name} could not go on with this stream.", final=False))
+
+    async def _attend(self, context: Any) -> None:
+        """A feature party's stream, from its Hello to its end."""
+        name = "somebody"
+        try:
             name, certificate = self._greeting.identify(context)
-            hello = await self._greeting.hello(name, context)
-            if hello.leaves:  # also for a party that has lost its run directory: its certificate is enough
-                self._leave(name)
-                await context.write(say(Left()))
-                return
-            if self._has_failed:
-                self._told.add(name)
-                raise ProtocolError(self._failed())
-            if self._is_expelled(name):
-                raise ProtocolError(f"{name} was expelled from this run.")
-            welcome = self._greeting.welcome(name, certificate, hello, self._hellos.get(name))
+            with self._greeting.stream_of(name):
+                hello = await self._greeting.hello(name, context)
+                if hello.leaves:  # also for a party that has lost its run directory: its certificate is enough
+                    self._leave(name)
+                    await context.write(say(Left()))
+                    return
+                if self._has_failed:
+                    self._told.add(name)
+                    raise ProtocolError(self._failed())
+                if self._is_expelled(name):
+                    raise ProtocolError(f"{name} was expelled from this run.")
+                welcome = self._greeting.welcome(name, certificate, hello, self._hellos.get(name))
+                await self._keep(name, certificate, hello, welcome, context)
+        except StreamLimitError as error:
+            self.refusals += 1
+            self._greeting.tell_of_fault("refused %s: %s", name, error)
+            await asyncio.sleep(limits.HELLO_SECONDS)  # or it would come again at once
+            await self._refuse(context, Refused(str(error), final=False))
         except (ProtocolError, TimeoutError) as error:
             self.refusals += 1
-            sentence = str(error) or f"No Hello came within {limits.HELLO_SECONDS:.0f} seconds."
+            sentence = plain(str(error)) or f"No Hello came within {limits.HELLO_SECONDS:.0f} seconds."
             log.warning("refused %s: %s", name, sentence)
             await self._refuse(context, Refused(sentence))
-            return
-        except SettingsError as error:
-            log.error("nobody can be let in: %s", error)
-            sentence = f"{self.name} has no valid certificate of its own at the moment."
-            await self._refuse(context, Refused(sentence, final=False))
-            return
-        await self._keep(name, certificate, hello, welcome, context)
+        except (SettingsError, OSError) as error:
+            self._greeting.tell_of_fault("nobody can be let in: %s", error)
+            certificate_fault = isinstance(error, SettingsError)
+            what = "no valid certificate of its own" if certificate_fault else "a fault of its own machine"
+            await self._refuse(context, Refused(f"{self.name} has {what} at the moment.", final=False))
 
     def _is_expelled(self, name: str) -> bool:
         return self.station is not None and name in self.station.expelled
@@ -242,13 +285,19 @@ class Host(Carrier):
         absent = tuple(sorted(self._parties - {*self._streams, self.name}))
         stream.post(say(Welcome(absent, welcome.certificate, welcome.signature)))
         if self.station is None:
-            try:
-                self._try_to_begin()
-            except (ColonnadeError, OSError) as error:  # not into gRPC, which would tell its words to the party
-                self._failure = error
-                self._wake.set()
+            self._begin_or_fail()
         else:
             self._introduce(stream, [other for other in self._streams.values() if other is not stream])
+
+    def _begin_or_fail(self) -> None:
+        """Begin if everybody is there. A fault of the disk is tried again, any other ends this party's run."""
+        try:
+            self._try_to_begin()
+        except OSError as error:
+            self._greeting.tell_of_fault("the training cannot begin yet, which is tried again: %s", error)
+        except ColonnadeError as error:
+            self._failure = error
+            self._wake.set()
 
     def _end(self, stream: Stream) -> None:
         log.info("%s is no longer connected", stream.peer)
@@ -276,17 +325,23 @@ class Host(Carrier):
     async def _take(self, name: str, data: bytes) -> None:
         kind = data[0] if data else -1
         if kind == PACKETS and self.station is not None:
-            self.station.received(name, memoryview(data)[1:])
-            self._wake.set()
+            await self._receive(self.station, name, memoryview(data)[1:])
             await self._room_for(name)
-        elif kind == ENVELOPE and self._relay is not None:
-            await self._relay.pass_on(name, data)
+        elif kind == ENVELOPE and self._relay is not None and self.station is not None:
+            if not await self._relay.pass_on(name, data):
+                await self._bear(name, limits.MESSAGE_SECONDS)
+        elif kind == WORD and self._relay is not None and isinstance(word := heard(data), Presence):
+            # Whether envelopes are of any use their receiver alone can see.
+            self._relay.refuse(name, word.name)
+            await self._bear(name, limits.MESSAGE_SECONDS)
         else:
             raise ProtocolError("Something came that is neither packets nor an envelope.")
 
     # --- writing ---
 
     def _outgoing(self, stream: Stream) -> Iterator[bytes]:
+        if self._relay is not None and self._streams.get(stream.peer) is stream:
+            yield from self._relay.next_for(stream.peer)
         if self.station is not None and self._streams.get(stream.peer) is stream:
             yield from pieces(self.station.outgoing(stream.peer), bytes([PACKETS]))
 
@@ -296,10 +351,27 @@ class Host(Carrier):
                 stream.wake.set()
 
     def _all_written(self, station: Station) -> bool:
-        streams = self._streams.items()
-        return not any(one.is_writing or one.waiting or station.has_outgoing(name) for name, one in streams)
+        relay = self._relay
+        return not any(
+            one.is_writing
+            or one.waiting
+            or one.news
+            or station.has_outgoing(name)
+            or (relay is not None and relay.has_waiting(name))
+            for name, one in self._streams.items()
+        )
+
+    def _waits_for(self) -> tuple[Collection[str], str]:
+        station = self.station
+        if station is not None and station.started:
+            away = [] if station.finished else station.absent()
+            return away, "Whoever it is has to start it again; if it will not come back: `colonnade leave`, there."
+        here = self._streams if station is None else {*self._parties} - {*station.absent()}
+        missing = sorted(self._parties - {*here, self.name})
+        return missing, "The training begins when all are there: start them, or begin without one with --without."
 
     def _breach(self, peer: str, sentence: str) -> None:
+        sentence = plain(sentence)
         log.warning("%s broke the protocol: %s", peer, sentence)
         stream = self._streams.get(peer)
         if stream is not None:

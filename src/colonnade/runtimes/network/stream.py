@@ -24,7 +24,7 @@ class Stream:
         self.write = write
         self.close = close
         self.waiting: deque[bytes] = deque()
-        self.waiting_bytes = 0
+        self.news: dict[str, bytes] = {}  # what is to be told of others; of each only the latest
         self.wake = asyncio.Event()
         self.is_writing = False
         self.ends = False  # after what waits
@@ -36,15 +36,18 @@ class Stream:
 
     def post(self, data: bytes) -> None:
         self.waiting.append(data)
-        self.waiting_bytes += len(data)
+        self.wake.set()
+
+    def tell_of(self, name: str, data: bytes) -> None:
+        """Say this of another party, in the place of what has not been said of it yet."""
+        self.news.pop(name, None)
+        self.news[name] = data
         self.wake.set()
 
     async def write_waiting(self) -> None:
         """Write what was posted, also meanwhile."""
-        while self.waiting:
-            data = self.waiting.popleft()
-            self.waiting_bytes -= len(data)
-            await self.write(data)
+        while self.waiting or self.news:
+            await self.write(self.waiting.popleft() if self.waiting else self.news.pop(next(iter(self.news))))
 
 
 def pieces(parts: Sequence[bytes | bytearray], prefix: bytes) -> Iterator[bytes]:
