@@ -12,7 +12,7 @@ import pytest
 from peer import Mole, besieged, born_again, seen
 
 from colonnade.errors import ProtocolError, RunError
-from colonnade.messages import BatchRequest
+from colonnade.messages import BatchRequest, EmbeddingUpload
 from colonnade.party import Effect, Finish, Received, Send
 from colonnade.runtimes import quarantine
 from colonnade.runtimes.journal import Expelled
@@ -129,11 +129,23 @@ def test_a_message_that_breaks_the_protocol_is_not_written_down_as_handled(tmp_p
         assert town.stations["bank"]._links.peers["mole"].delivery.taken == 1
 
 
-def test_bytes_that_are_no_message_expel_their_sender_at_once(tmp_path: Path) -> None:
+UPLOAD = bytes(encode(EmbeddingUpload(1, np.arange(2, dtype=np.uint32), np.full((2, 1), np.nan, np.float32))))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"abc", "not a Colonnade frame"),
+        (UPLOAD, "NaN or infinity"),
+        (UPLOAD.replace(b"EmbeddingUpload", b"EmbeddingUploxd"), "Unknown kind"),
+        (UPLOAD[:12] + b"\xff" + UPLOAD[13:], "header"),
+    ],
+)
+def test_bytes_that_are_no_message_expel_their_sender_at_once(tmp_path: Path, data: bytes, said: str) -> None:
     town, mole = town_with(tmp_path)
     with closing(town):
-        assert not mole.frame(b"abc")
-        assert "not a Colonnade frame" in mole.refused[0]
+        assert not mole.frame(data)
+        assert said in mole.refused[0]
         town.settle()
         born_again(town, "bank")
         assert seen(town, "bank") == ["Started", "letter 1", "letter 2", "PeerLost mole"]
@@ -184,6 +196,10 @@ def test_who_expels_the_last_of_the_others_says_so_and_ends(tmp_path: Path, capl
             town.settle()
         assert "RunError in test_station_quarantine.py" in caplog.text
         assert "The training has diverged." in caplog.text
+        town.write("bank")
+        town.kill("bank")
+        with pytest.raises(RunError, match=r"every other party is gone for good"):
+            town.revive("bank")
 
 
 def test_a_trace_has_nothing_of_what_was_undone(tmp_path: Path) -> None:

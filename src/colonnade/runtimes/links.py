@@ -469,7 +469,8 @@ class Links:
     def is_over_for(self, leader: bool) -> bool:
         """Whether those without whom nothing can happen any more are gone for good."""
         if leader:
-            return bool(self.peers) and all(peer.phase is Phase.LEFT for peer in self.peers.values())
+            gone = (peer.phase is Phase.LEFT and peer.told_lost for peer in self.peers.values())
+            return bool(self.peers) and all(gone)
         label_party = self.peers.get(self._label_party)
         return label_party is not None and (label_party.is_done or label_party.phase is Phase.LEFT)
 

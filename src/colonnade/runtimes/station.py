@@ -139,6 +139,7 @@ class Station:
             self._recorder.forget()
         try:
             passed_over = self._replay()
+            self._check_not_over(self._clock())  # what ended a life before this one ends it again
         except BaseException:
             self._ledger.abandon()
             if self._trace is not None:
@@ -261,9 +262,10 @@ class Station:
         began = self._clock()
         handled = not self.finished and self._notice(began)
         links = self._links
-        if not self.started:
+        if not self.started:  # a peer that was told to start sooner may have written already; its frames wait
             self._keeper.journal.flush()  # perhaps that somebody was expelled
-            return handled  # a peer that was told to start sooner may have written already; its frames wait
+            self._check_not_over(began)
+            return handled
         if links.busy and not self.finished:
             self._serve()
             handled = True
@@ -276,8 +278,7 @@ class Station:
             self._recorder.interval(self.name, began - self._began, ended - self._began)
             if self._keeper.is_due(ended):
                 self._try_to_save(ended)
-        if links.gone_at < inf and not self.finished and not self.breaches:  # of which the carrier is told first
-            self._check_not_over(began - links.gone_at)
+        self._check_not_over(began)
         if began >= links.acknowledge_at:
             links.acknowledge()
         return handled
@@ -422,15 +423,18 @@ class Station:
             peer = self._links.overfull.pop()
             self._expel(peer, "It was away while more was sent to it than can be kept.")
 
-    def _check_not_over(self, seconds: float) -> None:
+    def _check_not_over(self, clock: float) -> None:
         """Nobody waits for ever: who has lost everybody that it could hear from says so and ends.
 
-        `seconds`: since the last one went. A label party that has timers may still end by itself, and a party that has
-        expelled nobody may have been told of an end that it has not come to yet.
+        A label party that has timers may still end by itself, and a party that has expelled nobody may have been told
+        of an end that it has not come to yet.
         """
-        if self._links.busy or not self._links.is_over_for(self._leads):
+        links = self._links
+        if links.gone_at == inf or self.finished or self.breaches:  # of which the carrier is told first
             return
-        if (self._timers and self._leads) or (seconds < self._silent_seconds and not self.expelled):
+        if (links.busy and self.started) or not links.is_over_for(self._leads):
+            return
+        if (self._timers and self._leads) or (clock - links.gone_at < self._silent_seconds and not self.expelled):
             return
         whom = "the label party" if not self._leads else "every other party"
         names = ", ".join(f"{name} ({why})" for name, why in self.expelled.items())
