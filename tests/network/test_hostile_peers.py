@@ -32,6 +32,7 @@ from strangers import (
 
 from colonnade.messages import (
     EmbeddingUpload,
+    EvaluationEmbedding,
     EvaluationRequest,
     GradientAndBatch,
     Introduction,
@@ -49,7 +50,9 @@ from colonnade.wire.handshake import ENVELOPE, PACKETS, Presence, Refused, heard
 from colonnade.wire.packets import ACKNOWLEDGE, FRAME, START, header
 from colonnade.wire.sealing import Envelope
 
-PLAN = shared({"name": "split", "party_timeout_seconds": 0.2}, {**IRIS, "parties": 3}, 20, 16)
+PLAN = shared({"name": "split", "party_timeout_seconds": 0.2}, {"set": "wine", "parties": 13}, 20, 16)
+HONEST = ("party1", "party2")
+TRAITORS = [f"party{number}" for number in range(3, 14)]  # whoever is expelled is not let in again: one for each lie
 MOST_MEGABYTES_MORE = 150.0
 SHORT_HELLO = {
     "colonnade.runtimes.network.limits.HELLO_SECONDS": 1.0,
@@ -62,11 +65,11 @@ SHORT_HELLO = {
 
 
 def besieged(fork_server: ForkServer, folder: Path) -> Iterator[Town]:
-    """Two honest parties and a label party that began without the third; the second is held still meanwhile."""
-    town = Town(fork_server, folder, PLAN, parties=3, linger_seconds=1.0)  # the third will never have been there
+    """Two honest parties and a label party that began without the others; the second is held still meanwhile."""
+    town = Town(fork_server, folder, PLAN, parties=13, linger_seconds=1.0)  # the others will never have been there
     try:
         town.label.options["patches"] = SHORT_HELLO
-        town.label.start("--without", "party3")
+        town.label.start(*(word for name in TRAITORS for word in ("--without", name)))
         town["party1"].start()
         town["party2"].options["milliseconds_an_event"] = 10  # or the training ends before it can be held still
         town["party2"].start()
@@ -76,12 +79,13 @@ def besieged(fork_server: ForkServer, folder: Path) -> Iterator[Town]:
         yield town
         assert town.label.memory_megabytes() < before + MOST_MEGABYTES_MORE
         town["party2"].signal(signal.SIGCONT)
-        for name in (LABEL, "party1", "party2"):
+        for name in (LABEL, *HONEST):
             assert town[name].started == 1
             town[name].end()
-        never = {"parties": {"party3": {"crashes": [[0.0, float("inf")]]}}}
+        assert not {*town.label.summary()["expelled"]} & {*HONEST}
+        never = {"parties": {name: {"crashes": [[0.0, float("inf")]]} for name in TRAITORS}}
         undisturbed = town.simulated(simulate=build(Simulate, never, "simulate"))
-        models = town.models_of(LABEL, "party1", "party2")
+        models = town.models_of(LABEL, *HONEST)
         assert_same_bits(models, {name: undisturbed.models[name] for name in models})
     finally:
         town.close()
@@ -159,8 +163,8 @@ def test_a_revoked_certificate(under_attack: Town, tmp_path: Path) -> None:
 
 
 def test_a_good_certificate_of_nobody_in_the_federation(under_attack: Town, tmp_path: Path) -> None:
-    own = stranger_with(under_attack, tmp_path, "party9")
-    assert "party9 has a good certificate, but is not a feature party of this federation" in refusal_of(
+    own = stranger_with(under_attack, tmp_path, "party99")
+    assert "party99 has a good certificate, but is not a feature party of this federation" in refusal_of(
         under_attack, *own
     )
 
@@ -298,6 +302,15 @@ HOSTILE = {
     "the word to start": (resume() + header(START, 0, 0), "which is the label party's"),
     "a gap": (resume() + frame(7, upload()), "frames between them are missing"),
 }
+NO_MESSAGES = {
+    "no frame": (resume() + header(FRAME, 1, 0, 40) + bytes(40), "not a Colonnade frame"),
+    "not a number": (resume() + frame(1, upload(value=np.nan)), "NaN or infinity"),
+    "an unknown message": (
+        resume() + frame(1, upload()).replace(b"EmbeddingUpload", b"EmbeddingUploxd"),
+        "Unknown kind",
+    ),
+    "an altered header": (resume() + flipped(frame(1, upload()), 24 + 12), "frame"),
+}
 
 
 @pytest.mark.parametrize("attack", HOSTILE)
@@ -306,6 +319,25 @@ def test_packets_that_no_honest_party_sends(under_attack: Town, inside: Caller, 
     inside.packets(data)
     assert said in inside.refusal()
     assert under_attack.label.alive()
+
+
+def expelled_for(town: Town, name: str, data: bytes, said: str) -> None:
+    """Once is enough: the reason is said, and whoever comes again is not let in."""
+    hello = hello_of(town[name])
+    with calling(town[name]) as caller:
+        caller.enter(hello)
+        caller.packets(data)
+        assert said in caller.refusal()
+    with calling(town[name]) as caller:
+        caller.say(say(hello))
+        assert "was expelled from this run" in caller.refusal()
+    assert town.label.alive()
+
+
+@pytest.mark.parametrize("place", range(len(NO_MESSAGES)), ids=list(NO_MESSAGES))
+def test_frames_that_no_honest_party_sends(under_attack: Town, place: int) -> None:
+    data, said = [*NO_MESSAGES.values()][place]
+    expelled_for(under_attack, TRAITORS[1 + place], data, said)
 
 
 def test_a_packet_that_is_cut_short_is_waited_for_in_vain(under_attack: Town, inside: Caller) -> None:
@@ -321,24 +353,17 @@ def test_neither_packets_nor_an_envelope(inside: Caller, word: bytes) -> None:
     assert inside.refusal() == "Something came that is neither packets nor an envelope."
 
 
-@pytest.fixture(scope="module")
-def with_a_traitor(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
-    """As `besieged`, for messages that are numbered: the third party has had its say when it breaks the protocol."""
-    yield from besieged(fork_server, tmp_path_factory.mktemp("traitor"))
-
-
-def test_a_message_that_fits_no_federation_changes_nothing_and_costs_its_sender_the_place(with_a_traitor: Town) -> None:
-    """A valid message for rows that do not exist is refused in the sentence that says why; its sender stays out."""
-    hello = hello_of(with_a_traitor["party3"])
-    with calling(with_a_traitor["party3"]) as caller:
-        caller.enter(hello)
-        caller.packets(resume(), frame(1, upload(rows=[10**6])))
-        assert "uploaded 1 rows" in (said := caller.refusal()) or "sent row 1000000; there are 112" in said
-    with_a_traitor.label.hear("party3 is expelled from this run: ")
-    for _ in range(2):
-        with calling(with_a_traitor["party3"]) as caller:
-            caller.say(say(hello))
-            assert caller.refusal() == "party3 was expelled from this run."
+def test_messages_that_fit_no_federation_change_nothing(under_attack: Town) -> None:
+    """Valid messages for rows and shapes that do not exist: each is refused, in the sentence that says why."""
+    wrong = [
+        (upload(rows=[10**6]), "sent row 1000000; there are 134"),
+        (upload(width=3), "sent embeddings of width 3; agreed was 16"),
+        (EvaluationEmbedding(1, 10**9, np.zeros((1, 16), np.float32)), "rows or a width that were not asked for"),
+        (Stop("because"), "sent Stop, which a label party does not take here"),
+        (EvaluationRequest(1, 0, 5, 0), "sent EvaluationRequest, which a label party does not take here"),
+    ]
+    for name, (message, said) in zip(TRAITORS[-len(wrong) :], wrong, strict=True):
+        expelled_for(under_attack, name, resume() + frame(1, message), said)
 
 
 # --- a label party that is none, or means harm --------------------------------------------------------------------
@@ -456,10 +481,10 @@ def test_a_label_party_that_sends_what_is_no_message_is_left(alone: Town) -> Non
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        (EvaluationRequest(1, 10**9, 10, 0), "Test rows 1000000000 to 1000000010 were asked; there are 38"),
+        (EvaluationRequest(1, 10**9, 10, 0), "label asked for the test rows 1000000000 to 1000000010; there are 38"),
         (
             GradientAndBatch(1, np.zeros((1, 1), np.float32), 1, np.array([10**6], np.uint32)),
-            "Row 1000000 was asked of party1; it has 112",
+            "label named row 1000000; there are 112",
         ),
         (upload(), "sent EmbeddingUpload, which a feature party does not take here"),
     ],
@@ -514,7 +539,7 @@ def test_envelopes_that_no_honest_party_sends(town: Callable[..., Town]) -> None
     digest = guest._keys.digest
     for attack, said, who in (
         (lambda to, seal: wrap("party3", 1, b"x"), "who is not another party of the federation", LABEL),
-        (lambda to, seal: wrap("party9", 1, b"x"), "who is not another party of the federation", LABEL),
+        (lambda to, seal: wrap("party99", 1, b"x"), "who is not another party of the federation", LABEL),
         (lambda to, seal: bytes([ENVELOPE]) + b"\xffparty1", "An envelope is truncated", LABEL),
         (lambda to, seal: wrap("party1", to, b"short"), "is truncated: 5 bytes", "party1"),
         (lambda to, seal: wrap("party1", to, flipped(seal(b"good"), 30)), "altered on the way", "party1"),
