@@ -4,13 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test quick lint format tables coverage bench docs lock clean
+.PHONY: demo test quick lint format tables coverage bench fuzz docs lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/colonnade demo
 
 test: $(INSTALLED) lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 # What a developer wants every minute: style, types, agreements, the codec, the arithmetic, the twins of a few algorithms.
 quick: $(INSTALLED) lint
@@ -37,6 +37,11 @@ coverage: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/colonnade bench
 
+# Harmed bytes for everything that reads bytes; what breaks it is saved in tests/fuzz/corpus. For an hour: make fuzz SECONDS=3600
+SECONDS ?= 300
+fuzz: $(INSTALLED)
+	$(BIN)/python tests/fuzz/fuzz.py --seconds $(SECONDS) --seed $$(date +%s)
+
 docs: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	$(BIN)/mkdocs build --strict
@@ -52,6 +57,7 @@ lock:
 		--no-header --no-emit-index-url --no-emit-find-links $(UPGRADE) --quiet --output-file build/lock/requirements.txt
 	sed -n -e '/^#/!q' -e p requirements.lock | cat - build/lock/requirements.txt > build/lock/whole.txt
 	mv build/lock/whole.txt requirements.lock
+	$(PYTHON) tools/image_lock.py
 
 clean:
 	rm -rf $(VENV) build dist site .coverage .coverage.* *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -9,6 +9,17 @@ from difflib import get_close_matches
 
 from colonnade.exit_codes import ExitCode
 
+_LONGEST_SENTENCE = 600
+
+
+def plain(sentence: str) -> str:
+    """What a peer says, fit for a log and a terminal: one line of printable characters, not too long.
+
+    >>> plain("a name\\x1b[2J")
+    'a name�[2J'
+    """
+    return "".join(letter if letter.isprintable() else "�" for letter in sentence[:_LONGEST_SENTENCE])
+
 
 class ColonnadeError(Exception):
     """Everything that Colonnade raises on purpose. `exit_code` is what the command line returns."""
@@ -29,7 +40,13 @@ class DataError(ColonnadeError):
 
 
 class ProtocolError(ColonnadeError):
-    """Bytes or a message that no honest peer would have sent. The only error that decoding may raise."""
+    """Bytes or a message that no honest peer would have sent. The only error that decoding may raise.
+
+    Its sentence may hold what the peer said, so it is made fit for a log where it is born.
+    """
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(plain(sentence))
 
 
 class RunError(ColonnadeError):

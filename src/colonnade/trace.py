@@ -9,6 +9,7 @@ File: the magic line, then records, each a header (u32 length, the same inverted
 is damaged before its end is told from that, and refused.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
@@ -19,6 +20,7 @@ import msgspec
 import numpy as np
 
 from colonnade.errors import RunError
+from colonnade.files import make_folder, open_private, open_to_read
 from colonnade.party import (
     Checkpoint,
     Effect,
@@ -55,6 +57,14 @@ class Record(NamedTuple):
 
 
 _EVENTS: dict[str, Any] = {kind.__name__: kind for kind in (Started, Received, TimerFired, PeerLost, PeerReturned)}
+
+_EVENT_FIELDS: dict[str, tuple[Any, ...]] = {
+    "Started": (float | int,),
+    "Received": (float | int, str, bytes),
+    "TimerFired": (float | int, str),
+    "PeerLost": (float | int, str),
+    "PeerReturned": (float | int, str),
+}
 
 
 def record_of(item: Event | Effect, frame: bytes | bytearray | None = None) -> Record:
@@ -104,13 +114,13 @@ class TraceWriter:
     """Appends records to one party's trace file."""
 
     def __init__(self, path: Path, resume_at: int | None = None) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         self._file: BinaryIO
         if resume_at is None:
-            self._file = path.open("wb")
+            self._file = os.fdopen(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")
             self._file.write(MAGIC)
         else:
-            self._file = path.open("r+b")
+            self._file = os.fdopen(open_private(path, os.O_RDWR), "r+b")
             self._file.truncate(resume_at)
             self._file.seek(resume_at)
 
@@ -133,15 +143,25 @@ def read_trace(path: Path, remedy: str = "Record the run again.") -> Iterator[Re
     """
     for end, body in bodies(path, remedy):
         try:
-            name, *fields = _decode(body)
-        except (msgspec.MsgspecError, ValueError) as error:
+            record = _decode(body)
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
             raise _damaged(path, end - len(body), remedy) from error
-        yield Record(name, tuple(fields))
+        if not _is_record(record):
+            raise _damaged(path, end - len(body), remedy)
+        yield Record(record[0], tuple(record[1:]))
+
+
+def _is_record(value: Any) -> bool:
+    """Whether an event can be made of it; an effect is compared as it is."""
+    if not isinstance(value, list) or not value or not isinstance(value[0], str):
+        return False
+    wanted = _EVENT_FIELDS.get(value[0])
+    return wanted is None or (len(value) == 1 + len(wanted) and all(map(isinstance, value[1:], wanted)))
 
 
 def bodies(path: Path, remedy: str) -> Iterator[tuple[int, bytes]]:
     """Every whole record's body, with the place at which it ends."""
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         first = file.read(len(MAGIC))
         if first != MAGIC:
             if first.startswith(_KIND):

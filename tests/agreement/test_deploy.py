@@ -127,13 +127,14 @@ def test_the_comments_name_the_settings_that_the_services_need() -> None:
 def test_the_image_is_built_from_files_that_exist_with_the_tested_versions() -> None:
     text = re.sub(r"\\\n\s*", " ", (DEPLOY / "Dockerfile").read_text(encoding="utf-8"))
     copied = [word for line in re.findall(r"^COPY (.*)$", text, re.MULTILINE) for word in line.split()[:-1]]
-    assert {"pyproject.toml", "constraints.txt", "src"} <= set(copied)
+    assert {"pyproject.toml", "deploy/requirements.lock", "torch.lock", "src"} <= set(copied)
     assert not [name for name in copied if not (ROOT / name).exists()]
     let_in = re.findall(r"^!(.*)$", (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(let_in) == sorted(copied)
-    installs = re.findall(r"^RUN pip install (.*)$", text, re.MULTILINE)
-    assert installs and all("--constraint constraints.txt" in line for line in installs)
-    python = re.search(r"^FROM python:(\d+)\.(\d+)-slim$", text, re.MULTILINE)
+    *locked, ours = re.findall(r"^RUN pip install (.*)$", text, re.MULTILINE)
+    assert len(locked) == 2 and all("--require-hashes" in line and line.endswith(".lock") for line in locked)
+    assert {"--no-deps", "--no-build-isolation", "--no-index"} <= set(ours.split())  # nothing is fetched without a hash
+    python = re.search(r"^FROM python:(\d+)\.(\d+)\.\d+-slim@sha256:[0-9a-f]{64}$", text, re.MULTILINE)
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["requires-python"]
     assert python is not None and f">={'.'.join(python.groups())}" == needed
     assert 'ENTRYPOINT ["colonnade"]' in text

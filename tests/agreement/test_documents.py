@@ -76,10 +76,10 @@ def split_path(folder: str) -> list[str]:
 # Paths in running text, such as `runtimes/driver.py` or `docs/privacy.md`.
 NAMED_PATH = re.compile(r"`((?:[\w.-]+/)*[\w.-]+(?:\.py|\.md|\.toml|/))`")
 # Files of a run or of a reader, which are not in the tree.
-ELSEWHERE = re.compile(r"^(runs?|site|checkpoints|trace|colonnade-demo|dist|build)/|^(federation|party)\.toml$")
+ELSEWHERE = re.compile(r"^(runs?|site|checkpoints|journal|trace|colonnade-demo|dist|build)/|^(federation|party)\.toml$")
 
 
-@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"])
 def test_paths_in_the_text_exist(page: str) -> None:
     for named in NAMED_PATH.findall(text_of(page)):
         if ELSEWHERE.search(named):

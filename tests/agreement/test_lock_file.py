@@ -1,9 +1,10 @@
-"""The lock fits what it was made from: every dependency is in it, pinned, hashed, within the constraints; no address.
+"""The locks fit what they were made from: every dependency is there, pinned, hashed, as constrained; no address.
 
-PyTorch is not in it, as its opening comment says; what PyTorch's CPU build needs is.
+PyTorch is not in the large one, as its opening comment says; what PyTorch's CPU build needs is.
 """
 
 import re
+import runpy
 import tomllib
 from importlib import metadata
 
@@ -100,3 +101,35 @@ def test_torch_is_left_out_and_what_its_cpu_build_needs_is_not() -> None:
             continue
         version = locked_version(name_of(needed), PYTHONS[0])
         assert version is not None and needed.specifier.contains(version), f"{needed}; mend lock.toml"
+
+
+# --- the other two locks, and who uses them -----------------------------------------------------------------------
+
+
+def test_torch_is_locked_by_itself_in_the_version_of_the_constraints() -> None:
+    text = (ROOT / "torch.lock").read_text(encoding="utf-8")
+    (line,) = [one for one in re.sub(r"^#.*$", "", text, flags=re.MULTILINE).replace("\\\n", " ").splitlines() if one]
+    pin, *hashes = line.split("--hash=sha256:")
+    (wanted,) = [one for one in CONSTRAINTS if name_of(one) == "torch"]
+    assert Requirement(pin).specifier == type(wanted.specifier)(f"{wanted.specifier}+cpu")
+    assert len({one.strip() for one in hashes}) == 2 * len(PYTHONS)  # for x86_64 and aarch64
+    assert all(re.fullmatch(r"[0-9a-f]{64}", one.strip()) for one in hashes)
+
+
+def test_the_lock_of_the_image_is_what_a_party_needs_of_the_whole() -> None:
+    tool = runpy.run_path(str(ROOT / "tools" / "image_lock.py"))
+    text = tool["IMAGE"].read_text(encoding="utf-8")
+    assert text == tool["lock_of_the_image"](), "run `make lock`"
+    names = {tool["name_of"](block) for block in tool["blocks"](text)}
+    asked = {name_of(Requirement(one)) for one in PROJECT["dependencies"]} - {"torch"}
+    assert asked < names and {"setuptools", "sympy", "cffi"} < names  # also what PyTorch and others need in turn
+    assert not names & {"pytest", "ray", "ruff", "mypy", "hypothesis"}
+
+
+def test_ci_installs_from_the_locks_and_pins_its_actions() -> None:
+    text = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    for action in re.findall(r"uses: (.*)$", text, re.MULTILINE):
+        assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40}  # v[\d.]+", action), f"{action} may change under us"
+    assert {"requirements.lock", "torch.lock", "deploy/requirements.lock"} == set(
+        re.findall(r"--require-hashes .*-r (\S+)", text)
+    )

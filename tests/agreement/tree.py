@@ -2,6 +2,7 @@
 
 import ast
 import subprocess
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -18,11 +19,13 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
+@cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
-def imports_of(module: str) -> set[str]:
+@cache
+def imports_of(module: str) -> frozenset[str]:
     """Everything a module imports, at its top or inside a function; submodules by their own name."""
     found: set[str] = set()
     for node in ast.walk(parsed(MODULES[module])):
@@ -34,10 +37,11 @@ def imports_of(module: str) -> set[str]:
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
                 found.add(whole if whole in MODULES else node.module)
-    return found
+    return frozenset(found)
 
 
-def reached_from(module: str) -> set[str]:
+@cache
+def reached_from(module: str) -> frozenset[str]:
     """All modules of ours that importing this one needs, itself not counted."""
     reached: set[str] = set()
     left = [module]
@@ -46,13 +50,14 @@ def reached_from(module: str) -> set[str]:
             if name in MODULES and name not in reached:
                 reached.add(name)
                 left.append(name)
-    return reached - {module}
+    return frozenset(reached - {module})
 
 
 def is_in(module: str, packages: tuple[str, ...]) -> bool:
     return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
+@cache
 def repository_files() -> list[Path]:
     """Every file that is, or would be, in the repository; nothing if this is no checkout."""
     command = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "-z"]

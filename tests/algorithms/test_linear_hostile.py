@@ -90,10 +90,19 @@ def test_parts_of_a_sum_that_do_not_fit_together_are_refused() -> None:
     party.handle(Received(1.0, "label", ProductRequest("label", 1, ROWS)))
     with pytest.raises(ProtocolError, match="shapes"):
         party.handle(Received(1.0, "party3", ProductSum("label", 1, zeros(1, 1))))
-    masked = introduced("afsgd", "party1", sums="two-tree")
-    masked.handle(Received(1.0, "party2", MaskedSum("label", 1, 1, words(3, 1))))  # overtakes the request
-    with pytest.raises(ProtocolError, match="shapes"):
-        masked.handle(Received(1.0, "label", ProductRequest("label", 1, ROWS)))
+
+
+def test_a_part_that_overtakes_its_request_is_judged_on_its_own() -> None:
+    party = introduced("afsgd", "party1", sums="two-tree")
+    for shape in ((25, 1), (0, 1), (2, 2)):
+        with pytest.raises(ProtocolError, match="party2 sent a part of a sum of shape"):
+            party.handle(Received(1.0, "party2", MaskedSum("label", 1, 1, words(*shape))))
+    party.handle(Received(1.0, "party2", MaskedSum("label", 1, 1, words(3, 1))))  # might be right
+    effects = party.handle(Received(1.0, "label", ProductRequest("label", 1, ROWS)))  # who asks is not to blame
+    assert not any(isinstance(effect, Send) and isinstance(effect.message, MaskedSum) for effect in effects[:1])
+    party.handle(Received(1.0, "party2", MaskedSum("label", 1, 1, words(2, 1))))  # the true one is still waited for
+    waiting = party.state().part("member").part("sums")
+    assert "party2" not in waiting.values["open"][0][4][0]
 
 
 @pytest.mark.parametrize("sums", ["two-tree", "pairwise"])
@@ -115,38 +124,71 @@ def _takes(party: Party, sender: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("afsgd", ProductRequest("label", 1, ROWS)),
-        ("fsgd", ProductSum("label", 1, zeros(2, 1))),
-        ("fcg", ProductSum("label", 1, zeros(2, 1))),
-    ],
-)
+BEFORE_THEIR_TIME = [
+    ("afsgd", "label", ProductRequest("label", 1, ROWS)),
+    ("fsgd", "party3", ProductSum("label", 1, zeros(2, 1))),
+    ("fcg", "party3", ProductSum("label", 1, zeros(2, 1))),
+]
+
+
+@pytest.mark.parametrize(("name", "sender", "message"), BEFORE_THEIR_TIME)
 def test_messages_before_their_time_are_kept_up_to_a_bound(
-    name: str, message: Message, monkeypatch: pytest.MonkeyPatch
+    name: str, sender: str, message: Message, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("colonnade.algorithms.linear_models.parts.linear_party.MOST_EARLY", 3)
     party = TinyFederation(tiny_data(), ALGORITHMS[name].settings(), Training(epochs=2, batch_size=8)).parties()[
         "party1"
     ]
     party.handle(Started(0.0))
-    for sender in ("party2", "party3"):  # each has its own bound
-        for _ in range(3):
-            assert party.handle(Received(0.0, sender, message)) == []
-    with pytest.raises(ProtocolError, match="party3 has sent 3 messages before their time"):
-        party.handle(Received(0.0, "party3", message))
+    for _ in range(3):
+        assert party.handle(Received(0.0, sender, message)) == []
+    with pytest.raises(ProtocolError, match=f"{sender} has sent 3 messages before their time"):
+        party.handle(Received(0.0, sender, message))
 
 
-def test_a_conjugate_party_drops_what_came_early_and_should_not_have_come() -> None:
+@pytest.mark.parametrize(("name", "sender", "message"), BEFORE_THEIR_TIME)
+def test_messages_before_their_time_are_kept_up_to_a_number_of_bytes(
+    name: str, sender: str, message: Message, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colonnade.algorithms.linear_models.parts.block_party.MOST_KEPT_BYTES", 5000)
+    plan = TinyFederation(tiny_data(), ALGORITHMS[name].settings(), Training(epochs=2, batch_size=8))
+    party, again = plan.parties()["party1"], plan.parties()["party1"]
+    party.handle(Started(0.0))
+    with pytest.raises(ProtocolError, match=f"{sender} has sent .* bytes before their time"):
+        for taken in range(1000):
+            if taken == 5:  # a restart does not begin the count anew
+                again.restore(party.state())
+                party = again
+            party.handle(Received(0.0, sender, message))
+    assert 5 < taken < 30
+
+
+def test_what_came_early_and_was_wrong_is_held_against_its_sender_alone() -> None:
     """Whose message completes the introductions is not to blame for what another had sent."""
+    federation = TinyFederation(tiny_data(), ALGORITHMS["fsgd"].settings(), Training(epochs=2, batch_size=8))
+    parties = HandTurnedParties(federation.parties())
+    parties.start("label", "party1", "party2", "party3")
+    parties.deliver("label", "party1")
+    early = ProductSum("label", 1, zeros(3, 1))  # the batch will have 8 rows
+    assert parties.give("party1", Received(0.0, "party3", early)) == []
+    for sender in ("party2", "party3"):
+        parties.deliver(sender, "party1")
+    for sender in ("party1", "party2", "party3"):
+        parties.deliver(sender, "label")
+    parties.deliver("label", "party1")  # the step, which says how many rows there are
+    with pytest.raises(ProtocolError, match="party3 sent a part of a sum of shape"):
+        parties.give("party1", Received(0.0, "party3", ProductSum("label", 1, zeros(8, 1))))
+
+
+def test_a_conjugate_party_refuses_what_is_of_another_schedule_before_its_time() -> None:
     federation = TinyFederation(tiny_data(), ALGORITHMS["fcg"].settings(), Training(epochs=2, batch_size=8))
     disturbed, undisturbed = HandTurnedParties(federation.parties()), HandTurnedParties(federation.parties())
     stray = SharedStep(1, 1, zeros(0, 1), ROWS)  # of another schedule
     for parties in (disturbed, undisturbed):
         parties.start()
         if parties is disturbed:
-            assert parties.give("party1", Received(parties.clock(), "party3", stray)) == []
+            with pytest.raises(ProtocolError, match="party3 sent SharedStep"):
+                parties.give("party1", Received(parties.clock(), "party3", stray))
         parties.settle()
         assert parties.finished == set(federation.names)
     models = ({name: one.model() for name, one in run.parties.items()} for run in (disturbed, undisturbed))
@@ -156,6 +198,8 @@ def test_a_conjugate_party_drops_what_came_early_and_should_not_have_come() -> N
 def test_a_late_reply_changes_nothing() -> None:
     party = introduced("afsgd", "party1")
     before = party.state().tensors["member.block.weights"]
-    assert party.handle(Received(1.0, "label", ResidualReply(7, zeros(8, 1)))) == []
+    with pytest.raises(ProtocolError, match="label answered the request 7, which was never made"):
+        party.handle(Received(1.0, "label", ResidualReply(7, zeros(8, 1))))
+    assert party.handle(Received(1.0, "label", ResidualReply(0, zeros(8, 1)))) == []
     assert (party.state().tensors["member.block.weights"] == before).all()
     assert party.handle(Received(1.0, "label", Stop("done")))

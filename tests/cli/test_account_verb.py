@@ -128,6 +128,7 @@ def test_suggestions_come_true() -> None:
     assert colonnade("account", private, *given, *clipped, "--json").object["sound"] == pytest.approx(3.0)
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_for_people() -> None:
     paper = ("--set", "privacy.formula=paper", "--delta", "1e-3", "--figure", "epsilon.png")
     answer = colonnade("account", toml("private.toml", PRIVATE), *paper)

@@ -242,3 +242,48 @@ def test_resume_with_other_data_says_whose() -> None:
     assert contents(Path("mine")) == before
     write_tables()
     assert colonnade("run", "mine", "--resume", "--no-report").code == 0
+
+
+# --- TOML that no file of a person is ----------------------------------------------------------------------------
+
+UNREADABLE = {
+    "deep brackets": (b"[data]\nset = " + b"[" * 20_000, "nested too deeply"),
+    "deep tables": (b"[data]\nset = " + b"{a=" * 20_000, "nested too deeply"),
+    "deep keys": (b"[data]\n" + b"a." * 2_000 + b"a = 1", "nested more than 64 deep"),
+    "many digits": (b"[federation]\nseed = " + b"7" * 5000, "a number has too many digits"),
+    "many bits": (b"[federation]\nseed = " + b"7" * 50, "an integer has more than 64 bits"),
+    "not UTF-8": (b"[data]\nset = '\xff'", "not UTF-8"),
+    "a NUL": (b"[data]\nset = '\0'", "is not valid TOML"),
+    "too large": (b"#" * ((16 << 20) + 1), "larger than the 16,777,216 bytes"),
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_toml_that_cannot_be_read_is_one_sentence(tmp_path: Path, what: str) -> None:
+    content, sentence = UNREADABLE[what]
+    (tmp_path / "bad.toml").write_bytes(content)
+    assert sentence in refused("run", tmp_path / "bad.toml")
+    good = toml(str(tmp_path / "good.toml"), IRIS)
+    assert sentence in refused("join", good, "--party", tmp_path / "bad.toml")
+
+
+def test_a_directory_or_a_pipe_is_no_toml_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, words in (
+        (tmp_path, "is a directory"),
+        (tmp_path / "pipe", "is a pipe"),
+        (Path("/dev/zero"), "a device"),
+    ):
+        assert words in refused("run", path)  # at once: nobody writes to the pipe
+
+
+@pytest.mark.parametrize("value", ["[" * 20_000, "7" * 5000, "{a=" * 20_000, "7" * 50], ids=range(4))
+def test_a_change_that_cannot_be_read_is_one_sentence(tmp_path: Path, value: str) -> None:
+    told = refused("run", toml(str(tmp_path / "good.toml"), IRIS), "--set", f"federation.seed={value}")
+    assert "--set federation.seed=…" in told and len(told) < 300
+
+
+def test_a_link_to_a_federation_is_followed(tmp_path: Path) -> None:
+    """As a cluster hands out configuration."""
+    (tmp_path / "link.toml").symlink_to(toml(str(tmp_path / "good.toml"), IRIS))
+    assert colonnade("account", tmp_path / "link.toml", "--json").code == 0

@@ -72,6 +72,7 @@ def test_help_says_what_the_verb_does_and_explains_every_option(verb: tuple[str,
             assert len(line.split()) > 3, f"{line!r} is not explained"
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_the_demo() -> None:
     Path("colonnade-demo").mkdir()
     answer = colonnade("demo", "--json")
@@ -100,6 +101,7 @@ def test_a_demo_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused("demo", "--json", code=ExitCode.INTERRUPTED) == "Stopped. Run the demo again to see it whole."
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_report() -> None:
     (run,) = runs(0)
     assert colonnade("report", run) == Answer(0, f"Report: {run}/report.html\n", "")
@@ -115,6 +117,7 @@ def test_report_of_what_is_no_run() -> None:
     assert not [*Path("empty").iterdir()]
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_compare() -> None:
     two = runs(0, 1)
     answer = colonnade("compare", *two, "--json", "--out", "both.html")

@@ -97,6 +97,14 @@ def test_multiclass_metrics_equal_scikit_learn() -> None:
     }
 
 
+def test_equal_scores_count_half_as_scikit_learn_counts_them() -> None:
+    outputs, targets = batch("binary", 60, 1)
+    tied = (outputs * 2).round() / 2
+    assert len(tied.unique()) < len(tied) / 2
+    expected = sklearn_metrics.roc_auc_score(targets.numpy(), tied[:, 0].numpy())
+    assert metrics("binary", tied, targets)["auc"] == pytest.approx(expected)
+
+
 def test_two_logits_are_as_good_as_one() -> None:
     outputs, targets = batch("binary", 40, 2)
     two = metrics("multiclass", torch.cat([torch.zeros_like(outputs), outputs], 1), targets.long())

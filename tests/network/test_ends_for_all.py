@@ -18,6 +18,8 @@ SOON = {
 }
 OVER = "label refused party{}: The training has failed at label and does not go on by itself."
 
+EXPELLED = ("label refused party{}: What it sent could not be handled.", "holds NaN or infinity")
+
 
 def under_way(town: Town, exchanges: int = 8) -> None:
     wait_until(lambda: town.exchanges() > exchanges, "the training to be under way")
@@ -40,13 +42,12 @@ def test_a_training_that_fails_at_the_label_party_ends_everywhere(town: Callable
     assert "The training has diverged" in one.label.said()
     for number, party in enumerate(one.feature_parties, start=1):
         assert party.end(1) == 1
-        assert OVER.format(number) in party.said()
-        assert "learning_rate" not in party.said().partition(OVER.format(number))[2]
+        assert any(end.format(number) in party.said() for end in (OVER, *EXPELLED))
+        assert "learning_rate" not in party.said().partition(" refused party")[2].partition("Perhaps")[0]
     one.start()  # as their supervisors do
     assert one.label.end(1) == 1
-    for number, party in enumerate(one.feature_parties, start=1):
+    for party in one.feature_parties:
         assert party.end(1) == 1
-        assert party.said().count(f"colonnade: {OVER.format(number)}") == 2
     for party in one.parties.values():
         is_quiet(party)
 

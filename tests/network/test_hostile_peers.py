@@ -32,7 +32,6 @@ from strangers import (
 
 from colonnade.messages import (
     EmbeddingUpload,
-    EvaluationEmbedding,
     EvaluationRequest,
     GradientAndBatch,
     Introduction,
@@ -298,13 +297,6 @@ HOSTILE = {
     "more held than sent": (resume(10**9), "only"),
     "the word to start": (resume() + header(START, 0, 0), "which is the label party's"),
     "a gap": (resume() + frame(7, upload()), "frames between them are missing"),
-    "no frame": (resume() + header(FRAME, 1, 0, 40) + bytes(40), "not a Colonnade frame"),
-    "not a number": (resume() + frame(1, upload(value=np.nan)), "NaN or infinity"),
-    "an unknown message": (
-        resume() + frame(1, upload()).replace(b"EmbeddingUpload", b"EmbeddingUploxd"),
-        "Unknown kind",
-    ),
-    "an altered header": (resume() + flipped(frame(1, upload()), 24 + 12), "frame"),
 }
 
 
@@ -335,33 +327,18 @@ def with_a_traitor(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFac
     yield from besieged(fork_server, tmp_path_factory.mktemp("traitor"))
 
 
-def test_messages_that_fit_no_federation_change_nothing(with_a_traitor: Town) -> None:
-    """Valid messages for rows and shapes that do not exist: each is refused, in the sentence that says why."""
+def test_a_message_that_fits_no_federation_changes_nothing_and_costs_its_sender_the_place(with_a_traitor: Town) -> None:
+    """A valid message for rows that do not exist is refused in the sentence that says why; its sender stays out."""
     hello = hello_of(with_a_traitor["party3"])
-    wrong = [
-        (upload(rows=[10**6]), "sent row 1000000; there are 112"),
-        (upload(width=3), "sent embeddings of width 3; agreed was 16"),
-        (EvaluationEmbedding(1, 10**9, np.zeros((1, 16), np.float32)), "rows or a width that were not asked for"),
-        (Stop("because"), "sent Stop, which a label party does not take here"),
-        (EvaluationRequest(1, 0, 5, 0), "sent EvaluationRequest, which a label party does not take here"),
-    ]
-    for number, (message, said) in enumerate(wrong, start=1):
+    with calling(with_a_traitor["party3"]) as caller:
+        caller.enter(hello)
+        caller.packets(resume(), frame(1, upload(rows=[10**6])))
+        assert "uploaded 1 rows" in (said := caller.refusal()) or "sent row 1000000; there are 112" in said
+    with_a_traitor.label.hear("party3 is expelled from this run: ")
+    for _ in range(2):
         with calling(with_a_traitor["party3"]) as caller:
-            caller.enter(hello)
-            caller.packets(resume(), frame(number, message))
-            assert said in caller.refusal()
-    with calling(with_a_traitor["party3"]) as caller:
-        caller.enter(hello)
-        caller.packets(resume(sent=1))  # as one whose directory was set back to an older state
-        assert "What party3 remembers is older than what label has heard from it (only 1 messages of 5)" in (
-            caller.refusal()
-        )
-    # What was taken once is dropped when it comes again, also from the bytes of a connection that was broken off.
-    with calling(with_a_traitor["party3"]) as caller:
-        caller.enter(hello)
-        caller.packets(resume(), *(frame(number, message) for number, (message, _) in enumerate(wrong, start=1)))
-        caller.packets(header(9, 0, 0))
-        assert "unknown kind 9" in caller.refusal()
+            caller.say(say(hello))
+            assert caller.refusal() == "party3 was expelled from this run."
 
 
 # --- a label party that is none, or means harm --------------------------------------------------------------------
@@ -464,10 +441,16 @@ def test_packets_that_no_honest_label_party_sends(alone: Town) -> None:
         (resume() + frame(2, Stop("early")), "frames between them are missing"),
         (frame(1, Stop("early")), "A frame came before the connection was resumed"),
         (resume(5), "only 0 were sent"),
-        (resume() + frame(1, upload(value=np.inf)), "NaN or infinity"),
     ):
         met_by(alone, begun(alone, data), said)
     goes_on_to_the_end(alone)
+
+
+def test_a_label_party_that_sends_what_is_no_message_is_left(alone: Town) -> None:
+    met_by(alone, begun(alone, resume(), frame(1, upload(value=np.inf))), "NaN or infinity")
+    assert alone["party1"].end(1) == 1
+    assert "label is expelled from this run: " in alone["party1"].said()
+    assert "Traceback" not in alone["party1"].said()
 
 
 @pytest.mark.parametrize(

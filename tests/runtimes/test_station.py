@@ -215,13 +215,32 @@ def test_after_a_restart_peers_have_longer_to_come(town: Any) -> None:
     assert names(here, "bank") == ["Started", "PeerLost shop"]
 
 
-def test_who_has_finished_is_not_missed(town: Any) -> None:
-    here = started(town, shop=lambda: says({"Started": [Finish()]}))
+def test_who_has_finished_is_not_missed_by_a_feature_party(town: Any) -> None:
+    parties = {"bank": quiet, "shop": lambda: says({"Started": [Finish()]}), "farm": quiet}
+    here = town(parties, links=[("bank", "shop"), ("bank", "farm"), ("shop", "farm")])
+    here.join_all()
+    here.settle()
     here.kill("shop")
     here.clock.tick(1000.0)
     here.settle()
-    assert names(here, "bank") == ["Started"]
+    assert names(here, "farm") == ["Started"]
+    assert here.stations["farm"].absent() == []
+
+
+def test_who_has_finished_before_the_label_party_is_gone_for_good(town: Any) -> None:
+    here = started(town, shop=lambda: says({"Started": [Finish()]}), farm=quiet)
+    assert names(here, "bank") == ["Started", "PeerLost shop"]
     assert here.stations["bank"].absent() == []
+    for _ in range(2):
+        here.part("bank", "shop")
+        here.join("bank", "shop")
+        here.settle()
+        assert names(here, "bank") == ["Started", "PeerLost shop"]
+        assert "said that its part was over" in here.refusals[-1][2]
+        here.stations["bank"].save()
+        here.kill("bank")
+        here.revive("bank")
+        here.join("bank", "farm")
 
 
 def test_who_leaves_for_good_is_missed_at_once_and_waited_for_by_nobody(town: Any) -> None:
@@ -422,19 +441,18 @@ def strict() -> Scripted:
     return Scripted(script)
 
 
-def test_a_message_that_breaks_the_protocol_is_taken_once_and_changes_nothing(town: Any) -> None:
-    here = started(town, bank=strict, shop=lambda: sends("bank", letter(1), letter(2), letter(3), finish=False))
+def test_a_message_that_breaks_the_protocol_changes_nothing_and_costs_its_sender_the_place(town: Any) -> None:
+    shop = lambda: sends("bank", letter(1), letter(2), letter(3), finish=False)  # noqa: E731
+    here = started(town, bank=strict, shop=shop, farm=quiet)
     assert here.refusals == [("bank", "shop", "letter 2 is not taken here")]
-    here.join_all()
-    here.settle()
-    assert names(here, "bank") == ["Started", "letter 1", "letter 3"]
+    assert names(here, "bank") == ["Started", "letter 1", "PeerLost shop"]
     here.kill("bank")
     here.revive("bank")
     assert not here.stations["bank"].breaches  # of a life before
     here.join_all()
     here.settle()
-    assert names(here, "bank") == ["Started", "letter 1", "letter 3"]
-    assert len(here.refusals) == 1
+    assert names(here, "bank") == ["Started", "letter 1", "PeerLost shop"]
+    assert here.refusals[1:] == [("bank", "shop", "shop was expelled from this run: letter 2 is not taken here")]
 
 
 @pytest.mark.parametrize(
@@ -451,7 +469,7 @@ def test_a_message_that_breaks_the_protocol_is_taken_once_and_changes_nothing(to
     ],
 )
 def test_what_no_honest_peer_sends(town: Any, data: bytes, said: str) -> None:
-    here = started(town)
+    here = started(town, farm=quiet)
     bank = here.stations["bank"]
     bank._links._limits = Limits(frame_bytes=1000)
     here.part("bank", "shop")

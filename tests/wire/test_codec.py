@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from fuzz_decode import example, split
+from frames import example, split
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of

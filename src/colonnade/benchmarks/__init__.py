@@ -16,10 +16,10 @@ from colonnade.errors import unknown_name
 
 def benchmarks() -> dict[str, Benchmark]:
     """Every benchmark, by name."""
-    from colonnade.benchmarks import linear, privacy, runtimes, split, zeroth_order
+    from colonnade.benchmarks import hostile, linear, privacy, runtimes, split, zeroth_order
 
-    known = (split.BENCHMARK, zeroth_order.BENCHMARK, linear.BENCHMARK, runtimes.BENCHMARK, privacy.BENCHMARK)
-    return {benchmark.name: benchmark for benchmark in known}
+    known = (split, zeroth_order, linear, runtimes, privacy, hostile)
+    return {module.BENCHMARK.name: module.BENCHMARK for module in known}
 
 
 def measure(name: str, watch: Watch = lambda line: None) -> dict[str, Any]:

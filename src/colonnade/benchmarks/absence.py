@@ -41,16 +41,16 @@ def rate_lost_percent(stopped_seconds: float = 10.0, times: int = 3) -> dict[str
         folder = Path(name)
         files = write_federation(folder, data, settings, free_port())
         with joined(folder, files) as children:
-            _wait_for_a_start(folder)
+            wait_for_a_start(folder)
             all_there, one_stopped = np.zeros(2), np.zeros(2)  # exchanges and seconds
             for _ in range(times):
                 time.sleep(_SETTLING_SECONDS)
-                began = _now(folder)
+                began = exchanges_and_seconds(folder)
                 time.sleep(stopped_seconds)
-                stopped = _now(folder)
+                stopped = exchanges_and_seconds(folder)
                 children["party1"].send(signal.SIGSTOP)
                 time.sleep(stopped_seconds)
-                ended = _now(folder)
+                ended = exchanges_and_seconds(folder)
                 children["party1"].send(signal.SIGCONT)
                 all_there += stopped - began
                 one_stopped += ended - stopped
@@ -63,14 +63,14 @@ def rate_lost_percent(stopped_seconds: float = 10.0, times: int = 3) -> dict[str
     }
 
 
-def _now(folder: Path) -> NDArray[np.float64]:
+def exchanges_and_seconds(folder: Path) -> NDArray[np.float64]:
     """How many exchanges the label party has made, and when."""
     *_, last = (folder / "run-label" / "metrics.jsonl").read_text(encoding="utf-8").rsplit("\n", 2)[:-1]
     line = json.loads(last)
     return np.array([line["exchange"], line["wall_seconds"]])
 
 
-def _wait_for_a_start(folder: Path) -> None:
+def wait_for_a_start(folder: Path) -> None:
     deadline = time.monotonic() + _LONGEST_START_SECONDS
     metrics = folder / "run-label" / "metrics.jsonl"
     while not metrics.exists() or "\n" not in metrics.read_text(encoding="utf-8"):

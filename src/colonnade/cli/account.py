@@ -61,6 +61,7 @@ def account(
 def _draw(plan: "Plan", facts: "Facts", path: Path) -> None:
     from colonnade.costs.estimate import epochs_to_draw
     from colonnade.costs.guarantees import epsilon_curves
+    from colonnade.files import SHARED, write_atomically
     from colonnade.reports.figures import epsilon_against_epochs, png_bytes
 
     alone_or_linear = plan.is_alone or plan.is_linear
@@ -74,7 +75,7 @@ def _draw(plan: "Plan", facts: "Facts", path: Path) -> None:
     if drawn is None:
         raise SettingsError("There is nothing to draw: this plan noises no value, so ε = ∞ after the first exchange.")
     try:
-        path.write_bytes(png_bytes(drawn))
+        write_atomically(path, png_bytes(drawn), SHARED)
     except OSError as error:
         raise RunError(f"{path} could not be written: {error.strerror}. Choose another place with --figure.") from None
 

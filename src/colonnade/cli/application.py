@@ -30,6 +30,7 @@ app = typer.Typer(
     cls=Verbs,
     no_args_is_help=True,
     context_settings={"help_option_names": ["--help", "-h"]},
+    rich_markup_mode=None,  # boxes take a tenth of a second to load, and leave half of 80 columns for the words
     pretty_exceptions_enable=False,  # its tracebacks would print local variables, which may hold data
 )
 

@@ -29,14 +29,14 @@ def as_values(
 
 
 def write(out: Path, result: dict[str, Any]) -> Path:
-    from colonnade.files import write_atomically
+    from colonnade.files import SHARED, make_folder, write_atomically
     from colonnade.reports.attack_page import attack_page
 
     page = out / "report.html"
     try:
-        out.mkdir(parents=True)
+        make_folder(out, exist_ok=False)
         write_atomically(out / "attack.json", json.dumps(result, indent=1).encode())
-        write_atomically(page, attack_page(result).encode())
+        write_atomically(page, attack_page(result).encode(), SHARED)
     except OSError as error:
         raise RunError(
             f"The directory {out} could not be written: {error.strerror}. Free some space, or choose another one with "

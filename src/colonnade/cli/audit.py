@@ -66,8 +66,10 @@ def audit(
 
 
 def _write(path: Path, text: str) -> None:
+    from colonnade.files import SHARED, write_atomically
+
     try:
-        path.write_text(text, encoding="utf-8")
+        write_atomically(path, text.encode(), SHARED)
     except OSError as error:
         raise RunError(f"{path} could not be written: {error.strerror}. Choose another place.") from None
 

@@ -49,6 +49,14 @@ def join(
         ),
     ] = None,
     trace: Trace = False,
+    quarantine: Annotated[
+        bool,
+        typer.Option(
+            "--quarantine",
+            help="Go on past a message in this party's journal that it cannot handle again: the message is put aside, "
+            "and its sender is expelled.",
+        ),
+    ] = False,
     as_json: Annotated[bool, json_option("Print the summary as JSON, and nothing else.")] = False,
 ) -> None:
     """Take part in a federation over the network, as one party. Start it again to go on after a stop or a crash."""
@@ -78,6 +86,7 @@ def join(
             without=tuple(without or ()),
             party_timeout_seconds=party_timeout,
             trace=trace,
+            quarantine=quarantine,
             operate=running.begin,
             stop_requested=stop,
         )

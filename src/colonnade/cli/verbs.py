@@ -8,6 +8,9 @@ from typer.core import TyperCommand, TyperGroup
 from colonnade.cli.output import InterruptedCommandError
 from colonnade.exit_codes import ExitCode
 
+_WHOLE_SENTENCE = 1000
+"""How many letters the list of verbs may take of a verb's first sentence; Typer would cut it at the line's end."""
+
 
 def _without_type(parameters: Iterable[Any]) -> list[Any]:
     """Typer would write `<bool>` beside every flag, as if it took a value."""
@@ -24,12 +27,18 @@ class Verb(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_type(super().get_params(ctx))
 
+    def get_short_help_str(self, limit: int = 0) -> str:
+        return super().get_short_help_str(_WHOLE_SENTENCE)
+
 
 class Verbs(TyperGroup):
     """All verbs, or one with others under it."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_type(super().get_params(ctx))
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        return super().get_short_help_str(_WHOLE_SENTENCE)
 
     def invoke(self, ctx: Any) -> Any:
         try:

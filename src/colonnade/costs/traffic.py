@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from colonnade import messages
-from colonnade.algorithms.linear_models.parts.record import ROWS_A_SUM
 from colonnade.algorithms.linear_models.parts.sum_schemes import check_scheme
+from colonnade.algorithms.linear_models.parts.sums import ROWS_A_SUM
 from colonnade.algorithms.linear_models.parts.trees import Tree, balanced, different_pair
 from colonnade.algorithms.linear_models.parts.windows import ROWS_OF_A_PASS
 from colonnade.algorithms.row import Conversation, Passes

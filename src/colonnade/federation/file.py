@@ -21,6 +21,7 @@ from colonnade.data.settings import DataSettings, PartyData
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.federation.plan import Plan
 from colonnade.federation.toml import read_toml
+from colonnade.files import toml_of
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.names import check_party_name
@@ -178,9 +179,13 @@ def _apply(values: dict[str, Any], change: str) -> None:
     if not equals or len(names) < 2 or not all(names):
         raise SettingsError(f"--set {change!r}: write it as section.name=value, such as training.epochs=20.")
     try:
-        value = tomllib.loads(f"value = {text.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
+        value = toml_of(f"value = {text.strip()}".encode())["value"]
+    except (tomllib.TOMLDecodeError, UnicodeError):
         value = text.strip()
+    except ValueError:
+        raise SettingsError(
+            f"--set {path}=…: brackets too deep, or a number too long. No setting needs that."
+        ) from None
     if names[0] not in _SECTIONS:
         raise unknown_name("section", names[0], _SECTIONS)
     table: Any = values

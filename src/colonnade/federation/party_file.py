@@ -14,7 +14,7 @@ from colonnade.federation.toml import read_toml
 from colonnade.models.bottom import BottomSettings
 from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.network.settings import parse_address
-from colonnade.settings import build
+from colonnade.settings import build, check_table
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ def read_party_file(path: Path) -> PartyFile:
     for section in values:
         if section not in _KINDS:
             raise unknown_name("section of a party.toml", section, _KINDS)
+        check_table(values[section], section)
     for section, example in _NEEDED.items():
         missing = [one.name for one in fields(_KINDS[section]) if one.name in example]
         if not set(missing) <= set(values.get(section, {})):

@@ -37,7 +37,7 @@ from colonnade.runtimes.network.host import Host
 from colonnade.runtimes.network.settings import Network
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.run_lock import only_process_in
-from colonnade.runtimes.station import Station
+from colonnade.runtimes.station import Guard, Station
 from colonnade.wire.codec import Limits
 from colonnade.wire.handshake import PROTOCOL, VERSION, Hello, Roster
 from colonnade.wire.sealing import sign_introduction
@@ -68,13 +68,17 @@ def join(
     without: Sequence[str] = (),
     party_timeout_seconds: float | None = None,
     trace: bool = False,
+    quarantine: bool = False,
     operate: Operate | None = None,
     stop_requested: Callable[[], bool] = lambda: False,
 ) -> Joined:
-    """Take part in a network run until it ends. `without`: feature parties that the label party does not wait for."""
+    """Take part in a network run until it ends. `without`: feature parties that the label party does not wait for.
+
+    `quarantine`: pass over what this party's journal holds and the party cannot handle again, and expel who sent it.
+    """
     participant = Participant(federation, party_file, out, party_timeout_seconds)
     participant.check_without(without)
-    launch = NetworkLaunch(participant, tuple(without), operate)
+    launch = NetworkLaunch(participant, tuple(without), operate, quarantine)
     directory = participant.directory
     with launch.ready():
         record = launch.run(RunOptions(directory, trace=trace, stop_requested=stop_requested))
@@ -114,6 +118,7 @@ class NetworkLaunch:
     participant: Participant
     without: tuple[str, ...] = ()
     operate: Operate | None = None
+    quarantine: bool = False
 
     runtime = Network.name
     needs_directory = True
@@ -238,7 +243,9 @@ class NetworkLaunch:
         peers = peers_of(participant.name, participant.facts(roster), participant.plan)
         life = Life(str(directory.path), peers, participant.party_file.endurance, trace, without=without)
         ledger = directory.path / "ledger.jsonl"
-        return open_station(participant.name, party, participant.label_party, life, recorder, ledger, LIMITS)
+        label_party = participant.label_party
+        guard = Guard(lambda: participant.build(roster, directory.secret), self.quarantine)
+        return open_station(participant.name, party, label_party, life, recorder, ledger, LIMITS, guard)
 
 
 @contextmanager
@@ -296,6 +303,7 @@ def _record(name: str, station: Station | None, recorder: Recorder, finished: bo
         station.privacy_events(),
         station.released(),
         now,
+        expelled=dict(station.expelled),
     )
 
 

@@ -5,7 +5,6 @@ Settings and data of a run that has begun stay what they were: what is sent agai
 
 import json
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +15,7 @@ from colonnade.data.federated import data_digest
 from colonnade.errors import RunError, SettingsError
 from colonnade.federation.file import digest
 from colonnade.federation.toml import write_toml
-from colonnade.files import write_atomically
+from colonnade.files import make_folder, read_private, take_over, toml_of, write_atomically
 from colonnade.launch.participant import Participant, without_address
 from colonnade.launch.run_directory import differences
 from colonnade.privacy.ledger import check_journal
@@ -51,8 +50,8 @@ class PartyDirectory:
         """32 bytes of this run's own, drawn once and readable by nobody else."""
         path = self.path / name
         if not path.exists() and self._draws:
-            write_atomically(path, os.urandom(32), mode=0o600)
-        found = path.read_bytes() if path.exists() else b""
+            write_atomically(path, os.urandom(32))
+        found = read_private(path) if path.exists() else b""
         if len(found) != 32:
             raise _damaged(path)
         return found
@@ -83,10 +82,10 @@ class PartyDirectory:
         """Settings and data are those of the beginning: frames that are sent again must be the same."""
         kept = self.path / "federation.toml"
         try:
-            settings = without_address(tomllib.loads(kept.read_text(encoding="utf-8")))
+            settings = without_address(toml_of(read_private(kept)))
         except (OSError, ValueError, KeyError):
             raise _damaged(kept) from None
-        if settings != tomllib.loads(write_toml(self._participant.agreed)):
+        if settings != toml_of(write_toml(self._participant.agreed).encode()):
             raise SettingsError(
                 f"{self.path} holds a run with other settings. Choose another directory with --out, or use {kept}."
             )
@@ -107,8 +106,8 @@ class PartyDirectory:
     def _read(self, name: str, kind: type[T]) -> T:
         path = self.path / name
         try:
-            return msgspec.json.decode(path.read_bytes(), type=kind)
-        except (msgspec.MsgspecError, ValueError):
+            return msgspec.json.decode(read_private(path), type=kind)
+        except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
             raise _damaged(path) from None
 
     def roster(self) -> Roster | None:
@@ -134,9 +133,10 @@ class PartyDirectory:
 
 
 def make_directory(directory: Path) -> None:
+    """A party's own directory, new or of before. RunError if another user may have laid it out: see `files.py`."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        directory.chmod(0o700)
+        make_folder(directory)
+        take_over(directory)
     except OSError as error:
         raise SettingsError(f"The run directory {directory} could not be made: {error.strerror}.") from None
 

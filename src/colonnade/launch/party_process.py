@@ -18,6 +18,7 @@ import torch
 
 from colonnade.errors import ColonnadeError
 from colonnade.exit_codes import ExitCode
+from colonnade.files import make_folder
 from colonnade.launch.seat_files import SeatFiles, read_seat
 from colonnade.launch.seated_party import REPORT_SECONDS, progress_of, seated_station, unwritable
 from colonnade.runtimes.interrupt import stop_on_interrupt
@@ -34,7 +35,7 @@ def main(folder: Path) -> int:
     seat = read_seat(folder)
     directory = Path(seat.life.directory)
     try:
-        (directory / "journal").mkdir(exist_ok=True)
+        make_folder(directory / "journal")
         with only_process_in(directory / "journal", f"{seat.name}.lock", _ORPHANS_SECONDS):
             return take_part(folder, seat)
     except OSError as error:

@@ -18,6 +18,7 @@ from ray.exceptions import RayError
 
 from colonnade.errors import ColonnadeError, RunError
 from colonnade.federation.building import BuiltFederation
+from colonnade.files import write_private
 from colonnade.launch.processes import check_named, lives_of
 from colonnade.launch.run_options import RunOptions
 from colonnade.launch.run_record import RunRecord, gather
@@ -55,7 +56,7 @@ class PartyActor:
         try:
             with tempfile.TemporaryDirectory(prefix="colonnade-") as folder:
                 for file, content in files.items():
-                    (Path(folder) / file).write_bytes(content)
+                    write_private(Path(folder) / file, content)
                 seat = read_seat(Path(folder))
             directory = Path(seat.life.directory)
             return {"finished": await self._take_part(seat, call)}

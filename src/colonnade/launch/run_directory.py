@@ -5,7 +5,6 @@ It keeps the run's settings, and digests of settings and data: a run that is res
 
 import json
 import shutil
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from colonnade.data.federated import FederatedData, data_digest
 from colonnade.errors import DataError, RunError, SettingsError
 from colonnade.federation.file import digest
 from colonnade.federation.toml import write_toml
-from colonnade.files import write_atomically
+from colonnade.files import json_of, make_folder, read_private, take_over, toml_of, write_atomically
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.run_lock import only_process_in
 from colonnade.runtimes.simulate.settings import Simulate
@@ -30,6 +29,7 @@ def opened(
 ) -> Iterator[None]:
     """A run directory, made or checked, and held against a second process."""
     if resume:
+        _check_whose(directory)
         _check(directory, runtime, settings, data)
     else:
         _make(directory, runtime, settings, data)
@@ -65,7 +65,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 def _make(directory: Path, runtime: str, settings: Mapping[str, Any], data: FederatedData) -> None:
     try:
-        directory.mkdir(parents=True)
+        make_folder(directory, exist_ok=False)
     except FileExistsError:
         raise SettingsError(
             f"The directory {directory} exists already. Choose another one with --out, continue that run with "
@@ -78,8 +78,8 @@ def _make(directory: Path, runtime: str, settings: Mapping[str, Any], data: Fede
     try:
         text = write_toml(settings)
         write_atomically(directory / "federation.toml", text.encode())
-        (directory / _DIGESTS).parent.mkdir()
-        agreed = {"runtime": runtime, "settings": _settings_digest(tomllib.loads(text))}
+        make_folder((directory / _DIGESTS).parent)
+        agreed = {"runtime": runtime, "settings": _settings_digest(toml_of(text.encode()))}
         write_atomically(directory / _DIGESTS, json.dumps({**_data_digests(data), **agreed}).encode())
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
@@ -89,14 +89,26 @@ def _make(directory: Path, runtime: str, settings: Mapping[str, Any], data: Fede
         ) from None
 
 
+def _check_whose(directory: Path) -> None:
+    """Refuse to go on from what another user may have laid out or changed: a planted secret is no secret."""
+    try:
+        take_over(directory)
+    except FileNotFoundError:
+        raise SettingsError(f"{directory} is not a run to resume: it is not there.") from None
+    except OSError as error:
+        raise RunError(f"The run directory {directory} cannot be read: {error.strerror}.") from None
+
+
 def _check(directory: Path, runtime: str, settings: Mapping[str, Any], data: FederatedData) -> None:
     """Refuse to go on with other settings, another runtime or other data than those the run was started with."""
     kept = directory / "federation.toml"
     if not kept.exists():
         raise SettingsError(f"{directory} is not a run to resume: it has no federation.toml.")
     try:
-        before = tomllib.loads(kept.read_text(encoding="utf-8"))
-        digests = json.loads((directory / _DIGESTS).read_text(encoding="utf-8"))
+        before = toml_of(read_private(kept))
+        digests = json_of(read_private(directory / _DIGESTS))
+        if not isinstance(digests, dict):
+            raise ValueError(_DIGESTS)
     except (OSError, ValueError):
         raise RunError(
             f"The run in {directory} cannot be resumed: its federation.toml or {_DIGESTS} is missing or torn. "

@@ -5,12 +5,12 @@ Where parties live in processes or actors of their own, it is gathered from thei
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from colonnade.errors import RunError
-from colonnade.files import write_atomically
+from colonnade.files import read_private, write_atomically
 from colonnade.messages import KINDS
 from colonnade.party import Party
 from colonnade.privacy.ledger import Ledger
@@ -37,6 +37,7 @@ class RunRecord:
     wall_seconds: float
     virtual_seconds: float | None = None
     retransmitted_bytes: int = 0
+    expelled: Mapping[str, str] = field(default_factory=dict)  # who was put out of a network run, and why
 
     @property
     def status(self) -> str:
@@ -109,6 +110,6 @@ def _last_checkpoint(folder: Path, name: str) -> State | None:
 def _write_together(directory: Path, parties: list[str], recorder: Recorder) -> None:
     """Everybody's ledgers and timelines in one file each, as a simulation writes them."""
     ledgers = [directory / "ledger" / f"{name}.jsonl" for name in parties]
-    write_atomically(directory / "ledger.jsonl", b"".join(path.read_bytes() for path in ledgers if path.exists()))
+    write_atomically(directory / "ledger.jsonl", b"".join(read_private(path) for path in ledgers if path.exists()))
     lines = "".join(json.dumps(line) + "\n" for line in recorder.timeline)
     write_atomically(directory / "timeline.jsonl", lines.encode())

@@ -22,6 +22,7 @@ from colonnade.data.federated import Columns, Labels, PartyColumns
 from colonnade.errors import SettingsError
 from colonnade.federation.building import BuiltFederation, PrivateData
 from colonnade.federation.plan import Facts, Plan
+from colonnade.files import PRIVATE, json_of, make_folder, read_private, write_private
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.privacy.noise import PerturbationSettings
@@ -78,8 +79,7 @@ def write_seats(folder: Path, federation: BuiltFederation, lives: Mapping[str, L
 
 def write_seat(folder: Path, seat: SeatFiles) -> None:
     """Put a seat into a new folder that only this user may enter."""
-    folder.mkdir(mode=0o700)
-    folder.chmod(0o700)
+    make_folder(folder, exist_ok=False)
     described = []
     for place, private in enumerate(seat.private_data):
         tensors: dict[str, torch.Tensor] = {}
@@ -87,6 +87,7 @@ def write_seat(folder: Path, seat: SeatFiles) -> None:
         for what, part in _parts(private):
             kinds[what] = _pack(tensors, what, part)
         save_file(tensors, folder / f"{place}.safetensors")
+        (folder / f"{place}.safetensors").chmod(PRIVATE)
         labels = private.labels
         described.append(
             {
@@ -105,12 +106,12 @@ def write_seat(folder: Path, seat: SeatFiles) -> None:
         "plan": plan_values(seat.plan),
         "life": as_values(seat.life),
     }
-    (folder / "seat.json").write_text(json.dumps(content), encoding="utf-8")
+    write_private(folder / "seat.json", json.dumps(content).encode())
 
 
 def read_seat(folder: Path) -> SeatFiles:
     """What `write_seat` wrote."""
-    content = json.loads((folder / "seat.json").read_text(encoding="utf-8"))
+    content = json_of(read_private(folder / "seat.json"))
     private_data = []
     for place, described in enumerate(content["private_data"]):
         tensors = load_file(folder / f"{place}.safetensors")

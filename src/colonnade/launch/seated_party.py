@@ -11,7 +11,7 @@ from colonnade.party import Party
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.links import Peers
 from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.station import Pace, Recording, Station
+from colonnade.runtimes.station import TRUSTING, Guard, Pace, Recording, Station
 from colonnade.wire.codec import DEFAULT_LIMITS, Limits
 
 REPORT_SECONDS = 0.5
@@ -35,6 +35,7 @@ def open_station(
     recorder: Recorder,
     ledger: Path,
     limits: Limits = DEFAULT_LIMITS,
+    guard: Guard = TRUSTING,
 ) -> Station:
     """A party in real time, with its state of before if it has one."""
     return Station(
@@ -46,6 +47,7 @@ def open_station(
         endurance=life.endurance,
         limits=limits,
         pace=Pace(life.slowdown, life.compute_seconds),
+        guard=guard,
     )
 
 

@@ -41,6 +41,7 @@ def summarise(plan: Plan, facts: Facts, record: RunRecord, data_name: str, setti
             name: sum(counted.get(name, 0) for counted in counts.values()) for name in ("late_rows", "abandoned_sums")
         },
         "parties": {name: _party(name, facts, record) for name in counts},
+        "expelled": dict(record.expelled),
         "privacy": _privacy(plan, facts, record),
         "learnt": as_sentences(disclosures(plan, facts, frames, sizes, record.exchanges)),
         "data": _data(facts, data_name),
@@ -60,6 +61,7 @@ def summarise_part(name: str, plan: Plan, facts: Facts, record: RunRecord) -> di
         "bytes_sent": sum(record.recorder.traffic_of(name).bytes.values()),
         "wall_seconds": record.wall_seconds,
         "parties": {name: {"role": "feature", **record.times[name]}},
+        "expelled": dict(record.expelled),
         "privacy": _privacy(plan, facts, record),
         "versions": versions(),
     }

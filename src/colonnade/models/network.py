@@ -35,7 +35,7 @@ def output_width(module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype =
     >>> output_width(nn.Linear(3, 5), (3,))
     5
     """
-    trial = deepcopy(module).eval()
+    trial = module if is_dense(module) else deepcopy(module).eval()  # dense layers keep nothing of a run
     try:
         with torch.no_grad(), seeded(0):
             outputs = trial(torch.zeros(1, *shape, dtype=dtype))

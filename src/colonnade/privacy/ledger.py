@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from colonnade.errors import RunError
-from colonnade.files import sync_path
+from colonnade.files import json_of, make_folder, open_private, read_private, sync_path
 from colonnade.privacy.events import PrivacyEvent
 from colonnade.state import State
 
@@ -104,9 +104,9 @@ class Ledger:
         self._position = 0
         self._is_synced = True
         if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch(0o600)
-            self._file = path.open("r+b", buffering=0)
+            make_folder(path.parent)
+            self._reserved = _Reserved(path.with_suffix(".reserved"))
+            self._file = os.fdopen(open_private(path, os.O_RDWR | os.O_CREAT), "r+b", buffering=0)
             self._position = resume_at or 0
             if self._file.seek(0, 2) < self._position:
                 self._file.close()
@@ -123,7 +123,6 @@ class Ledger:
             self._is_synced = not self._ahead  # the process that wrote them may have died before it could see to that
             self._file.truncate(self._position + len(whole))
             self._file.seek(0, 2)
-            self._reserved = _Reserved(path.with_suffix(".reserved"))
 
     def spend(self, party: str, event: PrivacyEvent) -> bool:
         """Write an event down; True: its value may leave. Budgets are kept by the party itself (parts/budget.py)."""
@@ -246,6 +245,11 @@ class Ledger:
             self._kinds[key] = _Kind(saved["party"], event, saved["releases"], per_row)
         self._releases = sum(kind.releases for kind in self._kinds.values())
 
+    def abandon(self) -> None:
+        """Let go of the file without giving anything back: how much has left is not known."""
+        if self._file is not None:
+            self._file.close()
+
     def close(self) -> None:
         """The end of a process, in order: what was reserved and not used is given back, but for what has a line."""
         if self._file is not None and not self._file.closed:
@@ -284,11 +288,17 @@ class _Reserved:
         self._written_at = self._boot
         self._whole_bytes = 0  # a line torn by a crash was not counted on yet
         self.releases = self.remembered = 0
-        whole, newline, _ = (path.read_bytes() if path.exists() else b"").rpartition(b"\n")
+        whole, newline, _ = (read_private(path) if path.exists() else b"").rpartition(b"\n")
         if newline:
-            last = json.loads(whole.splitlines()[-1])
-            self.releases, self._written_at = int(last["releases"]), str(last["boot"])
-            self.remembered = int(last.get("remembered", self.releases))
+            try:
+                last = json_of(whole.splitlines()[-1])
+                self.releases, self._written_at = int(last["releases"]), str(last["boot"])
+                self.remembered = int(last.get("remembered", self.releases))
+            except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError):
+                raise RunError(
+                    f"{path} is damaged, so it is not known how much was released. Put the file back as it was, or "
+                    "begin a new run in another directory and count what this one's ledger says as spent."
+                ) from None
             self._whole_bytes = len(whole) + 1
 
     @property
@@ -312,7 +322,7 @@ class _Reserved:
     def write(self, releases: int, remembered: int | None = None) -> None:
         told = {} if remembered in (None, releases) else {"remembered": remembered}
         line = json.dumps({"releases": releases, "boot": self._boot, **told}).encode() + b"\n"
-        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
+        handle = open_private(self._path, os.O_WRONLY | os.O_CREAT)
         try:
             os.ftruncate(handle, self._whole_bytes)
             if os.pwrite(handle, line, self._whole_bytes) < len(line):

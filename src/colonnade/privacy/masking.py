@@ -52,6 +52,11 @@ def generate_key(entropy: bytes | None = None) -> tuple[bytes, bytes]:
     return key.private_bytes_raw(), key.public_key().public_bytes_raw()
 
 
+def check_key(private_key: bytes, peer: str, public_key: bytes) -> None:
+    """Refuse a peer's public key with which no mask can be agreed on."""
+    _shared_secret(X25519PrivateKey.from_private_bytes(private_key), peer, public_key)
+
+
 class PairwiseMasks(Remembering):
     """One party's masks: for every peer a keystream that both know, added by the lesser name, subtracted by the other.
 
@@ -85,6 +90,10 @@ class PairwiseMasks(Remembering):
         self._added = [stream for peer, stream in streams.items() if name < peer]
         self._subtracted = [stream for peer, stream in streams.items() if name > peer]
         self._room = _Room()
+
+    def check(self, root: str, number: int, count: int, kind: str = "training") -> None:
+        """Refuse a request for a mask that was used, or for one far out of turn; nothing is used up by that."""
+        self._nonces.check(root, number, count, kind)
 
     def mask(self, root: str, number: int, count: int, kind: str = "training") -> NDArray[np.uint64]:
         """The mask of `count` ring elements for the sum of that number which `root` asked for."""
@@ -123,6 +132,10 @@ class OwnMasks(Remembering):
         self._stream = _keystream(_derive(seed, b"colonnade own masks"))
         self._room = _Room()
 
+    def check(self, root: str, number: int, count: int, kind: str = "training") -> None:
+        """Refuse a request for a mask that was used, or for one far out of turn; nothing is used up by that."""
+        self._nonces.check(root, number, count, kind)
+
     def mask(self, root: str, number: int, count: int, kind: str = "training") -> NDArray[np.uint64]:
         """The mask of `count` ring elements for the sum of that number which `root` asked for."""
         nonce = self._nonces.take(root, number, count, kind)
@@ -145,7 +158,17 @@ class OneTimeNonces(Remembering):
         # For each kind and root: all numbers below the first are used up, and those in the set.
         self._used: dict[str, dict[str, tuple[int, set[int]]]] = {kind: {} for kind in KINDS}
 
-    def take(self, root: str, number: int, count: int, kind: str) -> bytes:
+    def check(self, root: str, number: int, count: int, kind: str) -> None:
+        """Refuse a number that is used up, or so far ahead that those in between could not be used any more."""
+        self._check_unused(root, number, count, kind)
+        below, _ = self._used[kind].get(root, (0, set()))
+        if number >= below + 2 * LATEST:
+            raise ProtocolError(
+                f"{root!r} is said to ask for the masked sum of {kind} number {number}; {below} are used up so far. "
+                "Numbers are counted one by one: after such a leap, those in between could not be asked for."
+            )
+
+    def _check_unused(self, root: str, number: int, count: int, kind: str) -> None:
         if kind not in self._used:
             raise unknown_name("kind of masked sum", kind, KINDS)
         if root not in self._places:
@@ -164,6 +187,10 @@ class OneTimeNonces(Remembering):
                 "gives away the difference of what it covers: that party must count on from where it was, or all "
                 "parties start the run again with new keys."
             )
+
+    def take(self, root: str, number: int, count: int, kind: str) -> bytes:
+        self._check_unused(root, number, count, kind)
+        below, used = self._used[kind].get(root, (0, set()))
         used.add(number)
         while below in used:
             used.remove(below)
@@ -216,14 +243,18 @@ def _fill(stream: CipherContext, nonce: bytes, zeros: memoryview, room: memoryvi
     stream.update_into(zeros, room)
 
 
-def _pair_key(name: str, own: X25519PrivateKey, peer: str, public_key: bytes) -> bytes:
+def _shared_secret(own: X25519PrivateKey, peer: str, public_key: bytes) -> bytes:
     try:
-        secret = own.exchange(X25519PublicKey.from_public_bytes(public_key))
+        return own.exchange(X25519PublicKey.from_public_bytes(public_key))
     except ValueError:  # a wrong length, or a point of low order, with which the secret would be known to all
         raise ProtocolError(
             f"The public mask key of {peer!r} is not a usable X25519 key of 32 bytes. That party must send the key "
             "that it made for this run."
         ) from None
+
+
+def _pair_key(name: str, own: X25519PrivateKey, peer: str, public_key: bytes) -> bytes:
+    secret = _shared_secret(own, peer, public_key)
     # Both names, each with its length before it: a key serves this pair and no other that happens to spell the same.
     names = b"".join(struct.pack(">H", len(word)) + word for word in sorted((name.encode(), peer.encode())))
     return _derive(secret, b"colonnade pairwise masks" + names)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from colonnade.errors import SettingsError
+from colonnade.files import SHARED
 from colonnade.reports import figures
 from colonnade.reports.amounts import (
     byte_size,
@@ -36,7 +37,7 @@ def write_comparison(run_dirs: Sequence[Path], out: Path, target: float | None =
     runs = [read_run(path) for path in run_dirs]
     rows = comparison_rows(runs, target)
     page = Path(out) / "comparison.html" if Path(out).is_dir() else Path(out)
-    return write_whole(page, _comparison_page(runs, rows).encode("utf-8"))
+    return write_whole(page, _comparison_page(runs, rows).encode("utf-8"), SHARED)
 
 
 def _comparison_page(runs: Sequence[Run], rows: Sequence[ComparisonRow]) -> str:

@@ -6,13 +6,13 @@ cost, too, and nobody is shown them: with these the costs of two trainings do no
 sentence tells why, and no number is shown.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from colonnade.errors import RunError, SettingsError
+from colonnade.files import json_of, read_whole
 from colonnade.reports.amounts import number, significant
 from colonnade.reports.rundir import Run
 
@@ -42,7 +42,7 @@ def audit_of(run: Run, given: Path | None = None) -> list[Mapping[str, Any]]:
     if given is None and not path.is_file():
         return []
     try:
-        found = json.loads(path.read_bytes())
+        found = json_of(read_whole(path, links=given is not None))
     except OSError as reason:
         raise SettingsError(
             f"{path} could not be read ({reason.strerror}). Name what `colonnade audit --out` wrote."

@@ -11,7 +11,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from colonnade.errors import RunError
-from colonnade.files import write_atomically
+from colonnade.files import FOLDER, PRIVATE, SHARED, make_folder, write_atomically
 from colonnade.reports import figures
 from colonnade.reports.amounts import (
     DASH,
@@ -42,11 +42,11 @@ class Plot:
         return plot(self.png, self.title, self.caption, self.wide)
 
 
-def write_whole(path: Path, content: bytes) -> Path:
-    """A reader sees the old file or the new one, never half of either."""
+def write_whole(path: Path, content: bytes, mode: int | None = PRIVATE) -> Path:
+    """A reader sees the old file or the new one, never half of either. `mode`: SHARED for one that is to be shown."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, content)
+        make_folder(path.parent, mode=SHARED if mode is SHARED else FOLDER)
+        write_atomically(path, content, mode)
     except OSError as reason:
         raise RunError(
             f"{path} could not be written ({reason.strerror}). Make the directory writable, free some space, "

@@ -216,7 +216,7 @@ def _key_figures(run: Run) -> list[Markup]:
 
 
 def _per_exchange(size_bytes: float | None, exchanges: float | None) -> str:
-    return f"{byte_size(size_bytes / exchanges)} an exchange" if size_bytes is not None and exchanges else ""
+    return f"{byte_size(size_bytes / exchanges)} per exchange" if size_bytes is not None and exchanges else ""
 
 
 def _test_metrics(run: Run) -> Markup:

@@ -6,7 +6,6 @@ the reading; a file that cannot be understood does, and the error names the file
 """
 
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from colonnade.errors import RunError, SettingsError
+from colonnade.files import check_depth, json_of, read_whole, toml_of
 from colonnade.reports.amounts import number
 
 Clock = Literal["virtual", "wall"]
@@ -249,7 +249,7 @@ def _sum(up: float | None, down: float | None) -> float | None:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_whole(path)
     except OSError as reason:
         raise RunError(
             f"{path} could not be read ({reason.strerror}). Make sure that you may read it, then try again."
@@ -263,7 +263,8 @@ def _json_lines(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
     found: list[tuple[int, Mapping[str, Any]]] = []
     for at, raw in numbered:
         try:
-            value = json.loads(raw)
+            value = json_of(raw)
+            check_depth(value)
         except ValueError:
             value = None
         if isinstance(value, dict):
@@ -279,11 +280,14 @@ def _json_lines(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
 def _read_summary(path: Path) -> Mapping[str, Any]:
     advice = "Restore it, or delete it: the report is then made from metrics.jsonl alone."
     try:
-        value = json.loads(_read_bytes(path))
+        value = json_of(_read_bytes(path))
+        check_depth(value)
     except json.JSONDecodeError as reason:
         raise RunError(f"{path} is not valid JSON (line {reason.lineno}: {reason.msg}). {advice}") from reason
     except UnicodeDecodeError as reason:
         raise RunError(f"{path} is not UTF-8 text (byte {reason.start}). {advice}") from reason
+    except ValueError as reason:
+        raise RunError(f"{path} cannot be read: {reason}. {advice}") from None
     if not isinstance(value, dict):
         raise RunError(f"{path} holds a JSON {type(value).__name__} where an object belongs. {advice}")
     return value
@@ -293,8 +297,8 @@ def _from_federation(directory: Path) -> Mapping[str, Any]:
     """What is known of a run that never wrote its summary: that it was interrupted, and its algorithm."""
     known: dict[str, Any] = {"status": "interrupted"}
     try:
-        told = tomllib.loads((directory / "federation.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        told = toml_of(read_whole(directory / "federation.toml"))
+    except (OSError, ValueError, RunError):
         return known  # the curves are worth showing even when nobody can say what made them
     algorithm = told.get("algorithm")
     if isinstance(algorithm, dict):

@@ -5,6 +5,7 @@ What is in it is gathered where runs are started (launch/summary.py); here is it
 
 import platform
 from collections.abc import Mapping
+from functools import cache
 from importlib import metadata
 from typing import Any, TypedDict
 
@@ -50,6 +51,7 @@ class Summary(TypedDict):
     staleness: Staleness
     counts: dict[str, int]
     parties: dict[str, dict[str, Any]]
+    expelled: dict[str, str]  # of a network run: who was put out of it, and why
     privacy: dict[str, Any]
     learnt: list[dict[str, Any]]
     data: DataSummary
@@ -72,5 +74,9 @@ def over_all_senders(counts: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
 
 def versions() -> dict[str, str]:
     """What the numbers were made with."""
-    names = ("colonnade", "torch", "numpy")
-    return {"python": platform.python_version(), **{name: metadata.version(name) for name in names}}
+    return {"python": platform.python_version(), **{name: _version(name) for name in ("colonnade", "torch", "numpy")}}
+
+
+@cache
+def _version(package: str) -> str:
+    return metadata.version(package)  # reads and parses a file each time

@@ -26,7 +26,7 @@ from colonnade.data import dataset
 from colonnade.data.batches import batches_per_epoch
 from colonnade.data.federated import FederatedData
 from colonnade.errors import RunError
-from colonnade.files import write_atomically
+from colonnade.files import SHARED, json_of, make_folder, read_whole, write_atomically
 from colonnade.launch.experiment import train
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
@@ -239,7 +239,7 @@ def run_cells(
 ) -> dict[Cell, Found]:
     """All cells' results: those that `folder` has, and the others run now and kept there."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     except OSError as error:
         raise RunError(
             f"The directory {folder} could not be made: {error.strerror}. Start the reproduction where you may write."
@@ -269,8 +269,8 @@ def _file_name(cell: Cell) -> str:
 
 def _kept(path: Path) -> Found | None:
     try:
-        return Found(**json.loads(path.read_bytes())["found"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return Found(**json_of(read_whole(path))["found"])
+    except (OSError, ValueError, KeyError, TypeError, RunError):
         return None  # not there, or not whole: run it
 
 
@@ -282,7 +282,7 @@ def accuracy_against_epsilon(quick: bool, seeds: Sequence[int], watch: Watch) ->
     folder = Path("runs") / ("privacy-accuracy-quick" if quick else "privacy-accuracy")
     found = by_case(run_cells(cells_of(quick, seeds), folder / "cells", watch))
     drawn = folder / "accuracy-against-epsilon.png"
-    write_atomically(drawn, png_bytes(figure(found)))
+    write_atomically(drawn, png_bytes(figure(found)), SHARED)
     watch(f"Figure: {drawn}")
     return [_row(cell, runs) for cell, runs in found.items()]
 

@@ -16,18 +16,22 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save_file
 
 from colonnade.errors import RunError
-from colonnade.files import appearing, write_atomically
+from colonnade.files import appearing, json_of, make_folder, read_private, write_atomically
 from colonnade.state import State
 
 _KEPT = 2
 
 
+class CheckpointError(RunError):
+    """A checkpoint could not be written; those before it are untouched."""
+
+
 def write_checkpoint(directory: Path, name: str, number: int, state: State) -> None:
     """Save a state; on a full disk the checkpoints before it stay as they were."""
-    directory.mkdir(parents=True, exist_ok=True)
     stem = f"{name}-{number:010d}"
     tensors = {key: tensor.contiguous() for key, tensor in state.tensors.items()}
     try:
+        make_folder(directory)
         # From the tensors to the disk without a copy: a table of embeddings is large, and everybody waits for this.
         with appearing(directory / f"{stem}.safetensors") as unfinished:
             save_file(tensors, unfinished)
@@ -36,7 +40,7 @@ def write_checkpoint(directory: Path, name: str, number: int, state: State) -> N
         described = {"sha256": checksum, "values": state.values}
         write_atomically(directory / f"{stem}.json", json.dumps(described).encode())
     except (OSError, SafetensorError) as error:
-        raise RunError(
+        raise CheckpointError(
             f"The checkpoint {directory / stem} could not be written: {getattr(error, 'strerror', error)}. "
             "Free some space and resume; the checkpoint before it is untouched."
         ) from error
@@ -55,8 +59,8 @@ def read_checkpoint(directory: Path, name: str, number: int) -> State | None:
     """A saved state, or None if its files are torn."""
     stem = f"{name}-{number:010d}"  # a name may hold a dot, so no with_suffix
     try:
-        described: dict[str, Any] = json.loads((directory / f"{stem}.json").read_text(encoding="utf-8"))
-        blob = (directory / f"{stem}.safetensors").read_bytes()
+        described: dict[str, Any] = json_of(read_private(directory / f"{stem}.json"))
+        blob = read_private(directory / f"{stem}.safetensors")
         if hashlib.sha256(blob).hexdigest() != described["sha256"]:
             return None
         tensors: dict[str, torch.Tensor] = load(blob)

@@ -5,14 +5,23 @@ a value whose privacy event is refused is not sent, every frame is encoded by th
 traced if a trace is kept. What arrives was decoded and checked where it came off its link.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from colonnade.messages import Message
-from colonnade.party import Checkpoint, Event, Finish, Observe, Party, Send, SetTimer, Spend
+from colonnade.party import Checkpoint, Effect, Event, Finish, Observe, Party, Send, SetTimer, Spend
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.recorder import Recorder
 from colonnade.trace import TraceWriter
 from colonnade.wire.codec import encode
+
+Answer = list[tuple[Effect, bytearray | None]]
+"""What a party returned for an event: its effects, those that send with their frames."""
+
+
+def encoded(effects: Sequence[Effect]) -> Answer:
+    """Effects with the frames of what they send: made before the first of them has an effect."""
+    return [(effect, encode(effect.message) if type(effect) is Send else None) for effect in effects]
 
 
 class Port(Protocol):
@@ -49,17 +58,19 @@ class Driver:
 
     def deliver(self, event: Event, frame: bytearray | None = None) -> None:
         """Give the party one event and perform what it returns. A message comes with the frame that it was in."""
+        self.perform(event, encoded(self.party.handle(event)), frame)
+
+    def perform(self, event: Event, answer: Answer, frame: bytearray | None = None) -> None:
+        """Let out what the party returned for an event, in order."""
         if self._trace is not None:
             self._trace.write(event, frame)
-        for effect in self.party.handle(event):
-            kind = type(effect)
-            if kind is Send:
-                message = effect.message  # type: ignore[union-attr]
-                sent = encode(message)
+        for effect, sent in answer:
+            if sent is not None:
+                message = type(effect.message)  # type: ignore[union-attr]
                 if self._trace is not None:
                     self._trace.write(effect, sent)
-                self._traffic.count(type(message), len(sent))
-                self._port.transmit(effect.to, sent, type(message))  # type: ignore[union-attr]
+                self._traffic.count(message, len(sent))
+                self._port.transmit(effect.to, sent, message)  # type: ignore[union-attr]
                 continue
             if self._trace is not None:
                 self._trace.write(effect)

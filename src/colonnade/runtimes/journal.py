@@ -1,9 +1,10 @@
-"""What a party must not forget between two checkpoints: every event, in the order in which it was handled.
+"""What a party must not forget between two checkpoints: every event that it has handled, in that order.
 
 A party is a pure state machine, so its last checkpoint and the events after it are its whole state: after `kill -9` it
 is rebuilt by handling them again, to the same bits and the same outgoing frames. An event is in the operating system's
 hands before anything that follows from it leaves the party; with `sync` it is on the disk, so that a loss of power
-loses nothing either (a disk sync for every turn is dear).
+loses nothing either (a disk sync for every turn is dear). A message that the party could not handle is not here; that
+its sender was expelled for it is.
 
 One file per checkpoint, NAME-NUMBER.journal, holding the events after checkpoint NUMBER, in the format of a trace. The
 last two are kept, since a torn checkpoint sends the party back to the one before. A torn last record is left out; one
@@ -12,9 +13,11 @@ that is damaged before the end is refused, since the state that followed from it
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from colonnade.files import sync_path
+from colonnade.files import make_folder, open_private, open_to_read, sync_path
 from colonnade.party import Event, Received
 from colonnade.trace import MAGIC, Record, bodies, packed, packed_parts, read_trace, record_of
 
@@ -24,6 +27,16 @@ _REMEDY = (
     "The journal is what this party has learnt since its last checkpoint, and cannot be done without. If there is an "
     "exact copy of the file, put it back; otherwise begin a new run, every party in a new directory (--out)."
 )
+
+
+@dataclass(frozen=True)
+class Expelled:
+    """A peer was put out of the run. `by_frame`: for its next frame, which counts as taken and changed nothing."""
+
+    now: float
+    peer: str
+    why: str
+    by_frame: bool
 
 
 class Journal:
@@ -37,25 +50,42 @@ class Journal:
         self.is_safe = True  # whether every event is where `flush` puts it
         self.size_bytes = 0
         self._file = -1
+        self._next = -1  # the file of the journal after this one
+        self._next_bytes = 0
         self.begin(number)
 
-    def begin(self, number: int) -> None:
-        """A checkpoint of that number is written: its journal begins, and one that nobody needs is removed."""
-        self.flush()
-        self.close()
-        self._directory.mkdir(parents=True, exist_ok=True)
+    def prepare(self, number: int) -> None:
+        """A checkpoint of that number is about to be written: open its journal, while one can still do without."""
+        self.forgo()
+        make_folder(self._directory)
         path = _path(self._directory, self._name, number)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._next = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         if self._sync:
             sync_path(self._directory)  # or the name of a new file is lost with the power
-        whole = _whole_bytes(path)
-        os.ftruncate(self._file, whole)  # a record torn by a crash would hide those after it
-        if not whole:
+        self._next_bytes = _whole_bytes(path)
+        os.ftruncate(self._next, self._next_bytes)  # a record torn by a crash would hide those after it
+
+    def forgo(self) -> None:
+        """The checkpoint was not written: this journal goes on. The next one's file stays, empty, and does no harm."""
+        if self._next >= 0:
+            os.close(self._next)
+            self._next = -1
+
+    def begin(self, number: int) -> None:
+        """The checkpoint is written: its journal begins, and one that nobody needs is removed."""
+        if self._next < 0:
+            self.prepare(number)
+        self.flush()
+        if self._file >= 0:
+            os.close(self._file)
+        self._file, self._next = self._next, -1
+        if not self._next_bytes:
             self._waiting.append(MAGIC)
-        self.size_bytes = whole
+        self.size_bytes = self._next_bytes
         for old in _numbers(self._directory, self._name):
             if old <= number - _KEPT:
-                _path(self._directory, self._name, old).unlink(missing_ok=True)
+                with suppress(OSError):  # the next time
+                    _path(self._directory, self._name, old).unlink(missing_ok=True)
 
     def append(self, event: Event, frame: bytes | bytearray | None = None) -> None:
         """Take an event; it is safe after the next `flush`."""
@@ -65,7 +95,14 @@ class Journal:
             self._waiting += (start, frame)
             self.size_bytes += len(start) + len(frame)
             return
-        body = packed(record_of(event, frame))
+        self._put(packed(record_of(event, frame)))
+
+    def expel(self, note: Expelled) -> None:
+        """Take it down that a peer was expelled."""
+        self.is_safe = False
+        self._put(packed(Record("Expelled", (note.now, note.peer, note.why, note.by_frame))))
+
+    def _put(self, body: bytes) -> None:
         self._waiting.append(body)
         self.size_bytes += len(body)
 
@@ -87,6 +124,7 @@ class Journal:
         self.is_safe = True
 
     def close(self) -> None:
+        self.forgo()
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -102,9 +140,9 @@ def events_after(directory: Path, name: str, number: int) -> Iterator[Record]:
 
 def begin_life(directory: Path, name: str) -> int:
     """Note that a process takes the journal up; gives how many did so before it, however early they ended."""
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folder(directory)
     # One byte a life: it is there or not, whenever the process is killed.
-    file = os.open(directory / f"{name}.lives", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    file = open_private(directory / f"{name}.lives", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         before = os.fstat(file).st_size
         os.write(file, b"|")
@@ -134,7 +172,7 @@ def _numbers(directory: Path, name: str) -> list[int]:
 
 def _has_begun(path: Path) -> bool:
     """Whether a journal's first line reached the disk."""
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         first = file.read(len(MAGIC))
     return len(first) == len(MAGIC) and any(first)
 

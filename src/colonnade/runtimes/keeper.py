@@ -1,23 +1,34 @@
 """What a party needs to survive its own death: its checkpoints, and a journal of the events since the last one.
 
 At any moment the newest whole checkpoint and the journal after it are the whole party. The keeper knows files and
-numbers; what is in a checkpoint, its station says.
+numbers; what is in a checkpoint, its station says. A checkpoint that cannot be written for now is written later: until
+then the journal goes on, and so does the party.
 """
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 from colonnade.errors import RunError
+from colonnade.files import KeptFiles
 from colonnade.party import Event, Received
-from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint, write_checkpoint
+from colonnade.runtimes.checkpoint import CheckpointError, numbers_of, read_checkpoint, write_checkpoint
 from colonnade.runtimes.endurance import Endurance
-from colonnade.runtimes.journal import Journal, begin_life, events_after, first_number, last_number
+from colonnade.runtimes.journal import Expelled, Journal, begin_life, events_after, first_number, last_number
 from colonnade.runtimes.replay import event_of
 from colonnade.state import State
+
+log = logging.getLogger("colonnade.keeper")
 
 JOURNAL_BYTES = 256 << 20
 """A longer journal is cut short by a checkpoint, unless the checkpoint itself is larger: everybody waits for one, so a
 busy party writes one in ten seconds rather than in two, and handles at most that much again after a crash."""
+
+
+RETRY_SECONDS = 5.0
+"""After a checkpoint that could not be written."""
+_RESERVED_FILES = 4
+"""What writing a checkpoint has open at once, and one to spare."""
 
 
 class Keeper:
@@ -30,6 +41,10 @@ class Keeper:
         self._checkpoints = directory / "checkpoints"
         self._journals = directory / "journal"
         self._endurance = endurance
+        self._reserved = KeptFiles(_RESERVED_FILES)
+        self._retry_at = 0.0
+        self._failed = False  # whether the last checkpoint could not be written
+        self._whole = 0  # the number of the newest checkpoint that was found, or written, whole
         self._saved_at = 0.0
         self._checkpoint_bytes = 0
         self.number = 0  # of the last checkpoint
@@ -40,7 +55,7 @@ class Keeper:
         for number in reversed(numbers):
             saved = read_checkpoint(self._checkpoints, self._name, number)
             if saved is not None:
-                self.number = number
+                self.number = self._whole = number
                 return saved
         first = first_number(self._journals, self._name)
         if first or (numbers and first is None):
@@ -52,13 +67,25 @@ class Keeper:
             )
         return None
 
+    def recall(self) -> State | None:
+        """The same again, later: what the events of `events` follow."""
+        for number in reversed(numbers_of(self._checkpoints, self._name)):
+            saved = read_checkpoint(self._checkpoints, self._name, number)
+            if saved is not None:
+                self._whole = number
+                return saved
+        return None
+
     def begin_life(self) -> int:
         """Note that a process goes on here; gives how many did before it."""
         return begin_life(self._journals, self._name)
 
-    def events(self) -> Iterator[tuple[Event, bytearray | None]]:
-        """The events after the checkpoint, messages with their frames."""
-        for record in events_after(self._journals, self._name, self.number):
+    def events(self) -> Iterator[tuple[Event | Expelled, bytearray | None]]:
+        """What was handled after the checkpoint, messages with their frames, and who was expelled."""
+        for record in events_after(self._journals, self._name, self._whole):
+            if record.type == "Expelled":
+                yield Expelled(*record.fields), None
+                continue
             event = event_of(record)
             yield event, bytearray(record.fields[2]) if isinstance(event, Received) else None
 
@@ -70,17 +97,37 @@ class Keeper:
 
     def is_due(self, clock: float) -> bool:
         """Whether it is time for a checkpoint."""
+        if self._failed and clock < self._retry_at:
+            return False
         long = self.journal.size_bytes > max(JOURNAL_BYTES, 2 * self._checkpoint_bytes)
         return long or clock - self._saved_at >= self._endurance.checkpoint_seconds
 
     def save(self, state: State, clock: float) -> None:
-        """Write a checkpoint; the journal begins anew after it."""
-        self.number += 1
-        write_checkpoint(self._checkpoints, self._name, self.number, state)
-        self.journal.begin(self.number)
+        """Write a checkpoint; the journal begins anew after it. CheckpointError or OSError: it goes on as it was."""
+        number = self.number + 1
+        with self._reserved.lent():
+            self.journal.prepare(number)  # first: a checkpoint whose journal cannot be opened would lose what follows
+            try:
+                write_checkpoint(self._checkpoints, self._name, number, state)
+            except BaseException:
+                self.journal.forgo()
+                raise
+            self.journal.begin(number)
+        self.number = self._whole = number
         self._saved_at = clock
         self._checkpoint_bytes = sum(tensor.nbytes for tensor in state.tensors.values())
+        if self._failed:
+            self._failed = False
+            log.info("a checkpoint could be written again")
+
+    def put_off(self, error: CheckpointError | OSError, clock: float) -> None:
+        """A checkpoint could not be written: a fault of this machine, so the party goes on and tries again."""
+        self._retry_at = clock + RETRY_SECONDS
+        if not self._failed:
+            self._failed = True
+            log.error("no checkpoint for now, the training goes on and the journal with it: %s", error)
 
     def close(self) -> None:
+        self._reserved.close()
         self.journal.flush()
         self.journal.close()

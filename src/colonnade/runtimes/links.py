@@ -3,6 +3,9 @@
 A peer is in one phase at a time, and `TRANSITIONS` states every way from one to the next. Bytes that a carrier brings
 become packets and their frames messages, decoded and checked here, before anything waits. What leaves is numbered and
 kept until the peer has it (`delivery.py`).
+
+Whatever is kept for a peer, or because of it, is bounded; peers are served in turn; and who is connected but silent
+counts as away.
 """
 
 from collections import deque
@@ -23,6 +26,21 @@ _UNANSWERED_LIMITS = 4
 """A peer that sends on while this many times the limit of what may wait is kept for it does not take its answers."""
 _ACKNOWLEDGE_SECONDS = 0.05
 _ACKNOWLEDGE_FRAMES = 16
+_SHARE_FRAMES = 32
+"""Of one peer that may wait while others wait too, before reading from it pauses."""
+_USELESS_PACKETS = 64
+"""Of one connection: an acknowledgement of what was acknowledged, a frame that is here, a word that was said. An honest
+peer sends none, but for frames that wait here while it connects anew, which are allowed on top. So reconnecting costs
+an honest peer nothing, however often it does."""
+_FAULTS = 20
+"""How often a connection may end by a breach of the link's rules, where a new connection mends it. A frame that is not
+a message is no such thing: links lose bytes or connections, they do not alter them. So its sender meant it."""
+_MOMENT_SECONDS = 1.0
+"""Who counts as silent is given so long to be heard, for it may have been we who did not listen."""
+_SLOW_LINK_BYTES = 100_000.0
+"""A second: how slow a link may be before those at its other end count as silent."""
+_SLOWEST_BYTES = 1000.0
+"""A second: who sends at least this is not silent, though no message of it is complete."""
 
 
 class Phase(Enum):
@@ -32,7 +50,7 @@ class Phase(Enum):
     GREETING = "is connected, and has not said what it holds"
     LINKED = "is connected: frames go both ways"
     AWAY = "was here; its connection is gone"
-    LEFT = "is gone for good"
+    LEFT = "is gone for good"  # it said so, finished before the end, or was expelled
 
 
 class Change(Enum):
@@ -84,6 +102,15 @@ class Link:
     kept_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A frame of a peer that is to be handled."""
+
+    peer: str
+    frame: bytearray
+    message: Message
+
+
 class Peer:
     """What a station knows of one peer: its phase, and what outlives connections and is part of a checkpoint."""
 
@@ -94,12 +121,24 @@ class Peer:
         self.told_lost = False  # whether the algorithm was told that it is away
         self.reader = PacketReader()
         self.away_since = 0.0
+        self.has_been_here = False  # since this process began
         self.arrived = 0  # the number of the last frame that waits or was taken
-        self.waiting = 0
+        self.queue: deque[Waiting] = deque()  # frames that wait to be handled
         self.waiting_bytes = 0
-        self.waiting_in_turn = 0  # of those, in the queue that is not answered at once
         self.words: list[bytes] = []  # packets about the link itself
+        self.acknowledges = False  # whether to tell it how much of its is taken
         self.reconnects = 0
+        self.owes_since = inf  # since when frames have gone to it and none has come
+        self.heard_bytes = 0  # since then
+        self.silent_at = inf  # when to look whether it is
+        self.is_suspected = False  # of being silent, when it was last looked at
+        self.is_silent = False  # and the algorithm was told so
+        self.useless = 0  # packets of this connection that said nothing new
+        self.faults = 0  # connections that ended by a breach
+        self.refused_with: tuple[int, int] | None = (
+            None  # frames and bytes kept when it was refused for not taking them
+        )
+        self.expelled = ""  # why
 
     @property
     def is_connected(self) -> bool:
@@ -110,16 +149,6 @@ class Peer:
         if after is None:
             raise RunError(f"It was said of a peer that {change.value}, but it {self.phase.value}.")
         self.phase = after
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A frame of a peer that is to be handled."""
-
-    peer: str
-    frame: bytearray
-    message: Message
-    at_once: bool
 
 
 class Links:
@@ -145,9 +174,10 @@ class Links:
         self.peers = {peer: Peer() for peer in peers.names}
         self._unseen = {*self.peers}  # since this process began
         self.may_start = self._leads and self._without >= self._unseen  # nobody is waited for
-        self.at_once: deque[Waiting] = deque()  # questions
-        self.in_turn: deque[Waiting] = deque()  # other work
+        self.busy: deque[Peer] = deque()  # those of whom something waits, the one to be served next first
+        self.overfull: set[str] = set()  # who is away while more is kept for it than may be
         self.acknowledge_at: float = inf
+        self.gone_at: float = inf  # when somebody last went for good
         self._finished = False
 
     # --- presence ---
@@ -157,43 +187,85 @@ class Links:
         peer.reconnects += peer.phase is not Phase.EXPECTED
         peer.change(Change.CONNECTED)
         peer.reader = PacketReader(self._limits.frame_bytes)
-        peer.arrived = peer.delivery.taken + peer.waiting  # what waits here need not come again
+        peer.arrived = peer.delivery.taken + len(peer.queue)  # what waits here need not come again
+        peer.useless = -len(peer.queue)  # but will
         peer.words = [peer.delivery.resume()]
+        peer.acknowledges = False
         self._unseen.discard(name)
         if self._leads and self._without >= self._unseen:
             self.may_start = True
 
     def disconnect(self, name: str) -> None:
         peer = self.peers[name]
-        if peer.is_connected:
+        if peer.phase is _LINKED:  # who only greets, again and again, has not been here
             peer.away_since = self._clock()
-            peer.words.clear()
+        peer.words.clear()
         peer.change(Change.DISCONNECTED)
 
     def leave(self, name: str) -> None:
+        """A peer is gone for good: nothing is kept for it any more. What came from it is handled."""
         self.disconnect(name)
-        self.peers[name].change(Change.LEFT)
+        peer = self.peers[name]
+        peer.change(Change.LEFT)
+        peer.delivery.acknowledged(peer.delivery.sent)
+        self.gone_at = self._clock()
+
+    def expel(self, name: str, why: str) -> None:
+        """A peer is put out: it is gone for good, and what came from it is thrown away."""
+        self.leave(name)
+        peer = self.peers[name]
+        peer.expelled = why
+        peer.queue.clear()
+        peer.waiting_bytes = 0
+        if peer in self.busy:
+            self.busy.remove(peer)
+        self.overfull.discard(name)
 
     def begin(self) -> None:
         """Nobody has been here so far: from now on peers are waited for."""
         self.acknowledge_at = inf
         for peer in self.peers.values():
             peer.away_since = self._clock()
+        self.overfull.clear()
 
     def notice_at(self, name: str) -> float:
         """When the algorithm is to be told of a peer's absence or return; never, if it knows."""
         peer = self.peers[name]
-        if peer.phase is _LINKED and not peer.told_lost:
-            return inf  # as nearly always
-        if peer.told_lost:
-            return 0.0 if peer.is_connected else inf
-        if peer.is_connected or peer.is_done:
+        if peer.phase is _LINKED:
+            if not peer.told_lost:
+                return peer.silent_at
+            return inf if peer.is_silent else 0.0
+        if peer.told_lost or peer.is_done:
             return inf
         if peer.phase is Phase.LEFT:
-            return 0.0
-        if peer.phase is Phase.AWAY:
+            return inf if peer.queue else 0.0
+        if peer.phase is _GREETING:
+            return peer.away_since + max(self._endurance.silent_seconds, self._endurance.arrival_seconds)
+        if peer.has_been_here:
             return peer.away_since + self._endurance.notice_seconds
         return 0.0 if name in self._without else peer.away_since + self._endurance.arrival_seconds
+
+    def notice(self, name: str, clock: float) -> bool:
+        """Its time has come: True if the algorithm is to be told now, which `told_lost` says what of."""
+        peer = self.peers[name]
+        if peer.phase is _LINKED and not peer.told_lost:
+            arrives = peer.owes_since + peer.delivery.kept_bytes / _SLOW_LINK_BYTES
+            if peer.heard_bytes >= _SLOWEST_BYTES * (clock - peer.owes_since):
+                self._begin_to_owe(peer, clock)
+                return False
+            if clock < arrives + self._endurance.silent_seconds:
+                peer.silent_at = arrives + self._endurance.silent_seconds
+                return False
+            if not peer.is_suspected:
+                peer.is_suspected, peer.silent_at = True, clock + _MOMENT_SECONDS
+                return False
+            peer.is_silent = True
+        peer.told_lost = not peer.told_lost
+        return True
+
+    def _begin_to_owe(self, peer: Peer, clock: float) -> None:
+        peer.owes_since, peer.heard_bytes = clock, 0
+        peer.silent_at, peer.is_suspected = clock + self._endurance.silent_seconds, False
 
     def absent(self) -> list[str]:
         """Peers that are not connected and have not finished."""
@@ -219,51 +291,115 @@ class Links:
     def received(self, name: str, data: bytes | bytearray | memoryview) -> None:
         """Bytes from a peer. ProtocolError: the carrier must close that connection."""
         peer = self.peers[name]
+        try:
+            self._receive(name, peer, data)
+        except ForgottenError:
+            raise
+        except ProtocolError:
+            peer.faults += 1
+            raise
+
+    def is_beyond_bearing(self, name: str) -> bool:
+        """Whether a peer has broken the link's rules so often, or in such a way, that no new connection mends it."""
+        return self.peers[name].faults > _FAULTS
+
+    def _receive(self, name: str, peer: Peer, data: bytes | bytearray | memoryview) -> None:
+        peer.heard_bytes += len(data)
+        if peer.phase is Phase.LEFT:
+            raise ProtocolError(self.farewell(name))
         for packet in peer.reader.feed(data):
             if packet.kind == FRAME:
                 if peer.phase is not _LINKED:
                     raise ProtocolError("A frame came before the connection was resumed.")
                 self._take(name, peer, packet.number, packet.body)
                 peer.delivery.acknowledged(packet.acknowledged)
-                self._check_answers_taken(peer.delivery)
+                if self._is_overfull(peer.delivery):
+                    self._refuse_unanswered(peer)
             elif packet.kind == RESUME:
                 if peer.phase is not _GREETING:
                     raise ProtocolError("The connection was resumed twice.")
                 self._check_memories(name, peer, packet)
                 peer.change(Change.RESUMED)
+                peer.has_been_here = True
                 peer.delivery.resumed(packet.acknowledged)
+                if peer.owes_since < inf:
+                    self._begin_to_owe(peer, self._clock())
             elif packet.kind == ACKNOWLEDGE:
+                before = len(peer.delivery.kept)
                 peer.delivery.acknowledged(packet.acknowledged)
+                if len(peer.delivery.kept) == before and not peer.is_done:
+                    self._count_useless(peer)
             elif packet.kind == START:
                 if name != self._label_party:
                     raise ProtocolError(f"{name} gave the word to start, which is the label party's.")
+                if self.may_start:
+                    self._count_useless(peer)
                 self.may_start = True
+            elif self._leads and not self._finished:
+                # It ends when the label party says so, who has not: whatever it means by it, nobody need wait for it.
+                self.leave(name)
+                return
             else:
+                if peer.is_done:
+                    self._count_useless(peer)
+                else:
+                    self.gone_at = self._clock()
                 peer.is_done = True
                 peer.delivery.acknowledged(peer.delivery.sent)  # it needs nothing more
 
+    def farewell(self, name: str) -> str:
+        """Why a peer that is gone for good is not let in again."""
+        if self.peers[name].expelled:
+            return f"{name} was expelled from this run: {self.peers[name].expelled}"
+        return f"{name} has left this run, or said that its part was over. It cannot come back into it."
+
+    def _count_useless(self, peer: Peer) -> None:
+        peer.useless += 1
+        if peer.useless > _USELESS_PACKETS:
+            raise ProtocolError(
+                f"{peer.useless} packets of one connection said nothing new; the limit is {_USELESS_PACKETS}."
+            )
+
     def _take(self, name: str, peer: Peer, number: int, frame: bytearray) -> None:
         if number <= peer.arrived:
-            return  # sent again after a reconnect
+            self._count_useless(peer)  # sent again after a reconnect
+            return
         if number != peer.arrived + 1:
             raise ProtocolError(f"The frame {number} came after {peer.arrived}: frames between them are missing.")
-        message = decode(frame, self._limits)
+        try:
+            message = decode(frame, self._limits)
+        except ProtocolError:
+            peer.faults = _FAULTS
+            raise
         peer.arrived = number
+        peer.owes_since = peer.silent_at = inf
+        peer.is_silent = False
         if self._finished:
             return  # it will hear that nothing is needed any more
-        peer.waiting += 1
+        if not peer.queue:
+            self.busy.append(peer)
         peer.waiting_bytes += len(frame)
-        # A question is answered before other work, but never before what its sender had sent earlier.
-        at_once = message.answered_on_arrival and not peer.waiting_in_turn
-        (self.at_once if at_once else self.in_turn).append(Waiting(name, frame, message, at_once))
-        peer.waiting_in_turn += not at_once
+        peer.queue.append(Waiting(name, frame, message))
 
-    def _check_answers_taken(self, delivery: Delivery) -> None:
+    def _refuse_unanswered(self, peer: Peer) -> None:
         # Not a reason to stop reading, since what it has taken is told in what it sends.
+        # An honest one comes again until it has taken all, and what is kept for it grows no further because of it.
+        most_frames, most_bytes = self._most_kept()
+        kept, kept_bytes = len(peer.delivery.kept), peer.delivery.kept_bytes
+        before, bytes_before = peer.refused_with or (kept, kept_bytes)
+        peer.refused_with = min(before, kept), min(bytes_before, kept_bytes)
+        grows = kept > before + most_frames or kept_bytes > bytes_before + most_bytes
+        peer.faults = _FAULTS if grows else peer.faults - 1
+        raise ProtocolError(f"{len(peer.delivery.kept)} frames wait to be acknowledged by a peer that sends others.")
+
+    def _most_kept(self) -> tuple[int, int]:
+        """Frames and bytes that may wait for a peer to acknowledge them."""
         limit = self._endurance
-        frames, size_bytes = _UNANSWERED_LIMITS * limit.waiting_frames, _UNANSWERED_LIMITS * limit.waiting_bytes
-        if len(delivery.kept) > frames or delivery.kept_bytes > size_bytes:
-            raise ProtocolError(f"{len(delivery.kept)} frames wait to be acknowledged by a peer that sends others.")
+        return _UNANSWERED_LIMITS * limit.waiting_frames, _UNANSWERED_LIMITS * limit.waiting_bytes
+
+    def _is_overfull(self, delivery: Delivery) -> bool:
+        frames, size_bytes = self._most_kept()
+        return len(delivery.kept) > frames or delivery.kept_bytes > size_bytes
 
     def _check_memories(self, name: str, peer: Peer, resume: Packet) -> None:
         """Refuse to go on with a link of which one side has forgotten a part."""
@@ -285,25 +421,58 @@ class Links:
         )
 
     def wants_more(self, name: str) -> bool:
-        """Whether to read from a peer: not while too much of it waits."""
+        """Whether to read from a peer: not while too much of it waits, or its share while others wait too."""
         peer, limit = self.peers[name], self._endurance
-        return self._finished or (peer.waiting < limit.waiting_frames and peer.waiting_bytes < limit.waiting_bytes)
+        waiting = len(peer.queue)
+        if self._finished or not waiting:
+            return True
+        if waiting >= limit.waiting_frames or peer.waiting_bytes >= limit.waiting_bytes:
+            return False
+        return waiting < _SHARE_FRAMES or len(self.busy) < 2
 
     def queue_depth(self) -> int:
-        return len(self.at_once) + len(self.in_turn)
+        return sum(len(peer.queue) for peer in self.busy)
 
-    def take_up(self, item: Waiting) -> None:
-        """A frame waits no more: it is being handled."""
-        peer = self.peers[item.peer]
-        peer.waiting -= 1
+    def next_of(self, peer: Peer) -> Waiting:
+        """What a peer sent first, of what waits, out of its turn."""
+        item = peer.queue.popleft()
         peer.waiting_bytes -= len(item.frame)
-        peer.waiting_in_turn -= not item.at_once
+        if not peer.queue:
+            self.busy.remove(peer)
+        return item
+
+    def next_piece(self) -> Waiting:
+        """The next piece of work, of the peer whose turn it is."""
+        peer = self.busy.popleft()
+        item = peer.queue.popleft()
+        peer.waiting_bytes -= len(item.frame)
+        if peer.queue:
+            self.busy.append(peer)
+        return item
 
     def handled(self, name: str) -> None:
         """The next frame of a peer is taken for good; the peer is told within a moment."""
-        self.peers[name].delivery.taken += 1
+        peer = self.peers[name]
+        peer.delivery.taken += 1
         if self.acknowledge_at == inf:
             self.acknowledge_at = self._clock() + _ACKNOWLEDGE_SECONDS  # unless an answer tells it sooner
+
+    def handled_again(self, name: str) -> None:
+        """The same, while a party is rebuilt: nothing arrives, and what it owes follows from what it was sent since."""
+        self.handled(name)
+        self.peers[name].owes_since = self.peers[name].silent_at = inf
+
+    def is_gone(self, name: str) -> bool:
+        """Whether a peer is gone for good."""
+        return self.peers[name].phase is Phase.LEFT
+
+    def is_over_for(self, leader: bool) -> bool:
+        """Whether those without whom nothing can happen any more are gone for good."""
+        if leader:
+            gone = (peer.phase is Phase.LEFT and peer.told_lost for peer in self.peers.values())
+            return bool(self.peers) and all(gone)
+        label_party = self.peers.get(self._label_party)
+        return label_party is not None and (label_party.is_done or label_party.phase is Phase.LEFT)
 
     # --- what goes out ---
 
@@ -313,8 +482,12 @@ class Links:
         if peer is None:
             raise RunError(f"{self._name} sent {message.__name__} to {to!r}, who is not in the federation.")
         peer.delivery.send(frame)
-        if peer.is_done:
+        if peer.is_done or peer.phase is Phase.LEFT:
             peer.delivery.acknowledged(peer.delivery.sent)
+        elif peer.owes_since == inf:
+            self._begin_to_owe(peer, self._clock())
+        if peer.told_lost and not peer.is_connected and self._is_overfull(peer.delivery):
+            self.overfull.add(to)
 
     def outgoing(self, name: str, frames: bool) -> list[bytes | bytearray]:
         """What to send to a connected peer now, as buffers in order; `frames`: whether frames may leave."""
@@ -326,9 +499,11 @@ class Links:
         if frames and peer.phase is _LINKED:
             delivery = peer.delivery
             parts.extend(delivery.outgoing())
-            if delivery.taken - delivery.told >= _ACKNOWLEDGE_FRAMES:
+            untold = delivery.taken - delivery.told
+            if untold >= _ACKNOWLEDGE_FRAMES or (untold and peer.acknowledges):
                 delivery.told = delivery.taken
                 parts.append(header(ACKNOWLEDGE, 0, delivery.taken))
+            peer.acknowledges = False
         return parts
 
     def has_outgoing(self, name: str, frames: bool) -> bool:
@@ -340,7 +515,7 @@ class Links:
         return (
             frames
             and peer.phase is _LINKED
-            and (delivery.has_outgoing() or delivery.taken - delivery.told >= _ACKNOWLEDGE_FRAMES)
+            and (delivery.has_outgoing() or peer.acknowledges or delivery.taken - delivery.told >= _ACKNOWLEDGE_FRAMES)
         )
 
     def acknowledge(self) -> None:
@@ -348,8 +523,7 @@ class Links:
         self.acknowledge_at = inf
         for peer in self.peers.values():
             if peer.phase is _LINKED and peer.delivery.taken > peer.delivery.told:
-                peer.delivery.told = peer.delivery.taken
-                peer.words.append(header(ACKNOWLEDGE, 0, peer.delivery.taken))
+                peer.acknowledges = True  # with what is taken then: one word, however long it does not read
 
     def say_start(self, *names: str) -> None:
         """Give the word to start to those of them who are connected."""
@@ -375,13 +549,20 @@ class Links:
 
     def state(self, frames: list[bytes | bytearray]) -> dict[str, Any]:
         """What a checkpoint keeps of each link; the frames themselves are added to `frames`."""
-        return {name: peer.delivery.state(frames) for name, peer in self.peers.items()}
+        return {
+            name: {**peer.delivery.state(frames), "owes": peer.owes_since < inf, "gone": peer.phase is Phase.LEFT}
+            for name, peer in self.peers.items()
+        }
 
     def restore(
         self, links: dict[str, dict[str, Any]], frames: list[bytearray], lost: Sequence[str], done: Sequence[str]
     ) -> None:
         for name, link in links.items():
-            self.peers[name].delivery.restore(link, frames)
+            peer = self.peers[name]
+            peer.delivery.restore(link, frames)
+            peer.owes_since = 0.0 if link.get("owes") else inf
+            if link.get("gone"):
+                self.leave(name)
         for name in lost:
             self.peers[name].told_lost = True
         for name in done:

@@ -2,18 +2,29 @@
 
 Written to metrics.jsonl and timeline.jsonl if there is a run directory, kept in memory in any case, and handed to a
 watcher (the progress display) if there is one.
+
+What peers do may lead to notes, so these are bounded. In real time a line that the disk does not take for now is
+written later: the training goes on.
 """
 
 import json
+import logging
 import math
+import os
 import time
 from collections.abc import Callable, Mapping
+from io import FileIO
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
+from colonnade.files import open_private, write_private
 from colonnade.messages import KINDS, Message
 from colonnade.party import Observe
 
+log = logging.getLogger("colonnade.recorder")
+
+MOST_NOTES = 1000
+"""Lines with nothing but a note, such as that somebody is away: one that comes and goes makes as many as it likes."""
 TIMELINE_INTERVALS_PER_PARTY = 400
 """Enough to draw; a longer excerpt would show nothing more."""
 
@@ -65,7 +76,10 @@ class Recorder:
         self._wall_start = time.perf_counter()
         self._metrics_path = None if directory is None else directory / "metrics.jsonl"
         self._timeline_path = None if directory is None else directory / "timeline.jsonl"
-        self._file: TextIO | None = None
+        self._file: FileIO | None = None
+        self._unwritten = b""  # lines that the file does not have yet
+        self._has_failed = False  # the last attempt to write them
+        self._notes = 0
 
     def traffic_of(self, party: str) -> Traffic:
         return self.traffic.setdefault(party, Traffic())
@@ -79,6 +93,10 @@ class Recorder:
         return up, self.traffic_of(self.label_party).total_bytes()
 
     def observe(self, party: str, observed: Observe, now: float) -> None:
+        if observed.note and observed.loss is None and observed.metric is None:
+            if self._notes >= MOST_NOTES:
+                return
+            self._notes += 1
         up, down = self.bytes_up_and_down()
         line: dict[str, Any] = {
             "party": party,
@@ -97,12 +115,32 @@ class Recorder:
             line["note"] = observed.note
         self.metrics.append(line)
         if self._metrics_path is not None:
-            if self._file is None:
-                self._file = self._metrics_path.open("a", encoding="utf-8")
-            self._file.write(_as_json(line))
-            self._file.flush()
+            self._unwritten += _as_json(line).encode()
+            self._try_to_write(self._metrics_path)
         if self._watch is not None:
             self._watch(line)
+
+    def _try_to_write(self, path: Path) -> None:
+        """Append what the file lacks. A simulation ends by a disk that is full; a party goes on and tries again."""
+        try:
+            self._write(path)
+        except OSError as error:
+            if self._virtual:
+                raise
+            if not self._has_failed:
+                self._has_failed = True
+                log.error("%s cannot be written for now, the training goes on: %s", path, error.strerror)
+            return
+        if self._has_failed:
+            self._has_failed = False
+            log.info("%s is written again", path)
+
+    def _write(self, path: Path) -> None:
+        if self._file is None and self._unwritten:
+            handle = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            self._file = os.fdopen(handle, "ab", buffering=0)
+        while self._file is not None and self._unwritten:
+            self._unwritten = self._unwritten[self._file.write(self._unwritten) :]  # not twice, when it is full
 
     def interval(self, party: str, start: float, end: float, what: str = "busy") -> None:
         """A stretch of a party's time, kept while the excerpt has room."""
@@ -113,9 +151,11 @@ class Recorder:
 
     def close(self) -> None:
         """Write what is written once, at the end."""
+        if self._metrics_path is not None:
+            self._write(self._metrics_path)
         if self._timeline_path is not None:
             text = "".join(json.dumps(line) + "\n" for line in self.timeline)
-            self._timeline_path.write_text(text, encoding="utf-8")
+            write_private(self._timeline_path, text.encode())
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -145,6 +185,7 @@ class Recorder:
     def restore(self, state: dict[str, Any]) -> None:
         """Become the recorder of a checkpoint; lines written after it are dropped from the file."""
         self.metrics = list(state["metrics"])
+        self._notes = sum("note" in line and line["loss"] is None and line["metric"] is None for line in self.metrics)
         self.timeline = list(state["timeline"])
         self._intervals = dict(state["intervals"])
         self._wall_before = state["wall_seconds"]
@@ -155,7 +196,7 @@ class Recorder:
             sent.bytes = {KINDS[kind].message: n for kind, n in saved["bytes"].items()}
         if self._metrics_path is not None:
             text = "".join(map(_as_json, self.metrics))
-            self._metrics_path.write_text(text, encoding="utf-8")
+            write_private(self._metrics_path, text.encode())
 
 
 def _as_json(line: dict[str, Any]) -> str:

@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from colonnade.errors import RunError
+from colonnade.files import open_private
 
 
 @contextmanager
 def only_process_in(directory: Path, lock: str = "lock", patience_seconds: float = 0.0) -> Iterator[None]:
     """Hold a run directory against a second process. RunError if there is one, and it does not end in time."""
-    handle = os.open(directory / lock, os.O_RDWR | os.O_CREAT, 0o600)
+    handle = open_private(directory / lock, os.O_RDWR | os.O_CREAT)
     deadline = time.monotonic() + patience_seconds
     try:
         while True:

@@ -1,32 +1,44 @@
 """One party in real time, turn by turn: what it handles, and that it can be rebuilt after its own death.
 
 A station knows nothing of sockets. A carrier (Unix sockets, gRPC, Ray) tells it who is connected and hands it bytes;
-the station gives back the bytes to send. Each turn: take events, write them to the journal, let the party handle them,
+the station gives back the bytes to send. Each turn: take events, let the party handle them, write them to the journal,
 and only then let their effects out. Killed at any moment, it is rebuilt from its last whole checkpoint and the journal
 to the state it had, with the same outgoing frames under the same numbers; peers drop what they had already.
+
+A message is judged before it is written down. One that breaks the protocol, or that the party cannot handle, costs its
+sender the place in the run and nobody anything else: the party is set back to the state before, its sender expelled.
 """
 
+import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
+from math import inf
 from pathlib import Path
 from typing import Any
 
-from colonnade.errors import ProtocolError
+from colonnade.errors import ColonnadeError, ProtocolError, RunError
 from colonnade.messages import Message
 from colonnade.party import Event, Party, PeerLost, PeerReturned, Received, Started, TimerFired
 from colonnade.privacy.ledger import Ledger
-from colonnade.runtimes.checkpoint import joined_frames, split_frames
-from colonnade.runtimes.driver import Driver
+from colonnade.runtimes.checkpoint import CheckpointError, joined_frames, split_frames
+from colonnade.runtimes.delivery import ForgottenError
+from colonnade.runtimes.driver import Answer, Driver, encoded
 from colonnade.runtimes.endurance import Endurance
+from colonnade.runtimes.journal import Expelled
 from colonnade.runtimes.keeper import Keeper
 from colonnade.runtimes.links import Link, Links, Peers, Waiting
+from colonnade.runtimes.quarantine import Quarantine, kind_and_place
 from colonnade.runtimes.recorder import Recorder
 from colonnade.state import State
 from colonnade.trace import TraceWriter
 from colonnade.wire.codec import DEFAULT_LIMITS, Limits
 
+log = logging.getLogger("colonnade.station")
+
+_UNHANDLED = "What it sent could not be handled."
 FAREWELL_SECONDS = 3.0
 """How long a party that died after its end looks for those who may not have heard of it: who waits for it is there."""
 
@@ -55,6 +67,21 @@ class Pace:
 FULL_SPEED = Pace()
 
 
+@dataclass(frozen=True)
+class Guard:
+    """How a party treats peers that break the protocol, or send what it cannot handle.
+
+    `build` makes the party as it was before its first event: with it, such peers are expelled and the party is built
+    again. Without, all parties are one user's: an error is a defect, and ends the run where it can be seen.
+    """
+
+    build: Callable[[], Party] | None = None
+    passes_over: bool = False  # what cannot be handled again, in a journal of before; its sender is expelled
+
+
+TRUSTING = Guard()
+
+
 class Station:
     """A party that is given its turns; its links and its keeper do the rest."""
 
@@ -69,6 +96,7 @@ class Station:
         endurance: Endurance | None = None,
         limits: Limits = DEFAULT_LIMITS,
         pace: Pace = FULL_SPEED,
+        guard: Guard = TRUSTING,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
@@ -79,13 +107,17 @@ class Station:
         self.breaches: deque[tuple[str, str]] = deque()  # who broke the protocol, and how; the carrier drops them
         self.busy_seconds = 0.0
         self.frames_taken = 0
+        self.expelled: dict[str, str] = {}  # who is put out of this run, and why
         self._leads = name == peers.label_party
+        self._guard = guard
+        self._directory = directory
         self._recorder = recording.recorder
         self._pace = pace if pace != FULL_SPEED else None
         self._clock = clock
         self._timers: dict[str, float] = {}
         self._replaying_at: float | None = None  # the time of the event that is handled again, while there are such
         endurance = endurance or Endurance()
+        self._silent_seconds = endurance.silent_seconds
         self._keeper = Keeper(name, directory, endurance)
         saved = self._keeper.load()
         values = saved.values["station"] if saved else {}
@@ -97,21 +129,39 @@ class Station:
         if recording.trace:
             self._trace = TraceWriter(directory / "trace" / f"{name}.trace", values.get("trace"))
         self._driver = Driver(name, party, self, self._ledger, self._recorder, self._trace)
+        self._take_up(saved, endurance)
+
+    def _take_up(self, saved: State | None, endurance: Endurance) -> None:
+        """Become what the lives before this one were at their end."""
         if saved:
             self._restore(saved)
         else:
             self._recorder.forget()
-        self._replay()
+        try:
+            passed_over = self._replay()
+            self._check_not_over(self._clock())  # what ended a life before this one ends it again
+        except BaseException:
+            self._ledger.abandon()
+            if self._trace is not None:
+                self._trace.close()
+            raise
         self._ledger.settle(journal_is_synced=endurance.sync)
-        self._keeper.open(clock())
+        self._keeper.open(self._clock())
         self._links.begin()
+        for peer, why in passed_over.items():
+            self._expel(peer, why)
+        if passed_over:
+            self.save()  # the journal, which still has the events, begins anew
         # A life that begins after the end may follow one that was killed before it could say so.
-        self._farewell_until = clock() + FAREWELL_SECONDS if self.finished else 0.0
+        self._farewell_until = self._clock() + FAREWELL_SECONDS if self.finished else 0.0
 
     # --- what the carrier tells ---
 
     def connected(self, peer: str) -> None:
         """A connection to a peer stands; both sides begin by saying what they hold."""
+        if self._links.is_gone(peer):
+            self.breaches.append((peer, self._links.farewell(peer)))
+            return
         self._links.connect(peer)
         if self._leads and self.started:
             self._links.say_start(peer)
@@ -126,7 +176,14 @@ class Station:
 
     def received(self, peer: str, data: bytes | bytearray | memoryview) -> None:
         """Bytes from a peer. ProtocolError: the carrier must close that connection."""
-        self._links.received(peer, data)
+        try:
+            self._links.received(peer, data)
+        except ForgottenError:
+            raise
+        except ProtocolError as error:
+            if self._guard.build is not None and self._links.is_beyond_bearing(peer):
+                self._expel(peer, str(error))
+            raise
 
     # --- what the carrier asks ---
 
@@ -152,7 +209,7 @@ class Station:
         links = self._links
         if self.finished:
             return links.acknowledge_at
-        if (links.at_once or links.in_turn) if self.started else links.may_start:
+        if (links.busy if self.started else links.may_start) or not self._keeper.journal.is_safe:
             return self._clock()
         due: list[float] = [links.acknowledge_at]
         if self.started:
@@ -162,7 +219,7 @@ class Station:
 
     def has_work(self) -> bool:
         """Whether a turn would handle something that has arrived."""
-        return self.started and not self.finished and bool(self._links.in_turn or self._links.at_once)
+        return self.started and not self.finished and bool(self._links.busy)
 
     def absent(self) -> list[str]:
         """Peers that are not connected and have not finished."""
@@ -201,27 +258,27 @@ class Station:
     # --- turns ---
 
     def turn(self) -> bool:
-        """Handle what is due: all questions, and one piece of other work. False if nothing was."""
+        """Handle what is due: a question of each peer, and one piece of other work. False if nothing was."""
         began = self._clock()
         handled = not self.finished and self._notice(began)
-        if not self.started:
-            return handled  # a peer that was told to start sooner may have written already; its frames wait
         links = self._links
-        while links.at_once and not self.finished:
-            self._handle(links.at_once.popleft())
+        if not self.started:  # a peer that was told to start sooner may have written already; its frames wait
+            self._keeper.journal.flush()  # perhaps that somebody was expelled
+            self._check_not_over(began)
+            return handled
+        if links.busy and not self.finished:
+            self._serve()
             handled = True
-        if links.in_turn and not self.finished:
-            self._handle(links.in_turn.popleft())
-            handled = True
+        self._keeper.journal.flush()
         if handled:
-            self._keeper.journal.flush()
             if self._pace is not None:
                 time.sleep(self._pace.rest_seconds(self._clock() - began))
             ended = self._clock()
             self.busy_seconds += ended - began
             self._recorder.interval(self.name, began - self._began, ended - self._began)
             if self._keeper.is_due(ended):
-                self.save()
+                self._try_to_save(ended)
+        self._check_not_over(began)
         if began >= links.acknowledge_at:
             links.acknowledge()
         return handled
@@ -241,11 +298,24 @@ class Station:
             self._handle_event(TimerFired(self.now(), name))
             noticed = True
         for name, peer in self._links.peers.items():
-            if self._links.notice_at(name) <= clock and not self.finished:
-                peer.told_lost = not peer.told_lost
+            if self._links.notice_at(name) <= clock and not self.finished and self._links.notice(name, clock):
                 self._handle_event(PeerLost(self.now(), name) if peer.told_lost else PeerReturned(self.now(), name))
                 noticed = True
         return noticed
+
+    def _serve(self) -> None:
+        """Questions first, but one of each peer at most; then one piece of work, of the peer whose turn it is.
+
+        So who asks or sends more than the others waits longer, and takes no more of this party's time than its share.
+        """
+        links = self._links
+        for peer in tuple(links.busy):
+            if peer.queue and peer.queue[0].message.answered_on_arrival:  # never before what it had sent earlier
+                self._handle(links.next_of(peer))
+                if self.finished:
+                    return
+        if links.busy:
+            self._handle(links.next_piece())
 
     def _start(self) -> None:
         self.started = True
@@ -254,25 +324,124 @@ class Station:
             self._links.say_start(*self._links.peers)
 
     def _handle_event(self, event: Event) -> None:
+        answer = encoded(self.party.handle(event))
         self._keeper.journal.append(event)
-        self._driver.deliver(event)
+        self._driver.perform(event, answer)
+        self._part_with_overfull()
 
     def _handle(self, item: Waiting) -> None:
+        """Let the party handle a message; what it cannot is its sender's fault, and is not written down as handled."""
         event = Received(self.now(), item.peer, item.message)
+        refused: ProtocolError | None = None
+        answer: Answer = []
+        try:
+            try:
+                effects = self.party.handle(event)
+            except ProtocolError as error:  # by contract it has changed nothing
+                refused = error
+            else:
+                answer = encoded(effects)
+        except Exception as error:
+            if self._guard.build is None or _is_our_own(error) or self._is_the_runs_own(error):
+                raise
+            self._set_back(item, event, error)
+            return
+        if refused is not None:
+            self._refuse(item.peer, str(refused))
+            return
         self._keeper.journal.append(event, item.frame)
-        self._links.take_up(item)
-        self._deliver(event, item.frame)
+        self._links.handled(item.peer)
+        self._perform(event, answer, item.frame)
+        self._part_with_overfull()
 
-    def _deliver(self, event: Received, frame: bytearray) -> None:
-        """Let the party handle a message. One that breaks the protocol changes nothing, now and when replayed."""
-        self._links.handled(event.sender)
+    def _perform(self, event: Received, answer: Answer, frame: bytearray) -> None:
         self.frames_taken += 1
         if self._leads:
             self._recorder.traffic_of(event.sender).count(type(event.message), len(frame))
+        self._driver.perform(event, answer, frame)
+
+    # --- peers that mean harm ---
+
+    def _refuse(self, peer: str, why: str) -> None:
+        """A message broke the protocol. No honest peer sends one, so the first is enough to part with its sender."""
+        self.breaches.append((peer, why))
+        if self._guard.build is not None:
+            self._expel(peer, why, by_frame=True)
+
+    def _set_back(self, item: Waiting, event: Received, error: Exception) -> None:
+        """A message led to an error: the party's state cannot be trusted, so it becomes the one before again."""
+        self._put_aside(event, item.frame, error)
+        self._keeper.journal.flush()
+        saved = self._keeper.recall()
+        self._rebuild(saved, (event for event, _ in self._keeper.events() if not isinstance(event, Expelled)))
+        # Neither the error nor its words are the peer's to know.
+        self._refuse(item.peer, _UNHANDLED)
+
+    def _is_the_runs_own(self, error: Exception) -> bool:
+        """Whether an error that we have words for, such as a training that diverges, has met a second peer.
+
+        One peer can bring it about by a lie, and pays for it. What the next one brings about too is the run's own.
+        """
+        return isinstance(error, ColonnadeError) and _UNHANDLED in self.expelled.values()
+
+    def _put_aside(self, event: Received, frame: bytearray, error: Exception) -> None:
+        said = f": {error}" if isinstance(error, ColonnadeError) else ""
         try:
-            self._driver.deliver(event, frame)
-        except ProtocolError as error:
-            self.breaches.append((event.sender, str(error)))
+            kept = Quarantine(self._directory, self.name).put(event, frame, error)
+        except OSError:
+            kept = None
+        log.error(
+            "%s of %s could not be handled, %s in %s%s; %s",
+            *(type(event.message).__name__, event.sender, *kind_and_place(error), said),
+            f"it is kept in {kept}" if kept is not None else "there was no room to keep it",
+        )
+
+    def _rebuild(self, saved: State | None, events: Iterable[Event]) -> None:
+        """The party alone is built again, and becomes what it was after these events; what they send was sent."""
+        assert self._guard.build is not None, "who expels nobody is not set back either"
+        party = self._guard.build()
+        if saved is not None:
+            party.restore(saved.part("party"))
+        for event in events:
+            party.handle(event)
+        self.party = self._driver.party = party
+
+    def _expel(self, peer: str, why: str, by_frame: bool = False) -> None:
+        """Put a peer out of the run, for good: nobody waits for it, and no later life lets it in again."""
+        if peer in self.expelled:
+            return
+        log.error("%s is expelled from this run: %s", peer, why)
+        self.expelled[peer] = why
+        self._links.expel(peer, why)
+        if by_frame:
+            self._links.handled(peer)
+        self._keeper.journal.expel(Expelled(self.now(), peer, why, by_frame))
+
+    def _part_with_overfull(self) -> None:
+        """Who is away while more is kept for it than may be is away for good."""
+        while self._links.overfull and self._guard.build is not None:
+            peer = self._links.overfull.pop()
+            self._expel(peer, "It was away while more was sent to it than can be kept.")
+
+    def _check_not_over(self, clock: float) -> None:
+        """Nobody waits for ever: who has lost everybody that it could hear from says so and ends.
+
+        A label party that has timers may still end by itself, and a party that has expelled nobody may have been told
+        of an end that it has not come to yet.
+        """
+        links = self._links
+        if links.gone_at == inf or self.finished or self.breaches:  # of which the carrier is told first
+            return
+        if (links.busy and self.started) or not links.is_over_for(self._leads):
+            return
+        if (self._timers and self._leads) or (clock - links.gone_at < self._silent_seconds and not self.expelled):
+            return
+        whom = "the label party" if not self._leads else "every other party"
+        names = ", ".join(f"{name} ({why})" for name, why in self.expelled.items())
+        raise RunError(
+            f"{self.name} cannot go on: {whom} is gone for good before the training's end. "
+            + (f"Expelled were: {names}" if names else "Nobody was expelled: ask them why they ended.")
+        )
 
     # --- the port of this party's driver ---
 
@@ -307,6 +476,7 @@ class Station:
             "frames_taken": self.frames_taken,
             "lost": self._links.lost(),
             "done": self._links.done(),
+            "expelled": self.expelled,
             "timers": {name: due - clock for name, due in self._timers.items()},
             "links": links,
             "frame_sizes": [len(frame) for frame in frames],
@@ -318,10 +488,20 @@ class Station:
         state.add("ledger", self._ledger.state())
         self._keeper.save(state, clock)
 
+    def _try_to_save(self, clock: float) -> None:
+        """A disk that takes no checkpoint is this party's own trouble, and not yet its end: the journal has it all."""
+        try:
+            self.save()
+        except (CheckpointError, OSError) as error:
+            self._keeper.put_off(error, clock)
+
     def _restore(self, saved: State) -> None:
         values: dict[str, Any] = saved.values["station"]
         frames = split_frames(saved.tensors["frames"], values["frame_sizes"])
         self._links.restore(values["links"], frames, values["lost"], values["done"])
+        for peer, why in values.get("expelled", {}).items():
+            self.expelled[peer] = why
+            self._links.expel(peer, why)
         clock = self._clock()
         self._timers = {name: clock + left for name, left in values["timers"].items()}
         self.started = values["started"]
@@ -332,14 +512,25 @@ class Station:
         self._ledger.restore(saved.part("ledger"))
         self.party.restore(saved.part("party"))
 
-    def _replay(self) -> None:
-        """Handle the events of the journal again; what they send is what was sent."""
+    def _replay(self) -> dict[str, str]:
+        """Handle the events of the journal again; what they send is what was sent.
+
+        Gives whom to expel for what was passed over.
+        """
         last = 0.0
-        for event, frame in self._keeper.events():
+        passed_over: dict[int, Received] = {}  # by place in the journal
+        for place, (event, frame) in enumerate(self._keeper.events()):
             last = self._replaying_at = event.now
             match event:
+                case Expelled(_, peer, why, by_frame):
+                    self.expelled[peer] = why
+                    self._links.expel(peer, why)
+                    if by_frame:
+                        self._links.handled(peer)
+                    continue
                 case Received() if frame is not None:
-                    self._deliver(event, frame)
+                    if (answer := self._handled_again(event, frame, place, passed_over)) is not None:
+                        self._perform(event, answer, frame)
                     continue
                 case Started():
                     self.started = True
@@ -354,13 +545,42 @@ class Station:
         shift = min(0.0, self._clock() - last - self._began)
         self._began += shift
         self._timers = {name: due + shift for name, due in self._timers.items()}
-        self.breaches.clear()
         self._replaying_at = None
         if self.finished:
             self._links.finish()
+        return {event.sender: "What it sent could not be handled." for event in passed_over.values()}
+
+    def _handled_again(
+        self, event: Received, frame: bytearray, place: int, passed_over: dict[int, Received]
+    ) -> Answer | None:
+        """What the party answers to a message of the journal; None if it cannot, and that is to be passed over."""
+        self._links.handled_again(event.sender)
+        try:
+            return encoded(self.party.handle(event))
+        except Exception as error:
+            if self._guard.build is None or _is_our_own(error):
+                raise
+            if not self._guard.passes_over:
+                raise RunError(
+                    f"{self.name} cannot handle again what {event.sender} sent: the message "
+                    f"{type(event.message).__name__}, event {place + 1} of the journal of {self.name} in "
+                    f"{self._directory / 'journal'}, ends in {type(error).__name__}. To put the message into "
+                    f"quarantine, expel {event.sender} and go on without both, start this party once with --quarantine."
+                ) from error
+            self._put_aside(event, frame, error)
+            passed_over[place] = event
+            before = enumerate(islice(self._keeper.events(), place))
+            good = (one for at, (one, _) in before if at not in passed_over and not isinstance(one, Expelled))
+            self._rebuild(self._keeper.recall(), good)
+            return None
 
     def close(self) -> None:
         self._keeper.close()
         if self._trace is not None:
             self._trace.close()
         self._ledger.close()
+
+
+def _is_our_own(error: Exception) -> bool:
+    """Whether an error is this machine's: a disk, or a want of memory, of which torch has an error of its own."""
+    return isinstance(error, OSError | MemoryError) or "allocate memory" in str(error)

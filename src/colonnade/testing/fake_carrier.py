@@ -22,7 +22,7 @@ from colonnade.runtimes.checkpoint import numbers_of
 from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.links import Peers
 from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.station import Recording, Station
+from colonnade.runtimes.station import Guard, Recording, Station
 from colonnade.state import State
 from colonnade.testing.fake_clock import FakeClock
 from colonnade.wire.packets import FRAME, PacketReader
@@ -76,6 +76,7 @@ class FakeCarrier:
         endurance: Endurance = PATIENT,
         trace: bool = True,
         without: Sequence[str] = (),
+        expels: bool = True,
     ) -> None:
         self.directory = directory
         self.names = [*names]
@@ -95,6 +96,8 @@ class FakeCarrier:
         self._endurance = endurance
         self._trace = trace
         self._without = without
+        self.expels = expels
+        self.passes_over = False  # of the lives that begin from now on
         for name in names:
             self.revive(name)
 
@@ -115,6 +118,7 @@ class FakeCarrier:
                 self._trace,
             ),
             endurance=self._endurance,
+            guard=Guard((lambda: Mortal(self._build(name))) if self.expels else None, self.passes_over),
             clock=self.clock,
         )
         self._journalled[name] = self._newest_journal(name)

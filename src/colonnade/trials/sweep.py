@@ -26,7 +26,7 @@ import torch
 from colonnade.data import load
 from colonnade.errors import ColonnadeError, SettingsError
 from colonnade.federation.file import digest, federation_values, parse_federation, read_federation
-from colonnade.files import write_atomically
+from colonnade.files import json_of, make_folder, read_whole, write_atomically
 from colonnade.launch.experiment import train_plan
 from colonnade.launch.run_options import RunOptions
 from colonnade.reports.summary import Summary
@@ -131,7 +131,7 @@ def _open(directory: Path, resume: bool) -> None:
             "--resume, or remove it."
         )
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
     except OSError as error:
         raise SettingsError(f"The directory {directory} could not be made: {error.strerror}. Choose another.") from None
 
@@ -279,8 +279,8 @@ def run_cell(job: Job) -> Measured:
 
 def _finished_summary(cell: Cell) -> Summary | None:
     """The summary of a cell that has ended well, before."""
-    with suppress(OSError, ValueError):
-        summary: Summary = json.loads((cell.directory / "summary.json").read_bytes())
+    with suppress(OSError, ValueError, KeyError, TypeError, ColonnadeError):
+        summary: Summary = json_of(read_whole(cell.directory / "summary.json"))
         if summary["status"] == "finished":
             return summary
     return None

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from colonnade.errors import RunError, SettingsError, unknown_name
-from colonnade.files import write_atomically, write_new
+from colonnade.files import make_folder, write_atomically, write_new
 from colonnade.names import check_party_name
 from colonnade.wire.certificate_files import (
     HEX,
@@ -89,7 +89,7 @@ def make_authority(directory: Path, name: str, days: int) -> None:
         [(x509.BasicConstraints(ca=True, path_length=0), True), (_key_usage(signs_certificates=True), True)],
     )
     with _written(directory):
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
         write_new(directory / AUTHORITY_KEY, private_pem(key), _SECRET)  # of two who do this at once, one is told
         try:
             write_atomically(directory / ISSUED, b"# serial, expires, name, hosts: all that was issued\n", _READABLE)
@@ -138,7 +138,7 @@ def issue(authority: Path, name: str, out: Path, hosts: Sequence[str], days: int
     with _locked(authority):
         _check_unlike_others(authority, name, hosts, now)
         with _written(out):
-            out.mkdir(parents=True, exist_ok=True)
+            make_folder(out)
             _hand_out_authority(authority, out, issuer)
             # On record before it exists anywhere: what was issued can be revoked.
             line = " ".join([in_hex(serial), expires.strftime("%Y-%m-%dT%H:%M:%SZ"), name, *hosts])

@@ -11,8 +11,10 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
-from colonnade.errors import SettingsError
+from colonnade.errors import RunError, SettingsError
+from colonnade.files import read_whole
 
+_MOST_BYTES = 1 << 26  # of certificates, or of a list of revoked ones
 HEX = re.compile(r"[0-9A-Fa-f:]+")
 
 
@@ -88,13 +90,15 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 def bytes_of(path: Path, absent: bytes | None = None) -> bytes:
     """A file's content; `absent` if there is no such file, where that is no mistake."""
     try:
-        return path.read_bytes()
+        return read_whole(path, _MOST_BYTES, links=True)
     except FileNotFoundError:
         if absent is not None:
             return absent
         raise SettingsError(f"There is no file {path}. `colonnade certs issue` writes what a party needs.") from None
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}.") from None
+    except RunError as error:  # no file, or too large
+        raise SettingsError(str(error)) from None
 
 
 def secret_bytes(path: Path) -> bytes:

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from colonnade.errors import ProtocolError
+from colonnade.errors import plain as plain
 from colonnade.wire.certificates import Credentials, check_peer, peer_public_key, signing_key
 
 PROTOCOL: Final = 2
@@ -26,7 +27,6 @@ WORD: Final = 0x57  # then one of the words below
 
 LONGEST_WORD_BYTES = 1 << 22
 NONCE_BYTES = 16
-_LONGEST_SENTENCE = 600
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
@@ -117,11 +117,6 @@ def heard(data: bytes) -> Word:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ProtocolError("A word of the handshake is not valid: not Colonnade, or of another version.") from error
     return word
-
-
-def plain(sentence: str) -> str:
-    """What a peer says, fit for a log and a terminal: one line of printable characters, not too long."""
-    return "".join(letter if letter.isprintable() else "�" for letter in sentence[:_LONGEST_SENTENCE])
 
 
 # --- the label party is who it says ------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from colonnade.algorithms.linear_models.parts.conversation import shared_steps
 from colonnade.algorithms.linear_models.parts.linear_party import LinearParty
 from colonnade.algorithms.linear_models.parts.settings import Linear, check_choices
 from colonnade.algorithms.linear_models.parts.sums import Completed
+from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude, largest
 from colonnade.algorithms.row import Algorithm, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
 from colonnade.errors import ProtocolError, SettingsError
@@ -62,7 +63,15 @@ class Fcg(Linear):
 def linear_party(seat: LinearSeat) -> Party:
     # Columns are centred, and no more: M_m is formed here, from the curvature where the weights are.
     centred: Precondition = "none" if seat.settings.precondition == "none" else "centre"
-    return ConjugateParty(BlockParty(seat, abandons=False, requests_per_epoch=1, precondition=centred))
+    block_party = BlockParty(
+        seat,
+        abandons=False,
+        requests_per_epoch=1,
+        precondition=centred,
+        rows_a_sum=seat.rows + _SCALARS,
+        most_product=MOST_TOLD,  # squares of directions are among the sums
+    )
+    return ConjugateParty(block_party)
 
 
 class Direction(Remembering):
@@ -79,6 +88,11 @@ class Direction(Remembering):
         self._steps = 0
         self._inverse: list[Any] = []
         self.gradient_square = inf  # until it is known
+
+    def check_step(self, sender: str, along: float, conjugate: float) -> None:
+        """Refuse a step along directions after which nothing could be computed any more."""
+        step = abs(along) * largest(self.d) + abs(conjugate) * largest(self.p)
+        check_magnitude(sender, "a step that moves a weight by a number", step, MOST_TOLD)
 
     def advance(self, along: float, conjugate: float) -> None:
         """p ← t d + u p, w ← w + p."""
@@ -208,6 +222,7 @@ class ConjugateParty(LinearParty):
     """One party; the label party leads."""
 
     LABEL_PARTYS = (JointStep, Stop)
+    TAKES = (JointStep,)
 
     MEMORY = (
         value("_steps", "_sum_number", "_under_way"),
@@ -245,10 +260,23 @@ class ConjugateParty(LinearParty):
             case ProductSum() | MaskedSum():
                 return self._take_part(sender, message)
             case JointStep():
-                if message.residuals.shape != (self._seat.rows, self._seat.outputs):
-                    raise ProtocolError(f"{sender} sent residuals of shape {message.residuals.shape}.")
+                self._check_step(sender, message)
                 return self._follow(message)
         return super()._take(sender, message)
+
+    def _check_message(self, sender: str, message: Any) -> None:
+        super()._check_message(sender, message)
+        if isinstance(message, JointStep):
+            if message.residuals.shape != (self._seat.rows, self._seat.outputs):
+                raise ProtocolError(f"{sender} sent residuals of shape {message.residuals.shape}.")
+            self._check_residuals(sender, message.residuals)
+
+    def _check_step(self, sender: str, step: JointStep) -> None:
+        self._direction.check_step(sender, step.along, step.conjugate)
+        if step.number:
+            if step.number <= self._sum_number:
+                raise ProtocolError(f"{sender} sent a step of the sum {step.number}; {self._sum_number} was the last.")
+            self._sums.check_turn(sender, sender, step.number, (self._seat.rows + _SCALARS) * self._seat.outputs)
 
     def _announce(self, ends: bool = False) -> list[Effect]:
         """Label party: tell everybody the step and the residuals after it, and take part in the next sum."""

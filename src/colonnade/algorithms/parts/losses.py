@@ -7,6 +7,8 @@ index of int64 for multiclass, a number for the others.
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -127,9 +129,20 @@ def metrics(task: str, outputs: Tensor, targets: Tensor) -> dict[str, float]:
 
 
 def _auc(outputs: Tensor, labels: Tensor, classes: int) -> float:
-    from sklearn.metrics import roc_auc_score  # takes a second to import, and only evaluations need it
-
     if classes > 2:
-        return float(roc_auc_score(labels.numpy(), torch.softmax(outputs, 1).numpy(), multi_class="ovr"))
+        probabilities = torch.softmax(outputs, 1).numpy()
+        return float(np.mean([_chance_above(probabilities[:, one], labels.numpy() == one) for one in range(classes)]))
     scores = outputs[:, 1] - outputs[:, 0] if outputs.shape[1] == 2 else outputs[:, 0]
-    return float(roc_auc_score(labels.numpy(), scores.numpy()))
+    return _chance_above(scores.numpy(), labels.numpy() > 0)
+
+
+def _chance_above(scores: npt.NDArray[np.float64], positive: npt.NDArray[np.bool_]) -> float:
+    """How often a positive row scores above a negative one, a tie counting half: the area under the ROC curve.
+
+    By ranks, and not by scikit-learn, which needs two seconds to load and 10 ms for a small table: every evaluation
+    of every label party would pay for it.
+    """
+    _, place, ties = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(ties) - (ties - 1) / 2)[place]
+    above, below = int(positive.sum()), int((~positive).sum())
+    return float((ranks[positive].sum() - above * (above + 1) / 2) / (above * below))

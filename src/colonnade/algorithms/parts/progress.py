@@ -8,6 +8,11 @@ from colonnade.errors import RunError
 from colonnade.party import Checkpoint, Effect, Observe
 from colonnade.state import Remembering, value
 
+DIVERGED = (
+    "The training has diverged: the loss of a batch is not finite any more. Lower training.learning_rate or, for a "
+    "regression, scale the label down."
+)
+
 
 class Progress(Remembering):
     """Turns the loss of every exchange into observations at even distances.
@@ -29,10 +34,7 @@ class Progress(Remembering):
 
     def add_loss(self, loss: float) -> None:
         if not isfinite(loss):
-            raise RunError(
-                "The training has diverged: the loss of a batch is not finite any more. Lower "
-                "training.learning_rate or, for a regression, scale the label down."
-            )
+            raise RunError(DIVERGED)
         self._loss_sum += loss
         self._loss_count += 1
 
@@ -62,6 +64,12 @@ class Progress(Remembering):
             return False
         self._evaluated = exchange
         return True
+
+    def recent_loss(self) -> float | None:
+        """Mean loss since the last observation, or of that observation; None before the first batch."""
+        if self._loss_count:
+            return self._loss_sum / self._loss_count
+        return self._epoch_losses[-1] if self._epoch_losses else None
 
     def train_loss(self) -> float | None:
         """Mean training loss over about the last epoch."""

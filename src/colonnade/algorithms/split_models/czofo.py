@@ -77,7 +77,10 @@ class PerturbingBottom(Bottom):
         if looked is None:
             return False
         if losses.shape != (1 + self._directions.points, looked.shape[1]):
-            raise ProtocolError(f"Losses of shape {losses.shape} came for exchange {exchange}: not what was sent.")
+            raise ProtocolError(
+                f"{self._seat.label_party} sent losses of shape {losses.shape} for exchange {exchange}; it was "
+                f"sent {1 + self._directions.points} embeddings of {looked.shape[1]} rows."
+            )
         del self._looked[exchange]
         slopes = self._directions.slopes(torch.from_numpy(losses))  # [q, rows]
         factor = self._directions.factor(looked.shape[2]) / (len(looked) * looked.shape[1])
@@ -87,6 +90,10 @@ class PerturbingBottom(Bottom):
     def forget_uploads(self) -> None:
         super().forget_uploads()
         self._looked.clear()
+
+    def forget_upload(self, exchange: int) -> bool:
+        self._looked.pop(exchange, None)
+        return super().forget_upload(exchange)
 
 
 def feature_party(seat: FeatureSeat) -> Party:

@@ -220,6 +220,8 @@ class Host(Carrier):
                 if self._has_failed:
                     self._told.add(name)
                     raise ProtocolError(self._failed())
+                if self._is_expelled(name):
+                    raise ProtocolError(f"{name} was expelled from this run.")
                 welcome = self._greeting.welcome(name, certificate, hello, self._hellos.get(name))
                 await self._keep(name, certificate, hello, welcome, context)
         except StreamLimitError as error:
@@ -237,6 +239,9 @@ class Host(Carrier):
             certificate_fault = isinstance(error, SettingsError)
             what = "no valid certificate of its own" if certificate_fault else "a fault of its own machine"
             await self._refuse(context, Refused(f"{self.name} has {what} at the moment.", final=False))
+
+    def _is_expelled(self, name: str) -> bool:
+        return self.station is not None and name in self.station.expelled
 
     async def _refuse(self, context: Any, word: Refused) -> None:
         with suppress(*ENDED):
@@ -262,9 +267,9 @@ class Host(Carrier):
             while (data := await context.read()) is not grpc.aio.EOF:
                 await self._take(name, data)
         except ProtocolError as error:
-            sentence = plain(str(error))
-            log.warning("the stream of %s is closed: %s", name, sentence)
-            stream.part(Refused(sentence, final=isinstance(error, ForgottenError)))
+            log.warning("the stream of %s is closed: %s", name, error)
+            final = isinstance(error, ForgottenError) or self._is_expelled(name)
+            stream.part(Refused(str(error), final))
             with suppress(TimeoutError, asyncio.CancelledError):
                 async with asyncio.timeout(limits.PARTING_SECONDS):
                     await writer

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from colonnade.errors import RunError
+from colonnade.files import open_private
 
 _LONGEST_REQUEST = 1 << 16
 _PR_SET_NAME = 15
@@ -84,7 +85,7 @@ class ForkServer:
         """Start a party; what it says besides goes to the end of the log."""
         stdin_read, stdin_write = os.pipe()
         stdout_read, stdout_write = os.pipe()
-        with log.open("ab") as file:
+        with os.fdopen(open_private(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
             request = json.dumps([title, arguments]).encode()
             try:
                 socket.send_fds(self._link, [request], [stdin_read, stdout_write, file.fileno()])

@@ -18,6 +18,7 @@ from typing import Any
 
 from colonnade.errors import RunError
 from colonnade.exit_codes import ExitCode
+from colonnade.files import make_folder
 from colonnade.runtimes.processes.fork_server import Child, ForkServer
 from colonnade.runtimes.processes.settings import Processes
 
@@ -59,7 +60,7 @@ class ProcessSupervisor:
         self._stop_requested = stop_requested
         self._selector = selectors.DefaultSelector()
         self.restarts = 0
-        logs.mkdir(parents=True, exist_ok=True)
+        make_folder(logs)
         self._children: dict[str, _Child] = {}
         try:
             for name, own in arguments.items():

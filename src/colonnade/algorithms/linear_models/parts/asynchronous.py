@@ -16,10 +16,10 @@ from colonnade.algorithms.linear_models.parts.linear_party import LinearParty
 from colonnade.algorithms.linear_models.parts.patience import TIMER
 from colonnade.algorithms.linear_models.parts.solving import Descent
 from colonnade.algorithms.linear_models.parts.sums import Completed
+from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude
 from colonnade.errors import ProtocolError
 from colonnade.messages import (
     Abandoned,
-    EvaluationAbandoned,
     LastCall,
     LossReport,
     MaskedSum,
@@ -41,6 +41,7 @@ class AsynchronousLinearParty(LinearParty):
     """One party: a worker that asks and steps, a listener that answers, and at the label party the record."""
 
     LABEL_PARTYS = (ResidualReply, LastCall, Stop)
+    TAKES = (ProductRequest, ResidualRequest, ResidualReply, Abandoned, LossReport, LastCall)
 
     def __init__(self, block_party: BlockParty, solver: Descent) -> None:
         super().__init__(block_party, solver=solver)
@@ -76,36 +77,68 @@ class AsynchronousLinearParty(LinearParty):
                 if self._record is not None:
                     effects += self._record.count(message.rows.size)
                 return self._go_on(effects, [completed])
-            case ProductSum() | MaskedSum() | EvaluationAbandoned():
+            case ProductSum() | MaskedSum():
                 return self._take_part(sender, message)
             case ResidualRequest():
                 return self._sum_for(sender, message)
             case ResidualReply():
-                if self._closed or message.exchange != self._exchange:
-                    return []
-                if message.residuals.shape != (self._rows.size, self._seat.outputs):
-                    raise ProtocolError(f"{sender} answered with residuals of shape {message.residuals.shape}.")
-                self._solver.apply(self._rows, message.residuals, None)
-                return self._request()
+                return self._take_residuals(sender, message)
             case Abandoned():
-                if message.root == self._seat.name:
-                    return self._take_part(sender, message)
-                return self._block() if message.number == self._exchange and not self._closed else []
+                return self._take_abandoned(sender, message)
             case LossReport():
-                if self._record is not None:
-                    for _ in range(min(message.batches, 10_000)):
-                        self._record.add_loss(message.loss)
+                assert self._record is not None
+                for _ in range(message.batches):
+                    self._record.add_loss(message.loss)
                 return []
             case LastCall():
                 self._closed = True
                 return [Send(sender, WeightsSettled())]
         return super()._take(sender, message)
 
-    def _check_role(self, sender: str, message: Any) -> None:
-        super()._check_role(sender, message)
+    def _check_message(self, sender: str, message: Any) -> None:
+        super()._check_message(sender, message)
         one_has_labels = self._seat.settings.labels == "one"
-        if isinstance(message, ProductRequest) and one_has_labels and message.root != self._seat.label_party:
-            raise ProtocolError(f"{sender} asked for a sum of {message.root}, who has no labels to use it with.")
+        match message:
+            case ProductRequest() if one_has_labels and message.root != self._seat.label_party:
+                raise ProtocolError(f"{sender} asked for a sum of {message.root}, who has no labels to use it with.")
+            case ResidualRequest():
+                if self._record is None or not one_has_labels:
+                    raise ProtocolError(f"{sender} asked {self._seat.name} for residuals, which it does not give.")
+                self._sums.check_rows(sender, message.rows)
+                if message.rows.size == 0:
+                    raise ProtocolError(f"{sender} asked for the residuals of no row.")
+            case ResidualReply():
+                if self._block_party.targets is not None:
+                    raise ProtocolError(f"{sender} sent residuals to {self._seat.name}, which has labels of its own.")
+                self._check_residuals(sender, message.residuals)
+            case LossReport():
+                if self._record is None or one_has_labels or not 0 < message.batches <= self._report_every:
+                    raise ProtocolError(
+                        f"{sender} reported the loss of {message.batches} batches, which was not asked for."
+                    )
+                check_magnitude(sender, "a loss", message.loss, MOST_TOLD)
+
+    def _take_residuals(self, sender: str, reply: ResidualReply) -> list[Effect]:
+        if reply.exchange > self._exchange:
+            raise ProtocolError(f"{sender} answered the request {reply.exchange}, which was never made.")
+        if self._closed or reply.exchange != self._exchange:
+            return []  # of a request that was given up
+        if reply.residuals.shape != (self._rows.size, self._seat.outputs):
+            raise ProtocolError(f"{sender} answered with residuals of shape {reply.residuals.shape}.")
+        self._solver.apply(self._rows, reply.residuals, None)
+        return self._request()
+
+    def _take_abandoned(self, sender: str, abandoned: Abandoned) -> list[Effect]:
+        """A sum of this party's own, or the one that the label party made for it, could not be completed."""
+        if abandoned.root == self._seat.name:
+            return self._take_part(sender, abandoned)
+        asked = self._block_party.targets is None and 0 < abandoned.number <= self._exchange
+        if not asked or sender != self._seat.label_party or abandoned.root != sender:
+            raise ProtocolError(
+                f"{sender} abandoned the sum {abandoned.number} of {abandoned.root}, for which {self._seat.name} has "
+                "not asked."
+            )
+        return self._block() if abandoned.number == self._exchange and not self._closed else []
 
     # --- the worker ---
 
@@ -185,9 +218,7 @@ class AsynchronousLinearParty(LinearParty):
 
     def _sum_for(self, sender: str, request: ResidualRequest) -> list[Effect]:
         """Label party: make the sum that a party without labels needs."""
-        if self._record is None or self._seat.settings.labels != "one":
-            raise ProtocolError(f"{sender} asked {self._seat.name} for residuals, which it does not give.")
-        self._sums.check_rows(sender, request.rows)
+        assert self._record is not None
         if self._record.ending:
             return []
         if any(asker == sender for asker, _, _, _ in self._asked.values()):
@@ -250,5 +281,6 @@ class AsynchronousLinearParty(LinearParty):
     )
 
     def restored(self) -> None:
+        super().restored()
         if self._block_party.ready:
             self._solver.prepare()

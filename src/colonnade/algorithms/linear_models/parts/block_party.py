@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from colonnade.algorithms.linear_models.parts.settings import Linear
 from colonnade.algorithms.linear_models.parts.smoothness import ColumnsTold, Smoothness
 from colonnade.algorithms.linear_models.parts.sum_schemes import SumScheme, check_scheme
-from colonnade.algorithms.linear_models.parts.sums import Sums
+from colonnade.algorithms.linear_models.parts.sums import ROWS_A_SUM, SumLimits, Sums
+from colonnade.algorithms.linear_models.parts.windows import ROWS_OF_A_PASS
+from colonnade.algorithms.parts.bounds import MOST_KEPT_BYTES, MOST_PRODUCT
 from colonnade.algorithms.parts.randomness import seed_for
 from colonnade.algorithms.seats import LinearSeat
 from colonnade.errors import ProtocolError
@@ -21,9 +23,11 @@ from colonnade.models.layers import SumEmbeddings
 from colonnade.models.linear import LinearBlock, Precondition
 from colonnade.models.linear_loss import LinearLoss
 from colonnade.party import Effect, Send
-from colonnade.privacy.masking import OwnMasks, PairwiseMasks, generate_key
+from colonnade.privacy.masking import OwnMasks, PairwiseMasks, check_key, generate_key
 from colonnade.privacy.ring import FixedPoint
 from colonnade.state import Remembering, State, custom, group, included, part, plain
+
+_MOST_OF_COLUMNS = 1e100  # of what is told of columns: fourth powers of numbers that a float32 holds at most
 
 
 class BlockParty(Remembering):
@@ -35,6 +39,8 @@ class BlockParty(Remembering):
         abandons: bool,
         requests_per_epoch: int,
         precondition: Precondition | None = None,  # None: as the settings say
+        rows_a_sum: int | None = None,  # the most that one is made of; None: what a worker asks for
+        most_product: float = MOST_PRODUCT,  # the magnitude of one party's part of a sum
     ) -> None:
         settings: Linear = seat.settings
         check_scheme(settings.sums, seat.workers, settings.allow_two_parties)
@@ -68,6 +74,7 @@ class BlockParty(Remembering):
             abandons,
             self.block.products,
             self._evaluate,
+            _bounds(seat, most_rows(seat) if rows_a_sum is None else rows_a_sum, most_product),
         )
         self._private_key, self._public_key = generate_key(_entropy(seat, "mask key"))
         self._introduced: dict[str, tuple[ColumnsTold, list[int]]] = {}  # what each party told, and its key
@@ -88,10 +95,12 @@ class BlockParty(Remembering):
     def meet(self, sender: str, introduction: Introduction) -> bool:
         """Take a peer's introduction; True if it was the last one."""
         told = ColumnsTold(introduction.mean_square, introduction.mean_fourth, introduction.largest_eigenvalue)
-        if introduction.public_key.size != 4 or min(told) < 0:
+        if introduction.public_key.size != 4 or min(told) < 0 or max(told) > _MOST_OF_COLUMNS:
             raise ProtocolError(f"{sender} introduced itself with a key or a size that cannot be.")
         if sender in self._introduced:
             raise ProtocolError(f"{sender} introduced itself twice.")
+        if self.seat.settings.sums == "pairwise":  # now: the last one to come is not to blame for another's key
+            check_key(self._private_key, sender, introduction.public_key.tobytes())
         self._introduced[sender] = (told, introduction.public_key.tolist())
         return self._agree_on_masks()
 
@@ -117,10 +126,6 @@ class BlockParty(Remembering):
     def _evaluate(self, first_row: int, row_count: int) -> NDArray[np.float64]:
         """Own products of test rows; of no rows, what the objective and the stopping rule need of this block."""
         if row_count:
-            if first_row + row_count > self.seat.test_rows:
-                raise ProtocolError(
-                    f"An evaluation asked for test rows that do not exist; there are {self.seat.test_rows}."
-                )
             return self.block.test_products(first_row, row_count)
         tolerance: float = self.seat.settings.tolerance
         # In units of the tolerance: in fixed point a square far below 1 would be lost.
@@ -160,6 +165,19 @@ class BlockParty(Remembering):
         part("sums"),
     )
     DERIVED = ("_scheme",)  # a part of the sums
+
+
+def most_rows(seat: LinearSeat) -> int:
+    """How many rows a worker asks for at once: a window of mini-batches, or a piece of a full pass."""
+    window = seat.training.batch_size * int(getattr(seat.settings, "batches_per_request", 1))
+    return max(window, min(seat.rows, ROWS_OF_A_PASS))
+
+
+def _bounds(seat: LinearSeat, rows: int, product: float) -> SumLimits:
+    """What is kept for a peer leaves room for several of the largest sums of everybody."""
+    largest_sum = max(rows, min(seat.test_rows, ROWS_A_SUM)) * (8 * seat.outputs + 4)
+    kept_bytes = max(MOST_KEPT_BYTES, 4 * len(seat.parties) * largest_sum)
+    return SumLimits(rows, seat.test_rows, seat.outputs, product, kept_bytes)
 
 
 def _entropy(seat: LinearSeat, purpose: str) -> bytes:

@@ -5,31 +5,50 @@ A schedule extends it with what happens when all have met, with its own messages
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.record import LinearRecord
 from colonnade.algorithms.linear_models.parts.sums import Completed
+from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude, size_bytes
 from colonnade.algorithms.parts.kept_messages import messages
 from colonnade.errors import ProtocolError
 from colonnade.messages import (
+    EvaluationAbandoned,
     EvaluationMaskedSum,
     EvaluationProductRequest,
     EvaluationProductSum,
     Introduction,
+    MaskedSum,
     Message,
+    ProductRequest,
+    ProductSum,
     Stop,
     WeightsSettled,
 )
 from colonnade.party import Effect, Event, Finish, Observe, PeerLost, PeerReturned, Received, Started, TimerFired
-from colonnade.state import Memory, Remembering, Remembers, parts
+from colonnade.state import Memory, Remembering, Remembers, State, custom, parts
 
 MOST_EARLY = 1 << 16
 """Messages of one sender that are kept for later: more than come while a party catches up on two epochs."""
+_EVALUATIONS = (EvaluationProductRequest, EvaluationProductSum, EvaluationMaskedSum, EvaluationAbandoned)
+_EVERYBODYS = (*_EVALUATIONS, Introduction, WeightsSettled, Stop, ProductSum, MaskedSum)
+_OF_SUMS = (*_EVALUATIONS, ProductRequest, ProductSum, MaskedSum)
+
+
+def _save_breaches(party: "LinearParty", state: State) -> None:
+    if party._breaches:
+        state.values["breaches"] = dict(party._breaches)
+
+
+def _load_breaches(party: "LinearParty", state: State) -> None:
+    party._breaches = dict(state.values.get("breaches", {}))
 
 
 class LinearParty(Remembering, ABC):
@@ -39,8 +58,14 @@ class LinearParty(Remembering, ABC):
     """
 
     LABEL_PARTYS: ClassVar[tuple[type[Message], ...]] = (Stop,)  # messages that only the label party may send
+    TAKES: ClassVar[tuple[type[Message], ...]] = ()  # messages of the schedule's own
 
-    MEMORY: ClassVar[tuple[Memory, ...]] = (messages("_early"), parts("_parts"))
+    MEMORY: ClassVar[tuple[Memory, ...]] = (
+        messages("_early"),
+        custom("_breaches", save=_save_breaches, load=_load_breaches),
+        parts("_parts"),
+    )
+    DERIVED = ("_early_bytes",)
 
     def __init__(self, block_party: BlockParty, **learner: Remembers) -> None:
         self._block_party = block_party
@@ -48,6 +73,8 @@ class LinearParty(Remembering, ABC):
         self._sums = block_party.sums
         self._record = LinearRecord(block_party, self._close) if self._seat.is_label_party else None
         self._early: list[tuple[str, Any]] = []  # messages before their time
+        self._early_bytes: Counter[str] = Counter()  # how much of them is whose
+        self._breaches: dict[str, str] = {}  # what was found, by sender, when such a message's time had come
         self._parts: dict[str, Remembers] = {"member": block_party, **learner}
         if self._record is not None:
             self._parts["registrar"] = self._record
@@ -56,8 +83,7 @@ class LinearParty(Remembering, ABC):
         self._sums.patience.now = event.now
         match event:
             case Received(sender=sender, message=message):
-                self._sums.patience.hear(sender)
-                return self._receive(sender, message)
+                return self._hear(sender, message)
             case TimerFired(name=name):
                 return self._wake(name)
             case Started():
@@ -107,13 +133,25 @@ class LinearParty(Remembering, ABC):
 
     # --- messages ---
 
+    def _hear(self, sender: str, message: Any) -> list[Effect]:
+        if sender in self._breaches:
+            raise ProtocolError(self._breaches[sender])
+        self._check_message(sender, message)
+        silent = sender in self._sums.patience.silent
+        self._sums.patience.hear(sender)
+        try:
+            return self._receive(sender, message)
+        except ProtocolError:
+            if silent:  # whoever breaks the protocol has not answered by that
+                self._sums.patience.silent.add(sender)
+            raise
+
     def _receive(self, sender: str, message: Any) -> list[Effect]:
-        self._check_role(sender, message)
         if not self._block_party.ready and not isinstance(message, Introduction):
             self._keep_early(sender, message)  # of one who was ready sooner
             return []
         match message:
-            case EvaluationProductRequest() | EvaluationProductSum() | EvaluationMaskedSum():
+            case EvaluationProductRequest() | EvaluationProductSum() | EvaluationMaskedSum() | EvaluationAbandoned():
                 return self._take_part(sender, message)
             case Introduction():
                 return self._begin_all() if self._block_party.meet(sender, message) else []
@@ -123,13 +161,22 @@ class LinearParty(Remembering, ABC):
                 return [Finish()]
         return self._take(sender, message)
 
-    def _check_role(self, sender: str, message: Any) -> None:
-        """Refuse what is the label party's to send, or to be the root of."""
+    def _check_message(self, sender: str, message: Any) -> None:
+        """Refuse what could not be right at any time: another schedule's, another role's, of a shape that cannot be."""
         label_party = self._seat.label_party
+        if not isinstance(message, (*_EVERYBODYS, *self.TAKES)):
+            raise ProtocolError(f"{sender} sent {type(message).__name__}, which no party of this schedule takes.")
         if isinstance(message, self.LABEL_PARTYS) and sender != label_party:
             raise ProtocolError(f"{sender} sent {type(message).__name__}, which is the label party's to send.")
         if isinstance(message, EvaluationProductRequest) and message.root != label_party:
             raise ProtocolError(f"{sender} asked for an evaluation of {message.root}; only the label party makes any.")
+        if isinstance(message, _OF_SUMS):
+            self._sums.check(sender, message)
+
+    def _check_residuals(self, sender: str, residuals: NDArray[np.float64], are_outputs: bool = False) -> None:
+        """Refuse what ∂loss/∂θ cannot be, or the outputs θ: of classes it lies within ±1."""
+        bounded = self._seat.task != "regression" and not are_outputs
+        check_magnitude(sender, "residuals", residuals, 1 + 1e-9 if bounded else MOST_TOLD)
 
     def _begin_all(self) -> list[Effect]:
         return [*self._begin(), *self._receive_early()]
@@ -137,16 +184,32 @@ class LinearParty(Remembering, ABC):
     def _keep_early(self, sender: str, message: Any) -> None:
         if len(self._early) >= MOST_EARLY and sum(other == sender for other, _ in self._early) >= MOST_EARLY:
             raise ProtocolError(f"{sender} has sent {MOST_EARLY} messages before their time.")
+        size, most = size_bytes(message), self._sums.bounds.kept_bytes
+        if self._early_bytes[sender] + size > most:
+            raise ProtocolError(
+                f"{sender} has sent {self._early_bytes[sender]} bytes before their time, and sends more; at most "
+                f"{most} are kept."
+            )
+        self._early_bytes[sender] += size
         self._early.append((sender, message))
 
     def _receive_early(self) -> list[Effect]:
-        """Take what came early. What breaks the protocol is left out: who spoke last is not to blame for it."""
+        """Take what came early. What breaks the protocol is left out, and held against its sender when it speaks again:
+        who spoke last is not to blame for it."""
         early, self._early = self._early, []
+        self._early_bytes.clear()
         effects: list[Effect] = []
         for sender, message in early:
-            with suppress(ProtocolError):
+            try:
                 effects += self._receive(sender, message)
+            except ProtocolError as error:
+                self._breaches.setdefault(sender, str(error))
         return effects
+
+    def restored(self) -> None:
+        self._early_bytes.clear()
+        for sender, message in self._early:
+            self._early_bytes[sender] += size_bytes(message)
 
     # --- sums ---
 

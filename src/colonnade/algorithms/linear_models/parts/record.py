@@ -13,17 +13,15 @@ import torch
 from numpy.typing import NDArray
 
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
-from colonnade.algorithms.linear_models.parts.sums import Completed
+from colonnade.algorithms.linear_models.parts.sums import ROWS_A_SUM, Completed
 from colonnade.algorithms.parts.losses import metrics
 from colonnade.algorithms.parts.progress import Progress
 from colonnade.algorithms.parts.staleness import StalenessCount
 from colonnade.data.batches import batches_per_epoch
+from colonnade.errors import ProtocolError
 from colonnade.messages import Stop
 from colonnade.party import Effect, Finish, Observe, Send
 from colonnade.state import Remembering, array, part, value
-
-ROWS_A_SUM = 16_384
-"""Bounds a frame's size; an evaluation of more rows takes several sums."""
 
 
 class LinearRecord(Remembering):
@@ -185,6 +183,8 @@ class LinearRecord(Remembering):
         return [*self._close(), *self.evaluate_if_settled()]
 
     def settle(self, party: str) -> list[Effect]:
+        if not self.ending:
+            raise ProtocolError(f"{party} says that its weights are settled; the training has not ended.")
         self.settled.add(party)
         return self.evaluate_if_settled()
 

@@ -40,6 +40,19 @@ class SumScheme(Remembering):
     def mask_with(self, masks: PairwiseMasks | OwnMasks) -> None:
         self._masks = masks
 
+    @property
+    def parties(self) -> tuple[str, ...]:
+        return self._parties
+
+    def check_mask(self, sender: str, root: str, number: int, count: int) -> None:
+        """Refuse a sum of so many numbers whose mask is used up."""
+        if self._masks is None:
+            return
+        try:
+            self._masks.check(root, abs(number), count, _kind(number))
+        except ProtocolError as error:
+            raise ProtocolError(f"{sender} passed on a request that cannot be answered. {error}") from None
+
     def trees_of(self, root: str) -> tuple[Tree, ...]:
         """The trees of this root's sums: down the first go its requests."""
         trees = self._trees.get(root)
@@ -58,9 +71,8 @@ class SumScheme(Remembering):
         if self.is_plain:
             return (own,)
         assert self._masks is not None, "masks are agreed on before the first sum"
-        kind = "training" if number > 0 else "evaluation"
-        mask = self._masks.mask(root, abs(number), own.size, kind).reshape(own.shape)
-        hidden = self._point.encode(own)
+        hidden = self._point.encode(own)  # first: a number that cannot be hidden uses no mask up
+        mask = self._masks.mask(root, abs(number), own.size, _kind(number)).reshape(own.shape)
         hidden += mask
         return (hidden, mask) if self.has_two_trees else (hidden,)
 
@@ -76,6 +88,10 @@ class SumScheme(Remembering):
             plain: Floats = totals[0]
             return plain
         return self._point.decode(totals[0] - totals[1] if self.has_two_trees else totals[0])
+
+
+def _kind(number: int) -> str:
+    return "training" if number > 0 else "evaluation"
 
 
 def check_scheme(scheme: str, parties: int, allow_two_parties: bool) -> None:

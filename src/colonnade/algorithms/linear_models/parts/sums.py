@@ -17,7 +17,8 @@ from colonnade.algorithms.linear_models.parts.last_known import LastKnown
 from colonnade.algorithms.linear_models.parts.open_sums import NO_ROWS, Key, OpenSum, OpenSums
 from colonnade.algorithms.linear_models.parts.patience import Patience
 from colonnade.algorithms.linear_models.parts.sum_schemes import SumScheme
-from colonnade.errors import ProtocolError
+from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude, largest
+from colonnade.errors import ProtocolError, RunError
 from colonnade.messages import (
     Abandoned,
     EvaluationAbandoned,
@@ -31,6 +32,9 @@ from colonnade.messages import (
 from colonnade.party import Effect, Send
 from colonnade.state import Remembering, included, value
 
+ROWS_A_SUM = 16_384
+"""SumLimits a frame's size; an evaluation of more rows takes several sums."""
+
 
 @dataclass(frozen=True)
 class Completed:
@@ -39,6 +43,17 @@ class Completed:
     number: int
     total: NDArray[np.float64]
     own: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SumLimits:
+    """What an honest party can send at most: known to all from the settings."""
+
+    rows: int  # of a sum for training
+    test_rows: int
+    outputs: int
+    product: float  # the magnitude of one party's part
+    kept_bytes: int  # for one peer
 
 
 class Sums(Remembering):
@@ -69,17 +84,19 @@ class Sums(Remembering):
         abandons: bool,
         products: Callable[[NDArray[np.uint32]], NDArray[np.float64]],
         evaluate: Callable[[int, int], NDArray[np.float64]],
+        bounds: SumLimits,
     ) -> None:
         self._name = name
         self._scheme = scheme
         self._rows = rows
+        self.bounds = bounds
         self._abandons = abandons
         self._products = products
         self._evaluate = evaluate
         self._number = 0
         self._evaluations = 0
         self._failed: list[int] = []
-        self._open = OpenSums(name, may_overtake=scheme.has_two_trees)
+        self._open = OpenSums(name, scheme.has_two_trees, bounds.kept_bytes)
         self._last_known = LastKnown(rows, oldest if scheme.is_plain else 0)
         self.patience = Patience(name)
         self.lost: set[str] = set()
@@ -122,35 +139,119 @@ class Sums(Remembering):
     # --- as a part of the tree ---
 
     def receive(self, sender: str, message: Any) -> tuple[list[Effect], Completed | None]:
-        """A request, a sum, or word that there will be none."""
+        """A request, a sum, or word that there will be none. All of it is judged before anything is changed."""
+        self.check(sender, message)
+        self._check_due(sender, message)
         match message:
-            case ProductRequest():
-                self._check_parent(sender, message.root)
-                self.check_rows(sender, message.rows)
+            case ProductRequest() | EvaluationProductRequest():
                 return self._answer(message)
-            case EvaluationProductRequest():
-                self._check_parent(sender, message.root)
-                return self._answer(message)
-            case ProductSum() | EvaluationProductSum() if self._scheme.is_plain:
-                return self._add(sender, message, 0)
-            case MaskedSum() | EvaluationMaskedSum() if not self._scheme.is_plain:
-                if message.tree not in (1, 2):
-                    raise ProtocolError(f"{sender} sent a sum of tree {message.tree}; there are 1 and 2.")
-                return self._add(sender, message, message.tree - 1)
             case Abandoned() | EvaluationAbandoned():
                 number = _number_here(message)
                 if self._open.close((self._name, number)):
                     self._failed.append(number)
                 return [], None
-        raise ProtocolError(f"{sender} sent {type(message).__name__}, which is no part of a sum.")
+            case _:
+                return self._add(sender, message, _tree_of(message))
+
+    # --- what is refused ---
+
+    def check(self, sender: str, message: Any) -> None:
+        """Refuse what could not be right at any time, so that it need not be kept until its time has come."""
+        if message.number < 1:
+            raise ProtocolError(f"{sender} sent {type(message).__name__} of a sum without a number.")
+        if message.root not in self._scheme.parties:
+            raise ProtocolError(f"{sender} spoke of a sum of {message.root!r}, who is not in the federation.")
+        match message:
+            case ProductRequest():
+                self._check_parent(sender, message.root)
+                self.check_rows(sender, message.rows)
+                if message.rows.size == 0:
+                    raise ProtocolError(f"{sender} asked for the sum of no row.")
+            case EvaluationProductRequest():
+                self._check_parent(sender, message.root)
+                self._check_scored(sender, message.first_row, message.row_count)
+            case ProductSum() | EvaluationProductSum() if self._scheme.is_plain:
+                self._check_part(sender, message)
+            case MaskedSum() | EvaluationMaskedSum() if not self._scheme.is_plain:
+                self._check_part(sender, message)
+            case Abandoned() | EvaluationAbandoned():
+                last = self._evaluations if message.off_clock else self._number
+                # Farther down, who passes requests on may have made one up, and the sender believed it.
+                next_to_root = self._scheme.trees_of(message.root)[0].parent.get(sender) == self._name
+                if message.root != self._name or (message.number > last and next_to_root):
+                    raise ProtocolError(
+                        f"{sender} abandoned the sum {message.number} of {message.root}, for which {self._name} has "
+                        "not asked."
+                    )
+            case _:
+                raise ProtocolError(f"{sender} sent {type(message).__name__}, which is no part of a sum here.")
 
     def check_rows(self, sender: str, rows: NDArray[np.uint32]) -> None:
         if rows.size and int(rows.max()) >= self._rows:
             raise ProtocolError(f"{sender} asked for a row that does not exist; there are {self._rows}.")
+        if rows.size > self.bounds.rows:
+            raise ProtocolError(f"{sender} asked for {rows.size} rows at once; {self.bounds.rows} are the most.")
+
+    def check_turn(self, sender: str, root: str, number: int, numbers: int) -> None:
+        """Refuse a request for a sum that is open, or of `numbers` numbers under a mask that is used up."""
+        self._open.check_ask(sender, (root, number))
+        self._scheme.check_mask(sender, root, number, numbers)
 
     def _check_parent(self, sender: str, root: str) -> None:
         if self._scheme.trees_of(root)[0].parent.get(self._name) != sender:
             raise ProtocolError(f"{sender} passed on a request of {root}, but is not above {self._name} in its tree.")
+
+    def _check_scored(self, sender: str, first_row: int, row_count: int) -> None:
+        whole = min(ROWS_A_SUM, self.bounds.test_rows - first_row)
+        if (first_row or row_count) and (first_row % ROWS_A_SUM or not 0 < row_count == whole):
+            raise ProtocolError(
+                f"{sender} asked for an evaluation of {row_count} test rows from {first_row} on; there are "
+                f"{self.bounds.test_rows}, asked for {ROWS_A_SUM} at a time."
+            )
+
+    def _check_part(self, sender: str, message: Any) -> None:
+        tree, trees = _tree_of(message), self._scheme.trees_of(message.root)
+        if not 0 <= tree < len(trees) or trees[tree].parent.get(sender) != self._name:
+            raise ProtocolError(f"{sender} sent a part of a sum of {message.root} that does not run through here.")
+        rows, width = message.total.shape
+        bounds = self.bounds
+        most = max(1, min(bounds.test_rows, ROWS_A_SUM)) if message.off_clock else bounds.rows
+        widths = {bounds.outputs, 2} if message.off_clock else {bounds.outputs}  # 2: penalty and gradient
+        if not 0 < rows <= most or width not in widths:
+            raise ProtocolError(
+                f"{sender} sent a part of a sum of shape {rows}×{width}; 1 to {most} rows of {bounds.outputs} are "
+                "asked for."
+            )
+        if self._scheme.is_plain:
+            # So much for each of those whose products are in it, or who adds its own to a lie would pass for a liar.
+            members = len(trees[tree].members(sender))
+            check_magnitude(
+                sender, "products", message.total, members * (MOST_TOLD if message.off_clock else bounds.product)
+            )
+
+    def _check_due(self, sender: str, message: Any) -> None:
+        """Refuse what does not fit the sum that it belongs to."""
+        match message:
+            case ProductRequest():
+                self.check_turn(sender, message.root, message.number, message.rows.size * self.bounds.outputs)
+            case EvaluationProductRequest():
+                numbers = message.row_count * self.bounds.outputs or 2
+                self.check_turn(sender, message.root, _number_here(message), numbers)
+            case ProductSum() | EvaluationProductSum() | MaskedSum() | EvaluationMaskedSum():
+                key = (message.root, _number_here(message))
+                open_ = self._open.of_part(key)
+                if open_ is None:
+                    if self._open.is_early(key):
+                        self._open.check_early(sender, message.total)
+                    return
+                so_far: Any = open_.totals[_tree_of(message)]
+                if message.total.shape != so_far.shape:
+                    raise ProtocolError(
+                        f"{sender} sent a part of a sum of shape {message.total.shape}; the other parts have the "
+                        f"shapes {so_far.shape}."
+                    )
+                if open_.evaluation == (0, 0) and self._scheme.is_plain and message.total.min() < 0:
+                    raise ProtocolError(f"{sender} told a penalty or the square of a norm below 0.")
 
     def _answer(self, request: ProductRequest | EvaluationProductRequest) -> tuple[list[Effect], Completed | None]:
         tree = self._scheme.trees_of(request.root)[0]
@@ -168,16 +269,20 @@ class Sums(Remembering):
         self, key: Key, rows: NDArray[np.uint32], evaluation: tuple[int, int] | None, own: NDArray[np.float64]
     ) -> tuple[list[Effect], Completed | None]:
         """Start with this party's own products, masked if the scheme says so, and wait for what comes from below."""
+        root, number = key
+        if self._scheme.is_plain and evaluation is None and not largest(own) <= self.bounds.product:
+            raise RunError(
+                f"A product of {self._name} has a magnitude beyond {self.bounds.product:.2g}, which no peer takes: the "
+                "training has diverged. Scale its columns, or take a smaller step."
+            )
         if evaluation is None:
             self._last_known.count_request()
-        root, number = key
         trees = self._scheme.trees_of(root)
-        open_ = self._open.ask(key, trees)
+        mine = own.copy() if root == self._name else None  # before others' parts are added to it
+        open_ = self._open.ask(key, trees, self._scheme.parts(root, number, own))
         open_.rows, open_.evaluation = rows, evaluation
-        if root == self._name:
-            open_.own = own.copy()
-        for tree, part in enumerate(self._scheme.parts(root, number, own)):
-            open_.add(tree, part)
+        if mine is not None:
+            open_.own = mine
         if self.lost and not self.waits_for_lost and not self._replace(open_, self.lost):
             return self._abandon_or_wait(key, open_), None
         if self.patience.silent:
@@ -189,10 +294,9 @@ class Sums(Remembering):
 
     def _add(self, sender: str, message: Any, tree: int) -> tuple[list[Effect], Completed | None]:
         key = (message.root, _number_here(message))
-        trees = self._scheme.trees_of(message.root)
-        if tree >= len(trees) or trees[tree].parent.get(sender) != self._name:
-            raise ProtocolError(f"{sender} sent a part of a sum of {message.root} that does not run through here.")
-        open_ = self._open.of_part(key, trees)
+        if self._open.is_early(key):
+            self._open.keep_early(key, tree, sender, message.total)
+        open_ = self._open.of_part(key)
         if open_ is None or sender not in open_.awaited[tree]:
             return [], None
         open_.awaited[tree].discard(sender)
@@ -226,8 +330,6 @@ class Sums(Remembering):
         effects: list[Effect] = []
         completed: list[Completed] = []
         for key, open_ in self._open.items():
-            if not open_.asked:
-                continue  # seen to when the request comes
             if not self._replace(open_, self.lost):
                 effects += self._abandon_or_wait(key, open_)
                 continue
@@ -276,6 +378,11 @@ class Sums(Remembering):
     def counts(self) -> dict[str, int]:
         """What this party made of the absence of others."""
         return {"late_rows": self.stale_products, "abandoned_sums": self.abandoned}
+
+
+def _tree_of(message: Any) -> int:
+    """The place of the tree up which a part comes."""
+    return int(message.tree) - 1 if hasattr(message, "tree") else 0
 
 
 def _number_here(message: Any) -> int:

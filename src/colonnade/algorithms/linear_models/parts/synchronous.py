@@ -16,7 +16,7 @@ from colonnade.algorithms.linear_models.parts.settings import SynchronousLinear
 from colonnade.algorithms.linear_models.parts.solving import Descent
 from colonnade.algorithms.linear_models.parts.sums import Completed
 from colonnade.errors import ProtocolError
-from colonnade.messages import EvaluationAbandoned, MaskedSum, ProductSum, SharedStep, Stop, WeightsSettled
+from colonnade.messages import MaskedSum, ProductSum, SharedStep, Stop, WeightsSettled
 from colonnade.party import Effect, Send, SetTimer
 from colonnade.state import State, array, custom, value
 
@@ -27,6 +27,7 @@ class SynchronousLinearParty(LinearParty):
     """One party of a synchronous linear federation; the label party leads."""
 
     LABEL_PARTYS = (SharedStep, Stop)
+    TAKES = (SharedStep,)
 
     def __init__(self, block_party: BlockParty, solver: Descent) -> None:
         super().__init__(block_party, solver=solver)
@@ -64,7 +65,7 @@ class SynchronousLinearParty(LinearParty):
             case ProductSum() | MaskedSum() if message.number > self._sum_number:
                 self._keep_early(sender, message)  # a party below was told of the step sooner
                 return []
-            case ProductSum() | MaskedSum() | EvaluationAbandoned():
+            case ProductSum() | MaskedSum():
                 return self._take_part(sender, message)
             case SharedStep():
                 return self._follow(message)
@@ -117,16 +118,29 @@ class SynchronousLinearParty(LinearParty):
 
     # --- everybody else follows ---
 
+    def _check_message(self, sender: str, message: Any) -> None:
+        super()._check_message(sender, message)
+        if isinstance(message, SharedStep):
+            self._sums.check_rows(sender, message.next_rows)
+            if message.values.shape[0] > self._sums.bounds.rows or message.values.shape[1] != self._seat.outputs:
+                raise ProtocolError(f"{sender} sent values of shape {message.values.shape}.")
+            self._check_residuals(sender, message.values, are_outputs=self._settings.labels == "everywhere")
+
     def _follow(self, shared: SharedStep) -> list[Effect]:
-        if shared.step <= self._step_number:
-            raise ProtocolError(f"The label party sent step {shared.step}; expected was {self._step_number + 1}.")
+        label_party = self._seat.label_party
+        if shared.step <= self._step_number or shared.number <= self._sum_number:
+            raise ProtocolError(
+                f"{label_party} sent step {shared.step} of the sum {shared.number}; expected were "
+                f"{self._step_number + 1} and one after {self._sum_number}."
+            )
         if shared.step > self._step_number + 1:  # sent while this party was away, and overtaking
-            self._keep_early(self._seat.label_party, shared)
+            self._keep_early(label_party, shared)
             return []
-        self._sums.check_rows(self._seat.label_party, shared.next_rows)
+        if self._rows.size and len(shared.values) != self._rows.size:
+            raise ProtocolError(f"{label_party} sent values of shape {shared.values.shape}.")
+        if shared.next_rows.size:
+            self._sums.check_turn(label_party, label_party, shared.number, shared.next_rows.size * self._seat.outputs)
         if self._rows.size:
-            if shared.values.shape != (self._rows.size, self._seat.outputs):
-                raise ProtocolError(f"The label party sent values of shape {shared.values.shape}.")
             self._apply(shared.values)
         self._step_number, self._sum_number, self._rows = shared.step, shared.number, shared.next_rows
         if self._rows.size == 0:
@@ -167,5 +181,6 @@ class SynchronousLinearParty(LinearParty):
     )
 
     def restored(self) -> None:
+        super().restored()
         if self._block_party.ready:
             self._solver.prepare()

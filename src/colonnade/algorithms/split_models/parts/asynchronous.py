@@ -19,7 +19,13 @@ from numpy.typing import NDArray
 from colonnade.algorithms.parts.kept_messages import pack, unpack
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
-from colonnade.algorithms.split_models.parts.budget import RowBudget, budget_mu, check_each_once
+from colonnade.algorithms.split_models.parts.budget import (
+    PartyBudgets,
+    RowBudget,
+    budget_mu,
+    check_each_once,
+    check_rows,
+)
 from colonnade.algorithms.split_models.parts.evaluation import AnswersToEvaluation
 from colonnade.algorithms.split_models.parts.record import SplitRecord, TopModel
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
@@ -125,7 +131,28 @@ class BottomModel(Remembers, Protocol):
 
     def forget_upload(self, exchange: int) -> bool: ...
 
+    def forget_all_but(self, newest: int) -> None: ...
+
     def module(self) -> torch.nn.Module: ...
+
+
+def not_from(sender: str) -> ProtocolError:
+    """The error for a message to a feature party of anybody but the label party."""
+    return ProtocolError(f"{sender} spoke to a feature party, which only the label party may.")
+
+
+def entering(enters_table: Callable[[Any], NDArray[np.float32]], sender: str, upload: Any) -> NDArray[np.float32]:
+    """What of an upload enters the table; if it holds more or less than was agreed, its sender is named."""
+    try:
+        return enters_table(upload)
+    except ProtocolError as error:
+        raise ProtocolError(f"{sender} uploaded what was not agreed. {error}") from None
+
+
+def embeddings_of(upload: Any) -> list[NDArray[np.float32]]:
+    """What an upload holds besides its `embedding`: others near it, or a pair."""
+    held = (getattr(upload, name, None) for name in ("perturbed", "plus", "minus"))
+    return [one for one in held if one is not None]
 
 
 class AsynchronousFeatureParty(Remembering):
@@ -160,7 +187,7 @@ class AsynchronousFeatureParty(Remembering):
         self._apply = apply
         self._settings = settings
         self._gap = settings.activation_gap(seat.name)
-        self._evaluation = AnswersToEvaluation(bottom.embed_test)
+        self._evaluation = AnswersToEvaluation(bottom.embed_test, len(seat.columns.test))
         owner = "everybody" if settings.shared_rows else seat.name
         rows = len(seat.columns.train)
         self._batches = Batches(rows, seat.training.batch_size, generator_for(seat.seed, owner, "rows"))
@@ -171,6 +198,8 @@ class AsynchronousFeatureParty(Remembering):
 
     def handle(self, event: Event) -> Sequence[Effect]:
         match event:
+            case Received(sender=sender) if sender != self._seat.label_party:
+                raise not_from(sender)
             case Received(message=reply) if type(reply) is self._reply:
                 if not self._apply(reply):
                     return []
@@ -232,8 +261,9 @@ class AsynchronousFeatureParty(Remembering):
 
     def _drop(self, refused: RowsRefused) -> list[Effect]:
         """The label party cannot answer for these rows any more: leave them out from now on."""
-        if refused.rows.size == 0 or int(refused.rows.max()) >= self._refused.size:
-            raise ProtocolError("Rows were refused that do not exist.")
+        if refused.rows.size == 0:
+            raise ProtocolError(f"{self._seat.label_party} refused an upload for the sake of no row.")
+        check_rows(refused.rows, self._refused.size, self._seat.label_party)
         if not self._bottom.forget_upload(refused.exchange):
             return []
         self._refused[refused.rows] = True
@@ -241,8 +271,7 @@ class AsynchronousFeatureParty(Remembering):
         return [] if self._gap else [*self._upload()]
 
     def _affordable(self, rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        if rows.size and int(rows.max()) >= self._refused.size:
-            return rows  # refused by the model, in words
+        check_rows(rows, self._refused.size, self._seat.label_party)
         if self._bottom.budget.bounded or self._seat.privacy.noise > 0:
             check_each_once(rows, self._seat.label_party)
         return rows[self._bottom.budget.affordable(rows, self._bottom.embedding_cost)]
@@ -341,49 +370,29 @@ class AsynchronousLabelParty(Remembering):
         self._requests = 0
         self._late_rows = 0  # uses of an embedding older than max_delay
         privacy = seat.privacy
-        self._budget = RowBudget(rows, budget_mu(privacy.labels_epsilon, privacy.delta, privacy.formula))
+        mu = budget_mu(privacy.labels_epsilon, privacy.delta, privacy.formula)
+        self._budget = PartyBudgets(rows, mu, parties)
         # A noised answer is a mean over its rows: one that is named again would count for more than its share.
-        self._each_once: bool = self._budget.bounded or getattr(seat.settings, "noise", 0.0) > 0
+        self._each_once: bool = mu < inf or getattr(seat.settings, "noise", 0.0) > 0
         self._without_budget: set[str] = set()  # parties that can make no batch any more
 
     def handle(self, event: Event) -> Sequence[Effect]:
         match event:
             case Received(sender=sender, message=upload) if type(upload) is self._upload:
-                one = Upload(sender, upload, self._enters_table(upload))
-                if one.message.rows.size not in self._batch_sizes:
-                    raise ProtocolError(
-                        f"{sender} uploaded {one.message.rows.size} rows; agreed were "
-                        f"{self._seat.training.batch_size}. A mean over fewer would tell more of each."
-                    )
-                self._table.check(sender, one.message.rows, one.embedding)
-                if self._each_once:
-                    check_each_once(one.message.rows, sender)
-                if self._record.ending:
-                    return []
-                held = [*self._waiting, *(self._update.uploads if self._update else [])]
-                if sum(other.sender == sender for other in held) >= self._settings.in_flight:
-                    raise ProtocolError(
-                        f"{sender} uploaded without waiting for its replies; at most {self._settings.in_flight} may be "
-                        "in flight."
-                    )
-                if self._budget.bounded:
-                    cost = self._label_cost(one.message.rows.size)
-                    if not self._budget.all_affordable(one.message.rows, cost):
-                        fits = self._budget.affordable(one.message.rows, cost)
-                        return [Send(sender, RowsRefused(one.message.exchange, one.message.rows[~fits]))]
-                    self._budget.spend(one.message.rows, cost)
-                self._waiting.append(one)
-                return self._go_on()
+                return self._take(Upload(sender, upload, entering(self._enters_table, sender, upload)))
             case Received(sender=sender, message=BudgetSpent()):
                 return self._go_on_without(sender)
             case Received(sender=sender, message=RefreshedEmbedding() as fresh):
-                self._table.check(sender, fresh.rows, fresh.embedding)
+                if not 0 < fresh.request <= self._requests:
+                    raise ProtocolError(f"{sender} answered the request {fresh.request}, which was never made.")
+                self._record.check(sender, fresh.rows, fresh.embedding)
                 self._table.write(sender, fresh.rows, fresh.embedding, self._record.exchange)
-                if self._update is None or self._update.awaited.pop(fresh.request, None) is None:
+                if self._update is None or self._update.awaited.get(fresh.request) != sender:
                     return []  # too late for its update; the next one has it
+                del self._update.awaited[fresh.request]
                 return self._go_on()
             case Received(sender=sender, message=WarmUpUpload() as everything):
-                self._table.check(sender, everything.rows, everything.embedding)
+                self._record.check(sender, everything.rows, everything.embedding)
                 self._table.write(sender, everything.rows, everything.embedding, self._record.exchange)
                 return []
             case Received(sender=sender, message=EvaluationEmbedding() as answer):
@@ -406,10 +415,41 @@ class AsynchronousLabelParty(Remembering):
             case Received(sender=sender, message=message):
                 raise ProtocolError(f"{sender} sent {type(message).__name__}, which a label party does not take here.")
 
+    def _take(self, upload: Upload) -> list[Effect]:
+        """Judge an upload, whole, and answer it if it is its turn."""
+        sender, message = upload.sender, upload.message
+        if message.rows.size not in self._batch_sizes:
+            raise ProtocolError(
+                f"{sender} uploaded {message.rows.size} rows; agreed were {self._seat.training.batch_size}. A mean "
+                "over fewer would tell more of each."
+            )
+        if self._each_once:
+            check_each_once(message.rows, sender)
+        self._record.check(sender, message.rows, upload.embedding, embeddings_of(message))
+        if self._record.ending:
+            return []
+        held = [*self._waiting, *(self._update.uploads if self._update else [])]
+        if sum(other.sender == sender for other in held) >= self._settings.in_flight:
+            raise ProtocolError(
+                f"{sender} uploaded without waiting for its replies; at most {self._settings.in_flight} may be in "
+                "flight."
+            )
+        budget = self._budget.of(sender)
+        if budget.bounded:
+            cost = self._label_cost(message.rows.size)
+            if not budget.all_affordable(message.rows, cost):
+                fits = budget.affordable(message.rows, cost)
+                return [Send(sender, RowsRefused(message.exchange, message.rows[~fits]))]
+            budget.spend(message.rows, cost)
+        self._waiting.append(upload)
+        return self._go_on()
+
     def _go_on_without(self, party: str) -> list[Effect]:
         """A party uploads no more, its rows' budgets being spent: when nobody does, the training ends here."""
         if party not in self._seat.feature_parties:
             raise ProtocolError(f"{party!r} is not a feature party of this federation.")
+        if party in self._without_budget:
+            raise ProtocolError(f"{party} said twice that it has no budget left; once is enough.")
         self._without_budget.add(party)
         note = f"the privacy budget of too many rows is spent: {party} uploads no more"
         effects: list[Effect] = [Observe(self._record.exchange, self._top.steps, self._record.epoch(), note=note)]

@@ -101,15 +101,15 @@ class Bottom(Remembering):
 
         False if no upload of that number waits: a reply is applied once or not at all.
         """
-        pending = self._pending.pop(exchange, None)
+        pending = self._pending.get(exchange)
         if pending is None:
             return False
         if gradient.shape != (pending.rows.size, self._seat.width):
-            self._pending[exchange] = pending
             raise ProtocolError(
-                f"The gradient for exchange {exchange} has shape {gradient.shape}; "
+                f"{self._seat.label_party} answered exchange {exchange} with a gradient of shape {gradient.shape}; "
                 f"uploaded was {(pending.rows.size, self._seat.width)}."
             )
+        del self._pending[exchange]
         self.steps += 1
         if self._update == "frozen":
             return True
@@ -159,6 +159,11 @@ class Bottom(Remembering):
     def forget_upload(self, exchange: int) -> bool:
         """Drop one of them; False if there is none of that number."""
         return self._pending.pop(exchange, None) is not None
+
+    def forget_all_but(self, newest: int) -> None:
+        """Drop uploads that have waited longest, so that so many are left."""
+        for exchange in [*self._pending][: max(0, len(self._pending) - newest)]:
+            self.forget_upload(exchange)
 
     def embed(self, rows: NDArray[np.uint32]) -> tuple[list[Effect], NDArray[np.float32]]:
         spent, embedding = self._embedder.embed(rows)

@@ -5,7 +5,8 @@ knows which rows were used. A row is affordable while its sum stays within the b
 party's state: a restart does not reset them, and an event that is handled again is counted once.
 """
 
-from math import inf
+from collections.abc import Sequence
+from math import inf, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,12 @@ def check_each_once(rows: NDArray[np.uint32], sender: str) -> None:
     """Refuse rows of which one is named again: a release counts each of its rows once, and would tell more of that."""
     if len(set(rows.tolist())) != rows.size:
         raise ProtocolError(f"{sender} named a row twice in one message, which would tell more of it than is counted.")
+
+
+def check_rows(rows: NDArray[np.uint32], count: int, sender: str) -> None:
+    """Refuse rows that do not exist."""
+    if rows.size and int(rows.max()) >= count:
+        raise ProtocolError(f"{sender} named row {int(rows.max())}; there are {count}.")
 
 
 class RowBudget(Remembering):
@@ -98,6 +105,34 @@ class RowBudget(Remembering):
 
     MEMORY = (custom("_added_up", "_waiting", save=_save_spent, load=_load_spent),)
     DERIVED = ("_waiting_rows", "_most", "_most_is_loose")
+
+
+class PartyBudgets(Remembering):
+    """The costs of the label party's rows, with the same share of each row's budget for every party that asks.
+
+    So nobody can take the answers that were planned for another. The shares add up to the whole.
+    """
+
+    def __init__(self, rows: int, mu: float, parties: Sequence[str]) -> None:
+        self._of = {party: RowBudget(rows, mu / sqrt(len(parties))) for party in parties}
+
+    def of(self, party: str) -> RowBudget:
+        return self._of[party]
+
+    def _save_spent(self, state: State) -> None:
+        state.put("spent", np.concatenate([share.state().take("spent") for share in self._of.values()]))
+
+    def _load_spent(self, state: State) -> None:
+        spent = state.take("spent")
+        whole = next(iter(self._of.values())).state().take("spent").size
+        if spent.size == whole:  # of a run from before there were shares: as if all had asked for as much
+            spent = np.tile(spent / len(self._of), len(self._of))
+        for share, own in zip(self._of.values(), np.split(spent, len(self._of)), strict=True):
+            held = State()
+            held.put("spent", own)
+            share.restore(held)
+
+    MEMORY = (custom("_of", save=_save_spent, load=_load_spent),)
 
 
 def cost_of(event: PrivacyEvent) -> float:

@@ -65,7 +65,9 @@ class Embedder(Remembering):
         """The columns of these training rows."""
         train = self._seat.columns.train
         if rows.size and int(rows.max()) >= len(train):
-            raise ProtocolError(f"Row {int(rows.max())} was asked of {self._seat.name}; it has {len(train)}.")
+            raise ProtocolError(
+                f"{self._seat.label_party} asked {self._seat.name} for row {int(rows.max())}; it has {len(train)}."
+            )
         return train.index_select(0, torch.from_numpy(rows.view(np.int32)))
 
     def spent(self, rows: NDArray[np.uint32], which: str = "training rows") -> list[Effect]:
@@ -88,7 +90,10 @@ class Embedder(Remembering):
         """Embeddings of test rows, for scoring; of none, once their budget is spent: the last known ones serve."""
         test = self._seat.columns.test
         if first_row + row_count > len(test):
-            raise ProtocolError(f"Test rows {first_row} to {first_row + row_count} were asked; there are {len(test)}.")
+            raise ProtocolError(
+                f"{self._seat.label_party} asked for the test rows {first_row} to {first_row + row_count}; there are "
+                f"{len(test)}."
+            )
         rows = np.arange(first_row, first_row + row_count, dtype=np.uint32)
         if row_count == 0 or not self._test_budget.affordable(rows, self.row_cost).all():
             return [], np.zeros((0, self._seat.width), np.float32)

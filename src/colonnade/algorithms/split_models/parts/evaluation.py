@@ -20,6 +20,10 @@ ROWS_A_REQUEST = 4096
 """Bounds a frame's size; an evaluation of more rows takes several requests."""
 
 
+MOST_WAITING = 64
+"""Requests that a feature party keeps until their replies are applied, beside those of four whole evaluations."""
+
+
 class AnswersToEvaluation(Remembering):
     """The feature party's side: requests that wait for replies to be applied."""
 
@@ -31,11 +35,25 @@ class AnswersToEvaluation(Remembering):
         ),
     )
 
-    def __init__(self, embed_test: Callable[[int, int], tuple[list[Effect], NDArray[np.float32]]]) -> None:
+    def __init__(
+        self, embed_test: Callable[[int, int], tuple[list[Effect], NDArray[np.float32]]], test_rows: int
+    ) -> None:
         self._embed_test = embed_test
+        self._rows = test_rows
+        self._most_waiting = MOST_WAITING + 4 * -(-test_rows // ROWS_A_REQUEST)
         self._waiting: list[tuple[str, EvaluationRequest]] = []
 
     def ask(self, sender: str, request: EvaluationRequest) -> None:
+        end = request.first_row + request.row_count
+        if end > self._rows:
+            raise ProtocolError(
+                f"{sender} asked for the test rows {request.first_row} to {end}; there are {self._rows}."
+            )
+        if len(self._waiting) >= self._most_waiting:
+            raise ProtocolError(
+                f"{sender} has {len(self._waiting)} evaluations waiting here already, and asks for more; an honest "
+                "label party makes one at a time."
+            )
         self._waiting.append((sender, request))
 
     def due(self, replies_applied: int) -> list[Effect]:
@@ -93,6 +111,8 @@ class Evaluation(Remembering):
         rows, width = answer.embedding.shape
         if part is None or width != part.stop - part.start or answer.first_row + rows > self._rows:
             raise ProtocolError(f"{sender} answered an evaluation with rows or a width that were not asked for.")
+        if not 0 < answer.evaluation <= self._number:
+            raise ProtocolError(f"{sender} answered the evaluation {answer.evaluation}; {self._number} were made.")
         self._embeddings[answer.first_row : answer.first_row + rows, part] = answer.embedding
         if answer.evaluation != self._number or sender not in self._awaited:
             return False  # late, of a party that was given up

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from colonnade.algorithms.parts.bounds import check_magnitude
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat
 from colonnade.algorithms.split_models.parts.directions import Directions
@@ -59,6 +60,8 @@ class SeedReplayBottom(Embedder):
         # A sphere is drawn as Gaussian and brought to its radius, which only the whole direction knows.
         drawn = "gaussian" if directions.distribution == "sphere" else directions.distribution
         self._drawn = replace(directions, distribution=drawn)
+        # An honest slope is clipped, then noised; a step by more than twice LIMIT would carry nearly all weights out.
+        self._most_slope = max(seat.settings.clip + 100 * seat.settings.noise, 2 * LIMIT / training.learning_rate)
         self._rate, self._l2, self._l1 = training.learning_rate, training.l2, training.l1
         self._vector = flatten([self.network], seat.name)
         self._vector.div_(GRID).round_().mul_(GRID)
@@ -107,9 +110,11 @@ class SeedReplayBottom(Embedder):
 
     def apply(self, exchange: int, slope: float) -> bool:
         """w ← w − η (Δ u + ∇r(w)), rounded to the grid. False if no upload of that number waits."""
-        pending = self._pending.pop(exchange, None)
+        pending = self._pending.get(exchange)
         if pending is None:
             return False
+        check_magnitude(self._seat.label_party, "a slope", slope, self._most_slope)
+        del self._pending[exchange]
         seed, factor = pending
         if self._l2:
             decay = 1 - self._rate * self._l2
@@ -158,6 +163,11 @@ class SeedReplayBottom(Embedder):
 
     def forget_upload(self, exchange: int) -> bool:
         return self._pending.pop(exchange, None) is not None
+
+    def forget_all_but(self, newest: int) -> None:
+        """Drop uploads that have waited longest, so that so many are left."""
+        for exchange in [*self._pending][: max(0, len(self._pending) - newest)]:
+            self.forget_upload(exchange)
 
     def module(self) -> torch.nn.Module:
         return self.network.module()

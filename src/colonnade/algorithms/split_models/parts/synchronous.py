@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from colonnade.algorithms.parts.kept_messages import messages
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
-from colonnade.algorithms.split_models.parts.asynchronous import BottomModel
-from colonnade.algorithms.split_models.parts.budget import check_each_once
+from colonnade.algorithms.split_models.parts.asynchronous import BottomModel, embeddings_of, entering, not_from
+from colonnade.algorithms.split_models.parts.budget import check_each_once, check_rows
 from colonnade.algorithms.split_models.parts.evaluation import AnswersToEvaluation
 from colonnade.algorithms.split_models.parts.record import SplitRecord, TopModel
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
@@ -42,6 +42,8 @@ from colonnade.party import (
 from colonnade.state import Remembering, array, part, value
 
 _NO_ROWS: NDArray[np.uint32] = np.zeros(0, np.uint32)
+MOST_UNANSWERED = 4
+"""Uploads of which a feature party remembers how to apply the reply. One that was given up has two at most."""
 
 
 @dataclass(frozen=True)
@@ -77,16 +79,20 @@ class SynchronousFeatureParty(Remembering):
         self._reply = reply
         self._apply = apply
         self._step = 0  # the latest one that it uploaded for
-        self._evaluation = AnswersToEvaluation(bottom.embed_test)
+        self._evaluation = AnswersToEvaluation(bottom.embed_test, len(seat.columns.test))
 
     def handle(self, event: Event) -> Sequence[Effect]:
         match event:
+            case Received(sender=sender) if sender != self._seat.label_party:
+                raise not_from(sender)
             case Received(message=message) if type(message) is self._reply:
                 reply: Any = message
+                self._check_rows(reply.next_rows)
                 self._apply(reply)
                 effects = self._evaluation.due(self._bottom.steps)
                 return [*effects, *self._upload(reply.step, reply.next_rows)]
             case Received(message=BatchRequest() as request):
+                self._check_rows(request.rows)
                 return self._upload(request.step, request.rows)
             case Received(sender=sender, message=EvaluationRequest() as request):
                 self._evaluation.ask(sender, request)
@@ -100,12 +106,16 @@ class SynchronousFeatureParty(Remembering):
                     f"{sender} sent {type(message).__name__}, which a feature party does not take here."
                 )
 
+    def _check_rows(self, rows: NDArray[np.uint32]) -> None:
+        check_rows(rows, len(self._seat.columns.train), self._seat.label_party)
+        if self._bottom.budget.bounded or self._seat.privacy.noise > 0:
+            check_each_once(rows, self._seat.label_party)
+
     def _upload(self, step: int, rows: NDArray[np.uint32]) -> Sequence[Effect]:
         if step <= self._step or rows.size == 0:
             return []  # asked twice, or of a step that went on without this party, or after the last one
         self._step = step
-        if self._bottom.budget.bounded or self._seat.privacy.noise > 0:
-            check_each_once(rows, self._seat.label_party)
+        self._bottom.forget_all_but(MOST_UNANSWERED - 1)
         if not self._bottom.budget.affordable(rows, self._bottom.upload_cost).all():
             return [Send(self._seat.label_party, BudgetSpent(f"rows of {self._seat.name}"))]
         return self._send_upload(step, rows)
@@ -171,7 +181,8 @@ class SynchronousLabelParty(Remembering):
         match event:
             case Received(sender=sender, message=message) if type(message) is self._upload:
                 upload: Any = message
-                self._table.check(sender, upload.rows, self._enters_table(upload))
+                embedding = entering(self._enters_table, sender, upload)
+                self._record.check(sender, upload.rows, embedding, embeddings_of(upload))
                 if self._record.ending or upload.exchange != self._step or sender in self._uploaded:
                     return []  # of a step that went on without it
                 if not np.array_equal(upload.rows, self._rows):
@@ -209,7 +220,9 @@ class SynchronousLabelParty(Remembering):
 
     def _end_for(self, party: str) -> list[Effect]:
         """A party's rows of this batch have no budget left. Everybody is needed, so the training ends here."""
-        if self._record.ending or party not in self._seat.feature_parties:
+        if party not in self._seat.feature_parties:
+            raise ProtocolError(f"{party!r} is not a feature party of this federation.")
+        if self._record.ending:
             return []
         self._record.ending = True
         self._record.reason = "the privacy budget is spent"

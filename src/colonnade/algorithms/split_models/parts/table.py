@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from colonnade.algorithms.parts.bounds import largest
 from colonnade.algorithms.parts.staleness import StalenessCount
 from colonnade.errors import ProtocolError
 from colonnade.state import Remembering, array
@@ -50,6 +51,13 @@ class EmbeddingTable(Remembering):
         if embedding.shape[1] != part.stop - part.start:
             wanted = part.stop - part.start
             raise ProtocolError(f"{party} sent embeddings of width {embedding.shape[1]}; agreed was {wanted}.")
+
+    def magnitudes(self) -> str:
+        """Whose last known embeddings are how large, the largest first: for who looks for a reason."""
+        found = {party: largest(self._values[:, part]) for party, part in self.slices.items()}
+        ordered = sorted(found.items(), key=lambda one: -one[1])
+        shown = ", ".join(f"{party} {size:.2g}" for party, size in ordered)
+        return f"The largest numbers in what the parties sent last: {shown}."
 
     def write(self, party: str, rows: NDArray[np.uint32], embedding: NDArray[np.float32], exchange: int) -> None:
         self._values[rows, self.slices[party]] = embedding

@@ -86,8 +86,8 @@ class ZerothOrderBottom(Embedder):
             return False
         if losses.shape != (1 + self._directions.points,):
             raise ProtocolError(
-                f"{losses.size} losses came for exchange {exchange}; "
-                f"{1 + self._directions.points} embeddings were sent."
+                f"{self._seat.label_party} sent {losses.size} losses for exchange {exchange}; "
+                f"{1 + self._directions.points} embeddings were sent to it."
             )
         del self._pending[exchange]
         slopes = self._directions.slopes(losses)
@@ -105,6 +105,11 @@ class ZerothOrderBottom(Embedder):
 
     def forget_upload(self, exchange: int) -> bool:
         return self._pending.pop(exchange, None) is not None
+
+    def forget_all_but(self, newest: int) -> None:
+        """Drop uploads that have waited longest, so that so many are left."""
+        for exchange in [*self._pending][: max(0, len(self._pending) - newest)]:
+            self.forget_upload(exchange)
 
     def module(self) -> torch.nn.Module:
         return self.network.module()

@@ -1,7 +1,4 @@
-"""Spares these tests the waiting for the disk.
-
-Thousands of checkpoints are written here; whether one survives a power cut is not the question.
-"""
+"""Processes die here, not machines: what the operating system has is safe."""
 
 import os
 from collections.abc import Iterator
@@ -9,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def no_waiting_for_the_disk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)

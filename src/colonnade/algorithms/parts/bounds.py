@@ -1,0 +1,49 @@
+"""How much of a peer is taken, and how much is kept for it: bounds that no honest training meets.
+
+Whatever lies beyond one of them is refused on arrival, as a breach of the protocol by whoever sent it, before anything
+is changed. So a peer that sends absurd numbers, or more than a party could ever use, loses its own place and no more.
+"""
+
+from math import isfinite
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.errors import ProtocolError
+from colonnade.messages import KINDS, Message
+
+MOST_EMBEDDING = 1e5
+"""Of a number in an embedding, noise apart. Networks work with numbers around 1; far beyond, no step is useful."""
+MOST_PRODUCT = 1e9
+"""Of one party's product wᵀx. Fixed point holds no more than about as much, so no masked training has larger ones."""
+MOST_TOLD = 1e30
+"""Of other numbers that parties tell one another: a loss, a squared norm. Their squares are still numbers."""
+MOST_KEPT_BYTES = 1 << 25
+"""Of the messages of one peer that are held for later; a federation whose honest ones are larger has more room."""
+_A_MESSAGE = 200  # bytes that a message takes beside its arrays
+
+
+def largest(numbers: NDArray[np.floating]) -> float:
+    """The largest magnitude among these; 0 of none.
+
+    >>> largest(np.array([1.0, -3.0]))
+    3.0
+    """
+    return max(float(numbers.max()), -float(numbers.min())) if numbers.size else 0.0
+
+
+def check_magnitude(sender: str, what: str, numbers: NDArray[np.floating] | float, most: float) -> float:
+    """The largest magnitude; refused beyond `most`, with the sender's name."""
+    found = abs(numbers) if isinstance(numbers, (int, float)) else largest(numbers)
+    if not (isfinite(found) and found <= most):
+        raise ProtocolError(
+            f"{sender} sent {what} of magnitude {found:.2g}; at most {most:.2g} is taken. It is not honest, or its "
+            "training has diverged: its columns may need scaling, or training.learning_rate lowering."
+        )
+    return found
+
+
+def size_bytes(message: Message) -> int:
+    """About how much memory a message takes."""
+    held: int = sum(getattr(message, name).nbytes for name, _ in KINDS[type(message).__name__].arrays)
+    return _A_MESSAGE + held

@@ -1,0 +1,45 @@
+"""Files are made, written and read in one place: who else did so could leave them open to others, or follow a link."""
+
+import ast
+
+import pytest
+from tree import MODULES, is_in, parsed
+
+ELSEWHERE = ("colonnade.files", "colonnade.testing", "colonnade.benchmarks")  # the latter work in folders of their own
+METHODS = {"mkdir", "makedirs", "write_text", "write_bytes", "touch", "savez", "mkfifo", "symlink_to"}
+READERS = {"json": {"load"}, "tomllib": {"load", "loads"}, "pickle": {"load", "loads"}, "np": {"save"}}
+WRITING = set("wax+")
+# What is read there was never written by anybody else, or is a lock on a folder.
+ALLOWED = {("colonnade.wire.authority", "os.open")}
+
+
+def calls_of(module: str) -> set[str]:
+    """Calls of a module that go round `files.py`."""
+    found: set[str] = set()
+    for node in ast.walk(parsed(MODULES[module])):
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func
+        if isinstance(called, ast.Name) and called.id == "open":
+            found.add("open")
+        if not isinstance(called, ast.Attribute):
+            continue
+        owner = called.value.id if isinstance(called.value, ast.Name) else ""
+        if called.attr in METHODS or (owner, called.attr) == ("os", "open"):
+            found.add(f"{owner}.{called.attr}".strip("."))
+        if called.attr in READERS.get(owner, ()):
+            found.add(f"{owner}.{called.attr}")
+        how = [one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        if called.attr == "open" and any(len(one) <= 3 and WRITING & set(one) for one in how):
+            found.add(f"{owner}.open")
+    return found
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if not is_in(name, ELSEWHERE)])
+def test_nobody_goes_round_it(module: str) -> None:
+    assert {call for call in calls_of(module) if (module, call) not in ALLOWED} == set()
+
+
+def test_who_does_is_noticed() -> None:
+    assert {"os.open", "path.mkdir"} <= calls_of("colonnade.files")
+    assert "write_text" in " ".join(calls_of("colonnade.benchmarks.party_programs"))

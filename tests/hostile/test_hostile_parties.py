@@ -1,0 +1,66 @@
+"""Whatever one peer sends, a party takes it or refuses it: with a ProtocolError that names the sender, and unchanged.
+
+And whatever it sends in masses, a party remembers no more than a bound. `COLONNADE_HOSTILE_EXAMPLES` asks for more
+examples of each algorithm than the few that are tried by default.
+"""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from lying_peer import TRAINING, BesiegedFederation, besiege, bytes_of, counted_on
+
+from colonnade.algorithms import ALGORITHMS, Algorithm
+from colonnade.errors import ProtocolError
+from colonnade.messages import Message
+from colonnade.party import Party, Received
+from colonnade.testing import TinyFederation, tiny_data
+
+EXAMPLES = int(os.environ.get("COLONNADE_HOSTILE_EXAMPLES", "4"))
+SPEAKING = {name: row for name, row in ALGORITHMS.items() if row.conversation is not None}
+MOST_KEPT_BYTES = 20_000
+"""In place of the 32 MiB that a party keeps for a peer, so that a flood in a test reaches it."""
+MOST_GROWTH_BYTES = 4 * MOST_KEPT_BYTES
+
+every_algorithm = pytest.mark.parametrize("row", SPEAKING.values(), ids=list(SPEAKING))
+
+
+@every_algorithm
+@given(number=st.integers(0, 2**32))
+@example(number=13)
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck), print_blob=False)
+def test_a_lie_is_taken_or_refused_and_nobody_else_pays(row: Algorithm, number: int) -> None:
+    besiege(row, number)
+
+
+@every_algorithm
+@pytest.mark.parametrize("kept", ["one", "everywhere"])
+def test_a_flood_of_any_kind_leaves_no_more_behind_than_a_bound(
+    row: Algorithm, kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colonnade.algorithms.linear_models.parts.block_party.MOST_KEPT_BYTES", MOST_KEPT_BYTES)
+    linear = {"sums": "two-tree" if kept == "one" else "plain", "labels": kept} if row.linear_party else {}
+    plan = TinyFederation(tiny_data(), row.settings(**linear), TRAINING)
+    whole = BesiegedFederation(plan, "nobody", 0, lies=0.0)
+    whole.run(2000)
+    for turns in (5, 12, 60):  # while they meet, at the first messages, in the middle
+        for (liar, victim), said in whole.said.items():
+            federation = BesiegedFederation(plan, "nobody", 0, lies=0.0)
+            federation.run(turns)
+            party = federation.parties[victim]
+            before = bytes_of(party.state())
+            for kind in {type(message) for message in said}:
+                template = next(message for message in reversed(said) if type(message) is kind)
+                flood(party, federation.now, liar, template)
+            grown = bytes_of(party.state()) - before
+            assert grown < MOST_GROWTH_BYTES, f"{victim} remembers {grown} bytes more for {liar}"
+
+
+def flood(party: Party, now: float, liar: str, template: Message) -> None:
+    """Such messages, counted on, until one is refused: then their sender is out."""
+    for number in range(400):
+        try:
+            party.handle(Received(now, liar, counted_on(template, number)))
+        except ProtocolError:
+            return
