@@ -23,7 +23,7 @@ from colonnade.models.top import TopSettings
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.network import doorstep, limits, relay
 from colonnade.runtimes.network.allowance import Allowance
-from colonnade.runtimes.network.doorstep import PARTS, Doorstep, closed_to_all, open_to
+from colonnade.runtimes.network.doorstep import Doorstep, closed_to_all, open_to
 from colonnade.runtimes.network.relay import Relay, unwrap, wrap
 from colonnade.runtimes.network.stream import Stream
 from colonnade.runtimes.network.waiting import Awaited
@@ -68,63 +68,78 @@ def test_the_kernel_drops_first_packets_alone(listener: socket.socket) -> None:
                 link.sendall(b"still here")
                 assert accepted.recv(1) + accepted.recv(10) == b"xstill here"
         multiplier = 0x9E3779B1
-        mine = ((int.from_bytes(socket.inet_aton("127.0.0.1"), "big") * multiplier) & 0xFFFFFFFF) >> 29
+        mine = 1 << _part_of("127.0.0.1", multiplier)
         step._set(open_to(mine, multiplier))
         assert answers(listener)
-        step._set(open_to((mine + 1) % PARTS, multiplier))
+        step._set(open_to(~mine & 0xFFFFFFFF, multiplier))
         assert not answers(listener)
-        others = [f"127.0.0.{last}" for last in range(2, 40)]
-        theirs = next(one for one in others if _part_of(one, multiplier) == (mine + 1) % PARTS)
-        assert answers(listener, theirs)
+        assert answers(listener, "127.0.0.2")  # of another part
 
 
 def _part_of(address: str, multiplier: int) -> int:
-    return ((int.from_bytes(socket.inet_aton(address), "big") * multiplier) & 0xFFFFFFFF) >> 29
+    return ((int.from_bytes(socket.inet_aton(address), "big") * multiplier) & 0xFFFFFFFF) >> 27
 
 
-class Watched(Doorstep):
-    """Says to whom the port is open."""
+class Town:
+    """A port, and who comes to it from which address; nothing but time is made up."""
 
-    def __init__(self, most_per_second: int, clock: FakeClock) -> None:
-        super().__init__(most_per_second, clock)
-        self.open_to: list[str] = []
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.step = Doorstep(5, self.clock)
+        self.step._set = self._take_down  # type: ignore[method-assign]
+        self._steps: list[doorstep.Step] = []
 
-    def _set(self, steps: list[doorstep.Step]) -> None:
-        self.open_to.append("nobody" if steps == closed_to_all() else "all" if len(steps) == 1 else "a part")
+    def _take_down(self, steps: list[doorstep.Step]) -> None:
+        self._steps = steps
 
+    def comes(self, address: str) -> bool:
+        """Whether a connection from there is taken."""
+        if self._steps == closed_to_all():
+            return False
+        if len(self._steps) > 1:
+            ((*_, multiplier), (*_, parts)) = self._steps[10], self._steps[13]
+            if not parts >> _part_of(address, multiplier) & 1:
+                return False
+        self.step.knock()
+        return True
 
-def test_a_flood_closes_the_port_until_it_is_over() -> None:
-    clock = FakeClock()
-    step = Watched(5, clock)
-    for _ in range(10):  # slowly: nobody minds
-        step.knock()
-        clock.tick(0.5)
-    assert step.open_to == []
-    for _ in range(9):
-        step.knock()
-    assert step.open_to == ["nobody"]
-    assert step.is_flooded
-    step.look()
-    assert step.open_to == ["nobody"], "the second is not over"
-    for _ in range(2 * PARTS):
-        clock.tick(1.0)
-        step.look()
-    assert step.open_to[1:] == ["a part"] * (2 * PARTS - 1) + ["all"]
-    assert not step.is_flooded
+    def second(self) -> None:
+        self.clock.tick(1.0)
+        self.step.look()
 
 
-def test_who_goes_on_is_let_in_so_often_a_second_at_most() -> None:
-    clock = FakeClock()
-    step = Watched(5, clock)
+def test_who_comes_slowly_is_no_flood() -> None:
+    town = Town()
+    for _ in range(20):
+        assert town.comes("10.0.0.1")
+        town.clock.tick(0.5)
+    assert not town.step.is_flooded
+
+
+def test_a_flood_from_one_address_shuts_out_that_address() -> None:
+    """Within seconds other addresses are let in again; and the first one too, when it has stopped."""
+    town = Town()
+    let_in, others = 0, 0
+    for second in range(50):
+        others += town.comes(f"192.0.2.{second % 10}")  # one of them may share a part with the flood
+        let_in += sum(town.comes("10.0.0.1") for _ in range(2000))
+        town.second()
+    assert town.step.is_flooded
+    assert let_in < 5 * 25, "of 100,000"
+    assert others > 25
+    for _ in range(200):
+        town.second()
+    assert not town.step.is_flooded
+    assert town.comes("10.0.0.1")
+
+
+def test_a_flood_from_everywhere_is_let_in_so_often_a_second_at_most() -> None:
+    town = Town()
     let_in = 0
-    for _ in range(4 * PARTS):
-        while step.open_to[-1:] != ["nobody"]:
-            step.knock()
-            let_in += 1
-        clock.tick(1.0)
-        step.look()
-    assert let_in == 5 * 4 * PARTS
-    assert step.is_flooded
+    for _ in range(20):
+        let_in += sum(town.comes(f"10.0.{one // 250}.{one % 250}") for one in range(1000))
+        town.second()
+    assert let_in <= 5 * 20
 
 
 # --- time ---------------------------------------------------------------------------------------------------------

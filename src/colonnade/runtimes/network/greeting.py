@@ -15,7 +15,7 @@ from colonnade.errors import ColonnadeError, ProtocolError
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.allowance import Allowance
 from colonnade.runtimes.network.carrier import Keys
-from colonnade.runtimes.network.doorstep import PARTS, Doorstep
+from colonnade.runtimes.network.doorstep import Doorstep
 from colonnade.wire.certificates import Credentials, check_peer
 from colonnade.wire.handshake import PROTOCOL, VERSION, Hello, Welcome, heard, plain, sign_welcome
 from colonnade.wire.sealing import check_introduction
@@ -113,11 +113,10 @@ class Greeting:
         """Connections that TLS has refused, or that nobody used, all in one line: there may be hundreds per second."""
         if self._doorstep.is_flooded:
             log.warning(
-                "more than %d connections a second came: for now new ones are taken from one in %d addresses at a "
-                "time, a second each. Whose stream is open notices nothing. If only the parties' addresses can reach "
-                "the port (a firewall), this does not happen",
+                "more than %d connections a second came: for now new ones are taken from a part of all addresses "
+                "alone, those that the flood does not come from. Whose stream is open notices nothing. If only the "
+                "parties' addresses can reach the port (a firewall), this does not happen",
                 self._doorstep.most_per_second,
-                PARTS,
             )
         in_vain, latest = 0, time.monotonic() - limits.HANDSHAKE_SECONDS
         while self._knocks and self._knocks[0] < latest:
