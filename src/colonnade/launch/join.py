@@ -149,7 +149,7 @@ class NetworkLaunch:
             if carrier.station is not None:
                 carrier.station.close()
             recorder.close()
-        return _record(participant.name, carrier.station, recorder, finished)
+        return _record(participant, carrier.station, recorder, finished)
 
     def host(self, directory: PartyDirectory, recorder: Recorder, options: RunOptions) -> Host:
         """The label party's side: it waits for everybody, then begins."""
@@ -258,8 +258,9 @@ def _hello(participant: Participant, directory: PartyDirectory, nonce: bytes, le
 # --- at its end -------------------------------------------------------------------------------------------------
 
 
-def _record(name: str, station: Station | None, recorder: Recorder, finished: bool) -> RunRecord:
+def _record(participant: Participant, station: Station | None, recorder: Recorder, finished: bool) -> RunRecord:
     """What this party saw of the run; without a station, the federation had not met."""
+    name = participant.name
     if station is None:
         return RunRecord(Network.name, finished, recorder, {}, {}, {}, [], [], 0.0)
     now = station.now()
@@ -280,6 +281,7 @@ def _record(name: str, station: Station | None, recorder: Recorder, finished: bo
         station.privacy_events(),
         station.released(),
         now,
+        randomness=participant.randomness,
     )
 
 

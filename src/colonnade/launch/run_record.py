@@ -13,6 +13,7 @@ from colonnade.errors import RunError
 from colonnade.files import write_atomically
 from colonnade.messages import KINDS
 from colonnade.party import Party
+from colonnade.privacy.accounting import SEED
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint
 from colonnade.runtimes.recorder import Recorder, by_kind
@@ -37,6 +38,7 @@ class RunRecord:
     wall_seconds: float
     virtual_seconds: float | None = None
     retransmitted_bytes: int = 0
+    randomness: str = SEED  # of the noise (privacy/accounting.py)
 
     @property
     def status(self) -> str:

@@ -21,6 +21,7 @@ from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.split_models.parts.budget import RowBudget, budget_mu, check_each_once
 from colonnade.algorithms.split_models.parts.evaluation import AnswersToEvaluation
+from colonnade.algorithms.split_models.parts.limits import EmbeddingLimits
 from colonnade.algorithms.split_models.parts.record import SplitRecord, TopModel
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
 from colonnade.data.batches import Batches
@@ -243,8 +244,7 @@ class AsynchronousFeatureParty(Remembering):
     def _affordable(self, rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
         if rows.size and int(rows.max()) >= self._refused.size:
             return rows  # refused by the model, in words
-        if self._bottom.budget.bounded or self._seat.privacy.noise > 0:
-            check_each_once(rows, self._seat.label_party)
+        check_each_once(rows, self._seat.label_party)
         return rows[self._bottom.budget.affordable(rows, self._bottom.embedding_cost)]
 
     def _room(self) -> bool:
@@ -342,8 +342,7 @@ class AsynchronousLabelParty(Remembering):
         self._late_rows = 0  # uses of an embedding older than max_delay
         privacy = seat.privacy
         self._budget = RowBudget(rows, budget_mu(privacy.labels_epsilon, privacy.delta, privacy.formula))
-        # A noised answer is a mean over its rows: one that is named again would count for more than its share.
-        self._each_once: bool = self._budget.bounded or getattr(seat.settings, "noise", 0.0) > 0
+        self._limits = EmbeddingLimits(seat)
         self._without_budget: set[str] = set()  # parties that can make no batch any more
 
     def handle(self, event: Event) -> Sequence[Effect]:
@@ -356,8 +355,7 @@ class AsynchronousLabelParty(Remembering):
                         f"{self._seat.training.batch_size}. A mean over fewer would tell more of each."
                     )
                 self._table.check(sender, one.message.rows, one.embedding)
-                if self._each_once:
-                    check_each_once(one.message.rows, sender)
+                self._limits.check(sender, upload)
                 if self._record.ending:
                     return []
                 held = [*self._waiting, *(self._update.uploads if self._update else [])]
@@ -378,12 +376,14 @@ class AsynchronousLabelParty(Remembering):
                 return self._go_on_without(sender)
             case Received(sender=sender, message=RefreshedEmbedding() as fresh):
                 self._table.check(sender, fresh.rows, fresh.embedding)
+                self._limits.check(sender, fresh)
                 self._table.write(sender, fresh.rows, fresh.embedding, self._record.exchange)
                 if self._update is None or self._update.awaited.pop(fresh.request, None) is None:
                     return []  # too late for its update; the next one has it
                 return self._go_on()
             case Received(sender=sender, message=WarmUpUpload() as everything):
                 self._table.check(sender, everything.rows, everything.embedding)
+                self._limits.check(sender, everything)
                 self._table.write(sender, everything.rows, everything.embedding, self._record.exchange)
                 return []
             case Received(sender=sender, message=EvaluationEmbedding() as answer):

@@ -21,6 +21,7 @@ from colonnade.algorithms.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.split_models.parts.asynchronous import BottomModel
 from colonnade.algorithms.split_models.parts.budget import check_each_once
 from colonnade.algorithms.split_models.parts.evaluation import AnswersToEvaluation
+from colonnade.algorithms.split_models.parts.limits import EmbeddingLimits
 from colonnade.algorithms.split_models.parts.record import SplitRecord, TopModel
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
 from colonnade.data.batches import Batches
@@ -104,8 +105,7 @@ class SynchronousFeatureParty(Remembering):
         if step <= self._step or rows.size == 0:
             return []  # asked twice, or of a step that went on without this party, or after the last one
         self._step = step
-        if self._bottom.budget.bounded or self._seat.privacy.noise > 0:
-            check_each_once(rows, self._seat.label_party)
+        check_each_once(rows, self._seat.label_party)
         if not self._bottom.budget.affordable(rows, self._bottom.upload_cost).all():
             return [Send(self._seat.label_party, BudgetSpent(f"rows of {self._seat.name}"))]
         return self._send_upload(step, rows)
@@ -160,6 +160,7 @@ class SynchronousLabelParty(Remembering):
         rows = len(seat.labels.train)
         self._record = SplitRecord(seat, top)
         self._table = self._record.table  # serves for a party that is away
+        self._limits = EmbeddingLimits(seat)
         self._batches = Batches(rows, seat.training.batch_size, generator_for(seat.seed, "everybody", "rows"))
         self._last_step = seat.training.steps(rows)
         self._step = 0
@@ -172,6 +173,7 @@ class SynchronousLabelParty(Remembering):
             case Received(sender=sender, message=message) if type(message) is self._upload:
                 upload: Any = message
                 self._table.check(sender, upload.rows, self._enters_table(upload))
+                self._limits.check(sender, upload)
                 if self._record.ending or upload.exchange != self._step or sender in self._uploaded:
                     return []  # of a step that went on without it
                 if not np.array_equal(upload.rows, self._rows):
