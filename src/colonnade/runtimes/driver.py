@@ -1,8 +1,9 @@
 """The loop that all runtimes share: give a party an event, perform its effects in order.
 
 A runtime supplies a `Port`: how frames travel, how timers are set. Everything else about effects is decided here, once:
-a value whose privacy event is refused is not sent, a mask is counted before it is used, every frame is encoded by the one codec and counted, everything is
-traced if a trace is kept. What arrives was decoded and checked where it came off its link.
+a value whose privacy event is refused is not sent, a mask is counted before it is used, every frame is encoded by the
+one codec and counted, everything is traced if a trace is kept. What arrives was decoded and checked where it came off
+its link.
 """
 
 from typing import Protocol
