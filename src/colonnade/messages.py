@@ -4,10 +4,11 @@ A message is a frozen value whose fields are scalars or arrays declared with the
 codec checks what arrives against these declarations before it builds anything. Dimensions of the same name agree
 within a message. `repr` shows shapes, never values: a message may stand in a log.
 
-Three marks steer the runtimes:
+Four marks steer the runtimes:
 `answered_on_arrival`  the receiver answers even while it computes (a listener beside the worker);
 `off_clock`            belongs to evaluation: costs no virtual time, its bytes are counted apart;
-`free`                 handled at no modelled cost (control messages).
+`free`                 handled at no modelled cost (control messages);
+`masked`               hidden by masks that must never hide anything else: counted on the disk before it leaves.
 """
 
 from dataclasses import dataclass
@@ -53,6 +54,7 @@ class Message(msgspec.Struct, frozen=True, eq=False):
     answered_on_arrival: ClassVar[bool] = False
     off_clock: ClassVar[bool] = False
     free: ClassVar[bool] = False
+    masked: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         shown = [f"{name}={_shown(getattr(self, name))}" for name in self.__struct_fields__]
@@ -273,6 +275,7 @@ class MaskedSum(Message, frozen=True, eq=False):
     """The masked products of a party and of everybody below it (tree 1), or their masks (tree 2), in Z_2^64."""
 
     answered_on_arrival: ClassVar[bool] = True
+    masked: ClassVar[bool] = True
     root: str
     number: int
     tree: int
@@ -383,6 +386,7 @@ class EvaluationMaskedSum(Message, frozen=True, eq=False):
     """As MaskedSum, for scoring only."""
 
     off_clock: ClassVar[bool] = True
+    masked: ClassVar[bool] = True
     root: str
     number: int
     tree: int

@@ -15,7 +15,8 @@ from torch import nn
 
 from colonnade import BottomSettings, Dpzv, RunError, SettingsError, Training
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
-from colonnade.algorithms.split_models.dpzv import SERVER_UPDATES, NoisedTop
+from colonnade.algorithms.split_models.dpzv import SERVER_UPDATES
+from colonnade.algorithms.split_models.parts.noised_answers import NoisedTop
 from colonnade.algorithms.split_models.parts.seed_replay import GRID, SeedReplayBottom
 from colonnade.messages import PairUpload, SlopeReply
 from colonnade.privacy.noise import PerturbationSettings
@@ -213,7 +214,7 @@ def top_of(settings: Dpzv, top: nn.Module | None = None) -> NoisedTop:
         seed=0,
         secret=0,
     )
-    return NoisedTop(seat, settings)
+    return NoisedTop(seat, settings, settings.directions_used())
 
 
 def test_each_rows_slope_is_clipped_on_both_sides() -> None:

@@ -41,6 +41,7 @@ from colonnade.trials.attack import (
     EAVESDROPPER,
     Federated,
     Trials,
+    curious_seat,
     is_read,
     label_inference,
     share_found,
@@ -261,7 +262,8 @@ def test_every_split_model_with_a_top_of_its_own_choice_is_attacked() -> None:
 
 def test_one_epoch_speaks_of_every_row(digits: FederatedData) -> None:
     federated = Federated(algorithms.find("vafl").settings(), TRAINING, top=TopSettings(kind="sum"))
-    with trained(digits, federated, 0, curious="party1") as run:
+    curious = CuriousParty(curious_seat(digits, federated, "party1", 0))
+    with trained(digits, federated, 0, {"party1": curious}) as run:
         found = infer_labels(read_party_view(run.trace("party1")))
     assert found.rows.tolist() == list(range(digits.rows))
     assert not run.folder.exists()  # what was recorded for the attack is gone

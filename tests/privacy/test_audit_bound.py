@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
 from colonnade.errors import SettingsError
-from colonnade.privacy.audit_bound import chance_of_so_many, epsilon_lower_bound, largest_bound
+from colonnade.privacy.audit_bound import (
+    chance_of_so_many,
+    epsilon_lower_bound,
+    fewest_canaries,
+    gaussian_lower_bound,
+    largest_bound,
+)
 from colonnade.privacy.gaussian import epsilon_of
 
 
@@ -148,3 +154,19 @@ def test_other_nonsense_is_refused() -> None:
         epsilon_lower_bound(5, 5, 5, delta=1.0)
     with pytest.raises(SettingsError, match="ε"):
         chance_of_so_many(5, 5, 5, -1.0)
+
+
+@pytest.mark.parametrize("mu", [0.5, 1.67, 3.0])
+def test_the_sharp_bound_holds_of_a_gaussian_and_comes_near(mu: float) -> None:
+    """Of 400 audits of N(±μ/2, 1) no more than a twentieth, and luck, may bound μ above what it is."""
+    truth = epsilon_of(mu, 1e-5)
+    right = np.random.default_rng(4).binomial(2000, stats.norm.cdf(mu / 2), 400)
+    bounds = np.array([gaussian_lower_bound(2000, int(count), 1e-5) for count in right])
+    assert (bounds > truth).sum() <= 32  # p < 0.01
+    assert np.median(bounds) > 0.75 * truth
+
+
+def test_how_many_canaries_refute_what() -> None:
+    assert fewest_canaries(8.0, 1e-5) == 16384
+    assert fewest_canaries(9.0, 1e-5) is None  # more of them show less
+    assert gaussian_lower_bound(100, 0, 1e-5) == gaussian_lower_bound(100, 50, 1e-5) == 0

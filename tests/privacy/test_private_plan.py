@@ -125,9 +125,11 @@ def test_calibrating_twice_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "privacy", "sentence"),
     [
-        (Vafl(), {"labels_epsilon": 1.0}, r"exact gradients.*Choose dpzv"),
-        (Cascaded(), {"labels_epsilon": 1.0}, r"exact mean losses.*Choose dpzv"),
-        (Czofo(), {"labels_epsilon": 1.0}, r"exact losses of single rows.*Choose dpzv"),
+        (Vafl(), {"labels_epsilon": 1.0}, r"exact gradients.*Choose cascaded or zoo or dpzv"),
+        (ZooSync(), {"labels_epsilon": 1.0}, r"exact mean losses.*Choose cascaded or zoo or dpzv"),
+        (Cascaded(), {"labels_epsilon": 1.0}, r"no noise on answers keeps it with server_update = 'first-order'"),
+        (Cascaded(), {"labels_epsilon": 1.0, "formula": "paper"}, r"the paper of cascaded has no noise on answers"),
+        (Czofo(), {"labels_epsilon": 1.0}, r"exact losses of single rows.*Choose cascaded or zoo or dpzv"),
         (Dpzv(clip=0.0, server_update="frozen"), {"labels_epsilon": 1.0}, r"without algorithm\.clip"),
         (Dpzv(), {"labels_epsilon": 1.0}, r"'zeroth-order', which updates the top model from raw labels"),
         (Dpzv(server_update="first-order"), {"labels_epsilon": 1.0}, "Choose private-zo, dp-sgd or frozen"),

@@ -19,8 +19,9 @@ from torch import nn
 
 from colonnade import Dpzv, PerturbationSettings, Training, Vafl
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
-from colonnade.algorithms.split_models.dpzv import NoisedTop, _slopes
 from colonnade.algorithms.split_models.parts.bottom import Bottom
+from colonnade.algorithms.split_models.parts.noised_answers import NoisedTop
+from colonnade.algorithms.split_models.parts.noised_answers import pair_slopes as _slopes
 from colonnade.data.federated import Labels, PartyColumns
 from colonnade.party import Spend
 
@@ -74,7 +75,7 @@ def top_of(
         seed=0,
         secret=seed,
     )
-    return NoisedTop(seat, algorithm)
+    return NoisedTop(seat, algorithm, algorithm.directions_used())
 
 
 def mean_slope(top: NoisedTop, clip: float, here: torch.Tensor, way: torch.Tensor, radius: float = 1e-3) -> float:

@@ -31,6 +31,7 @@ from zeroth_order_split import (
     Looked,
     LookingTwin,
     Looks,
+    NoisedLossServer,
     ZooServer,
     ZooSyncServer,
 )
@@ -93,6 +94,16 @@ PLANS = {
     ),
     "cascaded, momentum, l2": gentle(looking(Cascaded), training=MOMENTUM),
     "cascaded, Adam, l2, l1, in_flight 3": gentle(looking(Cascaded, in_flight=3), training=ADAM, bottom=RELU),
+    "cascaded, noise, first-order, 3 directions": gentle(looking(Cascaded, clip=0.2, noise=0.1, directions=3)),
+    "cascaded, noise, dp-sgd, two-sided": gentle(
+        looking(Cascaded, noise=0.1, server_update="dp-sgd", server_clip=0.5, server_noise=0.1, two_sided=True),
+        "multiclass",
+    ),
+    "zoo, noise, zeroth-order": gentle(looking(Zoo, clip=0.2, noise=0.1, wait_for=2)),
+    "zoo, noise, private-zo, 2 two-sided": gentle(
+        looking(Zoo, noise=0.1, server_update="private-zo", server_noise=0.1, directions=2, two_sided=True),
+        own_columns=True,
+    ),
     "zoo": gentle(looking(Zoo)),
     "zoo, wait_for 3, max_delay 4": gentle(looking(Zoo, wait_for=3, max_delay=4)),
     "zoo, in_flight 3, two-sided signs": gentle(looking(Zoo, in_flight=3, two_sided=True, distribution="signs")),
@@ -158,11 +169,13 @@ def twins_that_look(given: TinyFederation) -> tuple[dict[str, Any], Server]:
     if isinstance(settings, Asynchronous):
         planned = given.training.steps(given.data.rows) * len(features)
         server |= {"t": settings.wait_for, "D": settings.max_delay, "last_exchange": planned}
-    if isinstance(settings, Dpzv):
+    noised = getattr(settings, "noise", 0.0) > 0
+    if noised or isinstance(settings, Dpzv):
         own = ("clip", "noise", "server_update", "server_clip", "server_noise")
         server |= {name: getattr(settings, name) for name in own}
         server["noises"] = SecretGaussian(given.seed, "label", "labels").normals
-    return looking, SERVERS[type(settings)](**server)
+    kind_above = NoisedLossServer if noised and not isinstance(settings, Dpzv) else SERVERS[type(settings)]
+    return looking, kind_above(**server)
 
 
 def close(ours: Any, twin: Tensor, tolerance: float = 1e-6) -> None:

@@ -358,6 +358,22 @@ class DpzvServer(LookingServer):
         return mean + self.server_noise * self.noises(mean.numel())
 
 
+class NoisedLossServer(DpzvServer):
+    """Losses that follow from noised slopes: 0 at the embedding, μ times each mean slope beside it (−μ on the left)."""
+
+    def answered(self, upload: Looked, at_points: Tensor) -> tuple[float, Tensor]:
+        here, near, sides = at_points[0], at_points[1:], 2 if self.looks.two_sided else 1
+        means = []
+        for j in range(self.looks.q):
+            slopes = self.looks.slope(here, list(near[sides * j : sides * (j + 1)]))
+            means.append(sum(max(-self.clip, min(self.clip, slope)) for slope in slopes.tolist()) / len(slopes))
+        noised = torch.tensor(means, dtype=torch.float64) + self.noise * self.noises(self.looks.q)
+        losses = [0.0]
+        for slope in noised.tolist():
+            losses += [self.looks.mu * slope, -self.looks.mu * slope][:sides]
+        return here.mean().item(), torch.tensor(losses, dtype=torch.float64)
+
+
 @dataclass
 class ZooSyncServer(SynchronousServer):
     """Appendix B, Algorithm 2, with both of the label party's losses at the plain embeddings."""

@@ -7,17 +7,18 @@ is played by what every file held when it was last synced, a start of the machin
 import json
 import os
 from contextlib import closing
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from colonnade import BottomSettings, PerturbationSettings, TopSettings, Training, Vafl, from_arrays
+from colonnade import Afsgd, BottomSettings, PerturbationSettings, TopSettings, Training, Vafl, from_arrays
 from colonnade.errors import RunError
 from colonnade.federation.building import build_party, facts_of, private_data_of
 from colonnade.federation.plan import Plan
-from colonnade.messages import EmbeddingUpload, EvaluationEmbedding
+from colonnade.messages import EmbeddingUpload, EvaluationEmbedding, EvaluationMaskedSum, MaskedSum
 from colonnade.privacy import ledger as ledgers
 from colonnade.privacy.events import PrivacyEvent
 from colonnade.privacy.ledger import Ledger
@@ -313,3 +314,92 @@ def test_a_party_whose_journal_was_shortened_is_refused_and_its_ledger_says_no_l
     assert len([1 for sender, _, _ in town.carried if sender == "party1"]) == sent
     town.close()
     assert most(path.with_suffix(".reserved").read_bytes()) == written
+
+
+# --- masks --------------------------------------------------------------------------------------------------------
+
+
+def masked_town(folder: Path, sums: str, sync: bool = False) -> FakeCarrier:
+    """A linear federation of three feature parties whose sums are masked; nobody saves unless told to."""
+    X = np.random.default_rng(5).normal(size=(32, 6))
+    y = (X.sum(1) > 0).astype(int)
+    data = from_arrays(X[:24], y[:24], X_test=X[24:], y_test=y[24:], parties=3, task="binary", standardise=False)
+    training = Training(epochs=20, batch_size=8, observe_every_epochs=0.5)
+    plan = Plan(Afsgd(sums=sums), training, PerturbationSettings(), BottomSettings(), TopSettings(), seed=0)
+    facts = facts_of(data, plan)
+    endurance = Endurance(notice_seconds=1.0, arrival_seconds=5.0, checkpoint_seconds=1e9, sync=sync)
+
+    def build(name: str) -> Any:
+        return build_party(private_data_of(data, name, plan), facts, plan)
+
+    names = ("label", "party1", "party2", "party3")
+    links = combinations(names, 2)  # everybody speaks to everybody
+    return FakeCarrier(folder / "town", names, build, links, endurance=endurance, trace=False)
+
+
+def masked_frames(town: FakeCarrier, name: str) -> int:
+    frames = [decode(bytearray(frame)) for (sender, _, _), frame in town.carried.items() if sender == name]
+    return sum(isinstance(message, MaskedSum | EvaluationMaskedSum) for message in frames)
+
+
+@pytest.mark.parametrize("sums", ["two-tree", "pairwise"])
+@pytest.mark.parametrize("saves", [False, True])
+def test_a_party_that_lost_its_journal_uses_no_mask_again(
+    machine: Machine, tmp_path: Path, sums: str, saves: bool
+) -> None:
+    """Somebody above it who says that it lost a sum would get another one under the same mask, and their difference."""
+    town = masked_town(tmp_path, sums)
+    go_on_until(town, 7)
+    if saves:
+        town.stations["party1"].save()
+    go_on_until(town, 20)
+    folder = town.directory / "ledger"
+    names = (folder / "party1.jsonl", folder / "party1.reserved")
+    left = masked_frames(town, "party1")
+    assert left >= 10
+    killed(town.stations["party1"]._ledger)
+    town.kill("party1")
+    machine.lose_power(*names, *sorted((town.directory / "journal").glob("party1-*.journal")))
+    assert most(names[1].read_bytes()) >= left
+    with pytest.raises(RunError, match=r"masked sums are remembered, and up to \d+ can have left.*use the same masks"):
+        town.revive("party1")
+    town.close()
+
+
+def test_with_a_synced_journal_a_masked_party_goes_on(machine: Machine, tmp_path: Path) -> None:
+    town = masked_town(tmp_path, "pairwise", sync=True)
+    go_on_until(town, 10)
+    killed(town.stations["party1"]._ledger)
+    town.kill("party1")
+    machine.boot.write_text("2")  # nothing is lost but the process
+    town.revive("party1")
+    sent = masked_frames(town, "party1")
+    go_on_until(town, 14)
+    assert masked_frames(town, "party1") > sent
+    town.close()
+
+
+def test_a_masked_party_that_was_killed_goes_on_while_the_machine_stays_up(machine: Machine, tmp_path: Path) -> None:
+    town = masked_town(tmp_path, "two-tree")
+    go_on_until(town, 10)
+    killed(town.stations["party1"]._ledger)
+    town.kill("party1")
+    town.revive("party1")
+    go_on_until(town, 14)
+    town.close()
+
+
+def test_plain_sums_reserve_nothing(machine: Machine, tmp_path: Path) -> None:
+    town = masked_town(tmp_path, "plain")
+    go_on_until(town, 10)
+    assert not (town.directory / "ledger" / "party1.reserved").exists()
+    town.close()
+
+
+def test_a_party_with_reserved_masks_and_no_journal_does_not_go_on(tmp_path: Path) -> None:
+    path, _ = files(tmp_path)
+    with closing(Ledger(path)) as ledger:
+        ledger.use_mask()
+    assert path.stat().st_size == 0
+    with pytest.raises(RunError, match="use the same masks, again"):
+        ledgers.check_journal(path, False, "bank")

@@ -74,7 +74,7 @@ def _nowhere(settings: Any) -> float:
 class Conversation:
     """What an exchange is: which messages, what they carry, which of it is exact, and what models that needs.
 
-    `points` and `radius` are functions of the algorithm's settings.
+    `points`, `radius` and `answered` are functions of the algorithm's settings.
     """
 
     upload: type[Message]  # embeddings of a batch; in a linear federation, a sum of products
@@ -88,6 +88,7 @@ class Conversation:
     radius: Callable[[Any], float] = _nowhere  # how far they are from one another
     derived_points: bool = False  # all but the first are computed from the first: they release nothing more
     noised_answers: bool = False  # replies may be noised: the settings are NoisedAnswers
+    answered: Callable[[Any], int] = _one  # noised numbers in one reply, each of a row clipped to `clip`
     embeddings_claim: Claim | None = None  # of its paper, for noise on embeddings
     answers_claim: Claim | None = None  # of its paper, for noise on answers
     # --- linear models ---

@@ -22,6 +22,7 @@ class Training:
     l1: float = 0.0  # r(θ_m) = l1 ‖θ_m‖₁, by a proximal step
     evaluate_every_epochs: float = 1.0  # 0: only at the end
     observe_every_epochs: float = 0.1  # how often the training loss is recorded
+    embedding_bound: float = 100_000.0  # the label party refuses a training embedding with a larger number; 0: none
 
     def __post_init__(self) -> None:
         for name in ("epochs", "learning_rate"):
@@ -30,7 +31,7 @@ class Training:
                 raise SettingsError(f"training.{name} is {value}; it must be above 0.")
         if self.batch_size < 1:
             raise SettingsError(f"training.batch_size is {self.batch_size}; it must be at least 1.")
-        for name in ("evaluate_every_epochs", "observe_every_epochs"):
+        for name in ("evaluate_every_epochs", "observe_every_epochs", "embedding_bound"):
             value = getattr(self, name)
             if not (isfinite(value) and value >= 0):
                 raise SettingsError(f"training.{name} is {value}; it must not be negative.")

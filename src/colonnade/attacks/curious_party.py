@@ -7,7 +7,7 @@ honest party would send, so the label party cannot tell. What the answers betray
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from colonnade.messages import (
     Stop,
 )
 from colonnade.party import Effect, Event, Finish, PeerLost, PeerReturned, Received, Send, Started, TimerFired
-from colonnade.state import Remembering, array, generator, value
+from colonnade.state import Memory, Remembering, array, generator, value
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class CuriousSeat:
 class CuriousParty(Remembering):
     """Keeps the schedule of an honest party; every vector it sends is drawn from its generator."""
 
-    MEMORY = (
+    MEMORY: ClassVar[tuple[Memory, ...]] = (
         *(array("_order"), generator("_generator"), value("_place", "_exchange", "_replies")),
         value(
             "_asked",

@@ -39,6 +39,7 @@ def account(
     from colonnade.federation.building import facts_of
     from colonnade.federation.file import read_federation
     from colonnade.federation.plan import check_plan
+    from colonnade.privacy.accounting import SECRET, SHARED
 
     settings = read_federation(federation, changes or [])
     data = load(settings.data, settings.party_data(), settings.label_party, federation.parent)
@@ -47,8 +48,14 @@ def account(
         plan = with_delta(plan, delta)
     check_plan(plan, data.rows, (data.label_party, *data.feature_parties), data.columns)
     facts = facts_of(data, plan)
-    priced = price(plan, facts, epsilon, noise_to_signal)
+    randomness = SECRET if settings.network.private_randomness else SHARED
+    priced = price(plan, facts, epsilon, noise_to_signal, randomness)
     if figure is not None:
+        if randomness == SHARED:
+            raise SettingsError(
+                "There is nothing to draw: with network.private_randomness = false every party can compute the noise, "
+                "so ε = ∞. Leave that setting out."
+            )
         _draw(priced.plan, facts, figure)
     if as_json:
         print(json.dumps({**priced.as_values(), "figure": None if figure is None else str(figure)}))

@@ -82,21 +82,32 @@ def label_inference(
     directions: Annotated[
         int | None, typer.Option(help="Zeroth order: perturbed embeddings in an upload.", show_default=False)
     ] = None,
+    active: Annotated[
+        bool, typer.Option("--active", help="A party that chooses its uploads to read labels out of mean losses.")
+    ] = False,
+    labels_epsilon: Annotated[
+        float, typer.Option(help="With --active: the ε that noise on the answers keeps; 0: no noise.", min=0)
+    ] = 0.0,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Guess labels from gradients or losses, as a curious feature party and as an eavesdropper."""
+    """Guess labels from gradients or losses, as a curious or an active feature party and as an eavesdropper."""
+    if labels_epsilon > 0 and not active:
+        raise SettingsError("--labels-epsilon is for an active party: leave it out, or add --active.")
     asked = _Asked("label-inference", data, 2, trials, seed, max_rows, out, as_json)
     federations = [
         _federated(one, own_noise, clip, None, epochs, learning_rate, directions)
         for one in algorithm
         for own_noise in noise
     ]
+    if labels_epsilon > 0:
+        federations = [_with_noised_answers(federated, labels_epsilon) for federated in federations]
 
     def measured(rows: "FederatedData", federated: "Federated", wanted: "Repeated") -> "list[Measurement]":
+        from colonnade.trials.active_attack import active_label_inference
         from colonnade.trials.attack import label_inference
 
-        return label_inference(rows, federated, wanted, asked.say)
+        return (active_label_inference if active else label_inference)(rows, federated, wanted, asked.say)
 
     asked.answer(federations, measured)
 
@@ -320,6 +331,17 @@ def _federated(
     # With a label party that only sums, bottoms are as wide as the outputs; linear ones make it softmax regression.
     bottom = BottomSettings(kind="linear") if width is None else BottomSettings(embedding=width)
     return Federated(settings, training, bottom, privacy=PerturbationSettings(noise=noise, clip=clip))
+
+
+def _with_noised_answers(federated: "Federated", epsilon: float) -> "Federated":
+    """The same with a target for labels, which a top model by DP-SGD does not undo."""
+    if not federated.conversation.noised_answers:
+        raise SettingsError(f"--labels-epsilon: the answers of {federated.name} cannot be noised.")
+    return replace(
+        federated,
+        algorithm=replace(federated.algorithm, server_update="dp-sgd", clip=1.0),
+        privacy=replace(federated.privacy, labels_epsilon=epsilon),
+    )
 
 
 def _linear(algorithm: str, sums: str, epochs: float) -> "Federated":

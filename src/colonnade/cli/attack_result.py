@@ -54,7 +54,7 @@ def table_of(name: str, data: "FederatedData", lines: "list[Measurement]", trial
     conditions = [
         key for key in every if any(line.conditions.get(key) != lines[0].conditions.get(key) for line in lines)
     ]
-    same = ", ".join(f"{key} {lines[0].conditions[key]:g}" for key in every if key not in conditions)
+    same = ", ".join(f"{key} {_condition(lines[0].conditions[key])}" for key in every if key not in conditions)
     table = Table(title=f"{name} on {data.name}: {data.rows:,} training rows, {several}", caption=same or None)
     for heading in ("algorithm", "adversary"):
         table.add_column(heading)
@@ -66,11 +66,15 @@ def table_of(name: str, data: "FederatedData", lines: "list[Measurement]", trial
         table.add_row(
             line.algorithm,
             line.adversary,
-            *(f"{line.conditions[key]:g}" if key in line.conditions else "–" for key in conditions),
+            *(_condition(line.conditions[key]) if key in line.conditions else "–" for key in conditions),
             f"{_number(line.mean, share)} ± {_number(line.deviation, share)}",
             *(_number(line.beside[key], share or key == "joint model") for key in beside),
         )
     return table
+
+
+def _condition(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def _number(value: float, share: bool) -> str:

@@ -26,9 +26,11 @@ def audit(
     server_update: Annotated[
         str, typer.Option(help=f"{AUDITED[0]}: zeroth-order, first-order (the paper's), private-zo, dp-sgd or frozen.")
     ] = "zeroth-order",
-    rows: Annotated[int, typer.Option(help="Training rows.", min=2)] = 4096,
+    rows: Annotated[
+        int, typer.Option(help="Training rows; 0: so many that the audit could refute ε up to 8.", min=0)
+    ] = 0,
     batch_size: Annotated[int, typer.Option(help="Rows in a batch.", min=1)] = 8,
-    epochs: Annotated[int, typer.Option(help="How often every row is used.", min=1)] = 10,
+    epochs: Annotated[int, typer.Option(help="How often every row is used; 0: 10, or fewer of many rows.", min=0)] = 0,
     trials: Annotated[int, typer.Option(help="Audits, each with a seed of its own.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="The seed of the first audit.", min=0)] = 0,
     page: Annotated[Path | None, typer.Option(help="Write a page with the figures here.", show_default=False)] = None,
@@ -80,7 +82,9 @@ def show(results: "list[Audited]") -> None:
 
     first = results[0]
     console.print(f"{first.audit.algorithm}: {first.protects}, against {first.adversary}; δ = {first.audit.delta:g}")
-    table = Table("seed", "noise", "claimed ε", "sound ε", "observed ε ≥", "at best", "right guesses")
+    table = Table(
+        "seed", "noise", "claimed ε", "sound ε", "observed ε ≥", "at best", "as Gaussian ε ≥", "right guesses"
+    )
     for result in results:
         table.add_row(
             str(result.audit.seed),
@@ -89,9 +93,21 @@ def show(results: "list[Audited]") -> None:
             "∞" if result.sound == float("inf") else f"{result.sound:.2f}",
             f"{result.observed:.2f}",
             f"{result.largest:.2f}",
+            shown(result.gaussian, "{:.2f}"),
             f"{result.correct} of {result.canaries}",
         )
     console.print(table)
+    console.print(
+        f"With {first.canaries:,} canaries, all guessed right, an audit would show ε ≥ {first.largest:.2f}: of larger "
+        f"ε it says nothing. By last digits alone {first.digits_correct:,} were guessed right.",
+        markup=False,
+    )
+    if first.gaussian is not None:
+        console.print(
+            f"As Gaussian: each canary a mechanism for itself, up to ε ≥ {first.gaussian_largest:.1f}. It covers clip "
+            "and noise, and how noise is added and accounted for; not what a training does besides.",
+            markup=False,
+        )
     if first.sound == float("inf"):
         console.print(
             "The label party's own update is not private, so nothing bounds ε end to end; if its model were known to "

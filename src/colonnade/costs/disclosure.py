@@ -133,6 +133,11 @@ class _Told:
         if kind in ("GradientReply", "GradientAndBatch"):
             rows = self._answered_rows(party, count)
             return f"{party} saw {_counted(rows, f'exact {width}-number gradient')} that tell of {label}'s labels."
+        noised = self._plan.noised_answers
+        if kind == "LossReply" and noised is not None and noised.noise > 0:
+            answered = self._plan.conversation.answered(self._plan.algorithm)
+            slopes = _counted(count * answered, "noisy mean slope")
+            return f"{party} saw {slopes} of {_counted(count, 'batch', 'batches')}, that tell of {label}'s labels."
         if kind in ("LossReply", "LossAndBatch"):
             losses = _counted(count * self._points, "exact mean loss", "exact mean losses")
             return f"{party} saw {losses} of {_counted(count, 'batch', 'batches')}, that tell of {label}'s labels."
@@ -141,7 +146,6 @@ class _Told:
             losses = _counted(rows * self._points, "exact loss of a single row", "exact losses of single rows")
             return f"{party} saw {losses}, that tell of {label}'s labels."
         if kind == "SlopeReply":
-            noised = self._plan.noised_answers
             sort = "noisy" if noised is not None and noised.noise > 0 else "exact"
             slopes = _counted(count, f"{sort} mean slope")
             return f"{party} saw {slopes}, one number per batch, that tell of {label}'s labels."

@@ -18,7 +18,7 @@ from colonnade.costs.traffic import (
     planned_requests,
 )
 from colonnade.federation.plan import Facts, Plan
-from colonnade.privacy.accounting import Guarantee
+from colonnade.privacy.accounting import SECRET, Guarantee
 from colonnade.privacy.calibration import (
     Suggestion,
     embedding_clip,
@@ -143,15 +143,17 @@ class Price:
         }
 
 
-def price(plan: Plan, facts: Facts, epsilon: float = 0.0, noise_to_signal: float = 0.25) -> Price:
-    """`epsilon`: what is wanted where the plan names no target; 0: nothing."""
+def price(
+    plan: Plan, facts: Facts, epsilon: float = 0.0, noise_to_signal: float = 0.25, randomness: str = SECRET
+) -> Price:
+    """`epsilon`: what is wanted where the plan names no target; 0: nothing. `randomness`: of the noise."""
     noised = calibrated(plan, facts)
     alone, linear = plan.is_alone, plan.is_linear
     exchanges = 0 if alone else planned_exchanges(noised, facts)
     exchanges = planned_requests(noised, facts).exchanges if linear else exchanges
     traffic = [] if alone else expected_traffic(noised, facts)
     advice = [] if alone or linear else _advice(plan, noised, facts, epsilon, noise_to_signal)
-    figures = planned_guarantees(noised, facts)
+    figures = planned_guarantees(noised, facts, randomness)
     return Price(
         noised,
         facts.label_party,
@@ -181,11 +183,15 @@ def _missed(plan: Plan, figures: Sequence[Guarantee]) -> list[Missed]:
     return list(found.values())
 
 
+NOISED_ANSWERS = "mean slopes"
+"""What the noise on answers is on, also where slopes are sent as losses."""
+
+
 def _noises(plan: Plan) -> list[Noise]:
     answers, privacy = plan.noised_answers, plan.privacy
     found = []
     if answers is not None:
-        found.append(Noise(f"mean {plan.conversation.answers}", "algorithm.noise", answers.noise, answers.clip))
+        found.append(Noise(NOISED_ANSWERS, "algorithm.noise", answers.noise, answers.clip))
         if answers.private_update:
             values = "updates of the top model"
             found.append(Noise(values, "algorithm.server_noise", answers.server_noise, answers.server_clip))
@@ -199,12 +205,13 @@ def _advice(plan: Plan, noised: Plan, facts: Facts, epsilon: float, ratio: float
     found: list[Advice] = []
     wanted = privacy.labels_epsilon or epsilon
     if answers is not None and wanted > 0 and answers.clip > 0:
-        share = top_share(plan)
-        suggestion = suggest_for_slopes(wanted, privacy.delta, counted, ratio, update_share=share)
+        share, several = top_share(plan), plan.answer_clip / answers.clip  # √q numbers in an answer need √q the noise
+        suggestion = suggest_for_slopes(wanted, privacy.delta, counted, ratio / several, update_share=share)
+        suggestion = replace(suggestion, noise_to_signal=suggestion.noise_to_signal * several)
         clip = None
         if answers.noise > 0:
-            clip = slope_clip(wanted, privacy.delta, counted, answers.noise, update_share=share)
-        found.append(Advice(f"mean {plan.conversation.answers}", wanted, suggestion, clip))
+            clip = slope_clip(wanted, privacy.delta, counted, answers.noise, update_share=share) / several
+        found.append(Advice(NOISED_ANSWERS, wanted, suggestion, clip))
     wanted = privacy.columns_epsilon or (epsilon if noised.privacy.noise > 0 else 0.0)
     if wanted > 0 and privacy.clip > 0:
         left = epsilon_of(mu_of(wanted, privacy.delta) * (1 - bottom_share(plan)) ** 0.5, privacy.delta)

@@ -12,6 +12,7 @@ from typing import Any
 from colonnade.costs.noise import bottom_update_of, planned_releases, release_plan
 from colonnade.federation.plan import Facts, Plan
 from colonnade.privacy.accounting import (
+    SECRET,
     Direction,
     Guarantee,
     Release,
@@ -27,16 +28,18 @@ from colonnade.privacy.plan import ReleasePlan
 EVERY_OTHER = "every other party"
 
 
-def planned_guarantees(plan: Plan, facts: Facts) -> list[Guarantee]:
+def planned_guarantees(plan: Plan, facts: Facts, randomness: str = SECRET) -> list[Guarantee]:
     """ε of a calibrated plan, for every direction and adversary, before anything is sent."""
     if plan.is_alone:
         return []
     conditions = [] if plan.is_linear else release_plan(plan, facts).conditions()
     releases = [] if plan.is_linear else planned_releases(plan, facts)
-    return _guarantees(plan, facts, releases, conditions)
+    return _guarantees(plan, facts, releases, conditions, randomness)
 
 
-def guarantees(plan: Plan, facts: Facts, released: Iterable[Mapping[str, Any]]) -> list[Guarantee]:
+def guarantees(
+    plan: Plan, facts: Facts, released: Iterable[Mapping[str, Any]], randomness: str = SECRET
+) -> list[Guarantee]:
     """ε of what a ledger has recorded: its `by_row()`, exact, or its `summary()`, from above.
 
     A direction that was to be noised and of which nothing was released is left out: it cost nothing, or it is
@@ -44,7 +47,7 @@ def guarantees(plan: Plan, facts: Facts, released: Iterable[Mapping[str, Any]]) 
     """
     if plan.is_alone:
         return []
-    return _guarantees(plan, facts, recorded_releases(released), [])
+    return _guarantees(plan, facts, recorded_releases(released), [], randomness)
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,9 @@ class _Way:
     conditions: tuple[str, ...]
 
 
-def _guarantees(plan: Plan, facts: Facts, releases: Sequence[Release], conditions: Sequence[str]) -> list[Guarantee]:
+def _guarantees(
+    plan: Plan, facts: Facts, releases: Sequence[Release], conditions: Sequence[str], randomness: str
+) -> list[Guarantee]:
     found: list[Guarantee] = []
     for way in _ways(plan, facts):
         direction = way.direction
@@ -75,6 +80,7 @@ def _guarantees(plan: Plan, facts: Facts, releases: Sequence[Release], condition
             claimed_mu=way.claimed_mu,
             # Columns are released row by row: how batches are cut is of no matter to them.
             conditions=[*(conditions if direction.owner == facts.label_party else conditions[:1]), *way.conditions],
+            randomness=randomness,
         )
         found += _merged(each)
     return found

@@ -72,7 +72,7 @@ def _check_share(plan: Plan) -> None:
 def _check_labels(plan: Plan) -> None:
     answers, privacy = plan.noised_answers, plan.privacy
     if answers is None:
-        able = algorithms.which(lambda row: row.noises_answers)[0].name
+        able = " or ".join(row.name for row in algorithms.which(lambda row: row.noises_answers))
         raise SettingsError(
             f"privacy.labels_epsilon cannot be kept with {plan.chosen.name}: its label party answers with exact "
             f"{plan.conversation.answers}, which tell of the labels without any noise. Choose {able}, or leave it out."
@@ -86,6 +86,11 @@ def _check_labels(plan: Plan) -> None:
         raise SettingsError(
             "privacy.labels_epsilon: give both algorithm.noise and server_noise, then it is a budget; or neither, then "
             "both follow from it."
+        )
+    if privacy.formula == "paper" and plan.conversation.answers_claim is None:
+        raise SettingsError(
+            f'privacy.formula = "paper": the paper of {plan.chosen.name} has no noise on answers, so no formula for '
+            'it. Choose formula = "sound".'
         )
     if privacy.formula == "paper" and answers.private_update:
         raise SettingsError(
@@ -180,7 +185,7 @@ def calibrated(plan: Plan, facts: Facts) -> Plan:
     if answers is not None and privacy.labels_epsilon > 0 and answers.noise == 0:
         counted, share = release_plan(plan, facts), top_share(plan)
         budget = privacy.labels_epsilon, privacy.delta, counted
-        noise = slope_noise(*budget, answers.clip, update_share=share, formula=privacy.formula)
+        noise = slope_noise(*budget, plan.answer_clip, update_share=share, formula=privacy.formula)
         own = top_noise(*budget, answers.server_clip, share) if share else answers.server_noise
         plan = replace(plan, algorithm=replace(plan.algorithm, noise=noise, server_noise=own))
     if privacy.columns_epsilon > 0 and privacy.noise == 0:
@@ -225,7 +230,7 @@ def planned_releases(plan: Plan, facts: Facts) -> list[Release]:
     releases: list[Release] = []
     if answers is not None and answers.noise > 0:
         own = (answers.server_clip, answers.server_noise) if answers.private_update else (0.0, 0.0)
-        releases += slope_releases(counted, answers.clip, answers.noise, *own)
+        releases += slope_releases(counted, plan.answer_clip, answers.noise, *own)
     for party in facts.feature_parties:
         if privacy.noise > 0:
             releases += embedding_releases(counted, party, privacy.clip, privacy.noise)

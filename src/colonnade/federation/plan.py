@@ -58,6 +58,13 @@ class Plan:
         noised: NoisedAnswers | None = self.algorithm if self.chosen.noises_answers else None
         return noised
 
+    @property
+    def answer_clip(self) -> float:
+        """What one label may move an answer by, at most, is twice this over the batch: C √q of q noised numbers."""
+        answers = self.noised_answers
+        clip = 0.0 if answers is None else answers.clip
+        return float(clip * self.conversation.answered(self.algorithm) ** 0.5)
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -119,6 +126,6 @@ def _refuse_models(name: str, bottom: Bottoms, top: TopSettings | nn.Module) -> 
 def _refuse_unused(name: str, training: Training, privacy: PerturbationSettings) -> None:
     if privacy != PerturbationSettings():
         raise SettingsError(f"{name} sends exact sums and no embeddings: [privacy] has no effect. Leave it out.")
-    for setting, usual in (("optimiser", "sgd"), ("l1", 0.0), ("top_learning_rate", None)):
-        if getattr(training, setting) != usual:
+    for setting in ("optimiser", "l1", "top_learning_rate", "embedding_bound"):
+        if getattr(training, setting) != getattr(Training, setting):
             raise SettingsError(f"{name} does not use training.{setting}. Leave it out.")

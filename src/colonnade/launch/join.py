@@ -156,7 +156,7 @@ class NetworkLaunch:
             if carrier.station is not None:
                 carrier.station.close()
             recorder.close()
-        return _record(participant.name, carrier.station, recorder, finished)
+        return _record(participant, carrier.station, recorder, finished)
 
     def host(self, directory: PartyDirectory, recorder: Recorder, options: RunOptions) -> Host:
         """The label party's side: it waits for everybody, then begins."""
@@ -281,8 +281,9 @@ def _hello(participant: Participant, directory: PartyDirectory, nonce: bytes, le
 # --- at its end -------------------------------------------------------------------------------------------------
 
 
-def _record(name: str, station: Station | None, recorder: Recorder, finished: bool) -> RunRecord:
+def _record(participant: Participant, station: Station | None, recorder: Recorder, finished: bool) -> RunRecord:
     """What this party saw of the run; without a station, the federation had not met."""
+    name = participant.name
     if station is None:
         return RunRecord(Network.name, finished, recorder, {}, {}, {}, [], [], 0.0)
     now = station.now()
@@ -304,6 +305,7 @@ def _record(name: str, station: Station | None, recorder: Recorder, finished: bo
         station.released(),
         now,
         expelled=dict(station.expelled),
+        randomness=participant.randomness,
     )
 
 

@@ -20,6 +20,7 @@ from colonnade.federation.party_file import PartyFile
 from colonnade.federation.plan import Facts, Plan, check_plan
 from colonnade.models.top import TopSettings
 from colonnade.party import Party
+from colonnade.privacy.accounting import SECRET, SHARED
 from colonnade.wire.certificates import CredentialFiles, Credentials
 from colonnade.wire.handshake import Roster
 
@@ -49,6 +50,7 @@ class Participant:
                 f"{self.plan.chosen.name} trains on everybody's data in one place, which a network run never has. "
                 f"Choose another algorithm, such as {algorithms.DEFAULT}."
             )
+        self._check_randomness()
         self.directory = out or self._directory()
         keys, path = party_file.keys, party_file.path
         revoked = path(keys.revoked) if keys.revoked else None
@@ -70,6 +72,21 @@ class Participant:
     @property
     def is_label_party(self) -> bool:
         return self.name == self.label_party
+
+    @property
+    def randomness(self) -> str:
+        """Who knows what its noise is drawn from (privacy/accounting.py)."""
+        return SECRET if self.federation.network.private_randomness else SHARED
+
+    def _check_randomness(self) -> None:
+        """Refuse a target that cannot be kept, since everybody can compute the noise."""
+        for target in ("labels_epsilon", "columns_epsilon"):
+            if self.randomness == SHARED and getattr(self.plan.privacy, target) > 0:
+                raise SettingsError(
+                    f"privacy.{target} cannot be kept with network.private_randomness = false: the noise follows from "
+                    "the shared seed, and every party can compute it and take it off. Leave private_randomness out, or "
+                    "the target."
+                )
 
     @property
     def relays(self) -> bool:

@@ -13,6 +13,7 @@ from colonnade.errors import RunError
 from colonnade.files import read_private, write_atomically
 from colonnade.messages import KINDS
 from colonnade.party import Party
+from colonnade.privacy.accounting import SEED
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint
 from colonnade.runtimes.recorder import Recorder, by_kind
@@ -38,6 +39,7 @@ class RunRecord:
     virtual_seconds: float | None = None
     retransmitted_bytes: int = 0
     expelled: Mapping[str, str] = field(default_factory=dict)  # who was put out of a network run, and why
+    randomness: str = SEED  # of the noise (privacy/accounting.py)
 
     @property
     def status(self) -> str:

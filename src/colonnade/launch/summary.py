@@ -75,7 +75,8 @@ def _party(name: str, facts: Facts, record: RunRecord) -> dict[str, Any]:
 
 
 def _privacy(plan: Plan, facts: Facts, record: RunRecord) -> dict[str, Any]:
-    return privacy_summary(plan, guarantees(plan, facts, record.released), record.privacy_events)
+    figures = guarantees(plan, facts, record.released, record.randomness)
+    return privacy_summary(plan, figures, record.privacy_events)
 
 
 def _data(facts: Facts, name: str) -> DataSummary:

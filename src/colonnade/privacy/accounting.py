@@ -17,6 +17,8 @@ from colonnade.errors import SettingsError, unknown_name
 from colonnade.privacy.events import PrivacyEvent
 from colonnade.privacy.gaussian import epsilon_of, release_mu
 
+SECRET, SEED, SHARED = "secret", "seed", "shared"
+"""Whence the noise: a party's own entropy; the seed of whoever runs everybody; a seed that all parties have."""
 OUTSIDER = "somebody on the wire who sees the releases and not their rows"
 TOGETHER = "all feature parties together"
 EVERYBODY = "all other parties together"
@@ -145,19 +147,24 @@ def account(
     *,
     claimed_mu: float | None = None,
     conditions: Sequence[str] = (),
+    randomness: str = SECRET,
 ) -> list[Guarantee]:
     """One figure for each adversary: every other party, parties together, and somebody on the wire.
 
     `releases` may protect anything; those of this direction are picked out. `conditions` are added to every figure.
+    `randomness`: with SHARED every other party can compute the noise and take it off, so nothing is claimed or kept.
     """
     own = [release for release in releases if release.protects == direction.protects]
     parties = [label_party, *feature_parties]
     if direction.owner not in parties:
         raise unknown_name("party that owns protected data", direction.owner, parties)
-    claimed = None if claimed_mu is None else epsilon_of(claimed_mu, delta)
+    if randomness not in _NOISE_IS:
+        raise unknown_name("source of noise", randomness, _NOISE_IS)
+    known_noise = randomness == SHARED
+    claimed = None if claimed_mu is None or known_noise else epsilon_of(claimed_mu, delta)
     total = epsilon_of(worst_row_mu(own), delta)
-    said = [*_SAID, *conditions, *_ways_out(direction, own)]
-    open_end = not own or direction.unnoised is not None
+    said = [_NEIGHBOURS, _NOISE_IS[randomness], *conditions, *_ways_out(direction, own)]
+    open_end = not own or direction.unnoised is not None or known_noise
     blank = Guarantee(direction.protects, "", claimed, total, None, delta, ())
 
     def figure(adversary: str, alone: float | None, words: Sequence[str]) -> Guarantee:
@@ -214,10 +221,18 @@ def columns_hidden_state(party: str, bottom_update: str) -> str | None:
     return None if known[bottom_update] else f"the bottom model of {party}"
 
 
-_SAID = (
-    "Neighbouring data sets differ in these data of one row; which rows exist is public.",
-    "The noise is drawn from randomness that the adversary does not know, and used once.",
-)
+_NEIGHBOURS = "Neighbouring data sets differ in these data of one row; which rows exist is public."
+_NOISE_IS = {
+    SECRET: "The noise is drawn from randomness that the adversary does not know, and used once.",
+    SEED: (
+        "The noise of this run follows from its seed, so that it can be repeated: the figures are those of the same "
+        "run between organisations, each with randomness of its own, used once. Whoever knows the seed can take it off."
+    ),
+    SHARED: (
+        "No guarantee: with network.private_randomness = false the noise follows from the shared seed, and every party "
+        "can compute it and take it off."
+    ),
+}
 _KNOWN = "The adversary knows the rows of every batch: no amplification by subsampling is counted."
 _SECOND_HAND = (
     "It is sent none of these releases; what it is sent is computed from them and tells no more than they do."

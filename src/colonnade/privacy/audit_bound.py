@@ -14,8 +14,9 @@ import numpy as np
 from scipy import special, stats
 
 from colonnade.errors import SettingsError
+from colonnade.privacy.gaussian import epsilon_of
 
-_HALVINGS = 60
+_HALVINGS = 40
 
 
 def chance_of_so_many(canaries: int, guesses: int, correct: int, epsilon: float, delta: float = 0.0) -> float:
@@ -89,6 +90,38 @@ def largest_bound(canaries: int, delta: float = 0.0, confidence: float = 0.95) -
     5.81
     """
     return epsilon_lower_bound(canaries, canaries, canaries, delta, confidence)
+
+
+def fewest_canaries(epsilon: float, delta: float = 0.0, confidence: float = 0.95) -> int | None:
+    """A power of two of canaries with which an audit could refute that ε, all guesses being right; None: none can.
+
+    With δ there is an end to it: the more canaries, the likelier that one of them falls into what obeys no ratio.
+
+    >>> fewest_canaries(1.0), fewest_canaries(8.0)
+    (8, 16384)
+    """
+    for canaries in (1 << power for power in range(3, 18)):
+        if largest_bound(canaries, delta, confidence) > epsilon:
+            return canaries
+    return None
+
+
+def gaussian_lower_bound(canaries: int, correct: int, delta: float, confidence: float = 0.95) -> float:
+    """The ε at δ of the least μ that so many right guesses leave, if every canary was a Gaussian mechanism of its own.
+
+    Of N(±μ/2, 1) a fair coin's side is guessed with probability Φ(μ/2) at best. Where canaries have noise of their own
+    and nothing else in common, the number of right guesses is at most binomial, and Clopper and Pearson bound Φ(μ/2)
+    from below. That is far sharper than what holds of any mechanism, and refutes less: the claim that this one is
+    μ-GDP.
+
+    >>> round(gaussian_lower_bound(1000, 800, 1e-5), 1)
+    7.1
+    """
+    _check(canaries, canaries, correct, delta)
+    if correct == 0:
+        return 0.0
+    chance = float(stats.beta.ppf(1 - confidence, correct, canaries - correct + 1))
+    return 0.0 if chance <= 0.5 else epsilon_of(2 * float(stats.norm.ppf(chance)), delta)
 
 
 def _check(canaries: int, guesses: int, correct: int, delta: float) -> None:

@@ -6,7 +6,8 @@ few. A party that is rebuilt after a crash spends the same events again: they me
 event that meets another line stops it: what was released is what the file says, whatever the settings say now.
 
 A disk sync for every event would be dear. So releases are reserved in blocks: ledger.reserved, synced before the first
-value of a block leaves, says how many can have left at most, whatever else a loss of power takes away.
+value of a block leaves, says how many can have left at most, whatever else a loss of power takes away. Masked sums are
+counted with them: they have no event, but a party that forgot one would use its mask again, for another sum.
 """
 
 import json
@@ -97,7 +98,8 @@ class Ledger:
         self._kinds: dict[tuple[Any, ...], _Kind] = {}
         self._file: BinaryIO | None = None
         self._reserved: _Reserved | None = None
-        self._releases = 0
+        self._releases = 0  # noised values, and masked sums
+        self._masked = 0  # of them, masked sums
         self._lines = 0  # in the file: at least one for each value that has left
         self._ahead: list[bytes] = []  # lines of events that are going to be spent again, the next one last
         self._path = path
@@ -147,6 +149,13 @@ class Ledger:
                 self._reserve(self._reserved)
         return True
 
+    def use_mask(self) -> None:
+        """Count a masked sum before it leaves; nothing is written about it but that it can have left."""
+        self._releases += 1
+        self._masked += 1
+        if self._reserved is not None and self._releases > self._reserved.remembered:
+            self._reserve(self._reserved)
+
     def _meets(self, line: bytes, party: str) -> bool:
         """Find the line of an event that is spent again; False if a loss of power took it. RunError if there is none.
 
@@ -186,7 +195,8 @@ class Ledger:
         """
         if self._file is not None and self._reserved is not None:
             try:
-                self._reserved.go_on(self._releases, journal_is_synced)
+                what = "masked sums" if self._masked or not self._kinds else "noised releases"
+                self._reserved.go_on(self._releases, journal_is_synced, what)
             except RunError:
                 self._file.close()  # so that nothing is given back either
                 raise
@@ -224,7 +234,8 @@ class Ledger:
         self._sync()
         kinds = [{**_line(kind.party, kind.event), "releases": kind.releases} for kind in self._kinds.values()]
         rows = {str(place): torch.from_numpy(kind.per_row().copy()) for place, kind in enumerate(self._kinds.values())}
-        return State(rows, {"position": self._position, "kinds": kinds})
+        masked = {"masked": self._masked} if self._masked else {}
+        return State(rows, {"position": self._position, "kinds": kinds, **masked})
 
     def restore(self, state: State) -> None:
         """Become the ledger of a checkpoint."""
@@ -243,7 +254,8 @@ class Ledger:
             key = (saved["party"], event.mechanism, sensitivity, event.noise, event.protects, event.viewers)
             per_row = state.tensors[str(place)].numpy().copy()
             self._kinds[key] = _Kind(saved["party"], event, saved["releases"], per_row)
-        self._releases = sum(kind.releases for kind in self._kinds.values())
+        self._masked = int(state.values.get("masked", 0))
+        self._releases = self._masked + sum(kind.releases for kind in self._kinds.values())
 
     def abandon(self) -> None:
         """Let go of the file without giving anything back: how much has left is not known."""
@@ -265,12 +277,13 @@ class Ledger:
 
 def check_journal(path: Path, journal_exists: bool, party: str) -> None:
     """RunError if a party has released something and lost its journal, which is there before anything is released."""
-    if journal_exists or not path.exists() or not path.stat().st_size:
+    kept = [one for one in (path, path.with_suffix(".reserved")) if one.exists() and one.stat().st_size]
+    if journal_exists or not kept:
         return
     raise RunError(
-        f"{party} has a ledger of what it has released ({path}), but no journal: it has forgotten what it sent, and "
-        "would draw the same noise again for other values. Put the whole directory back as it was; or begin a new run "
-        "in another one, and count what this one's ledger says as spent."
+        f"{party} has a ledger of what it has released ({kept[0]}), but no journal: it has forgotten what it sent, and "
+        "would draw the same noise, or use the same masks, again for other values. Put the whole directory back as it "
+        "was; or begin a new run in another one, and count what this one's ledger says as spent."
     )
 
 
@@ -306,16 +319,19 @@ class _Reserved:
         """Whether the machine went down since, so that what was not synced may be lost."""
         return self._written_at != self._boot
 
-    def go_on(self, remembered: int, journal_is_synced: bool) -> None:
+    def go_on(self, remembered: int, journal_is_synced: bool, what: str) -> None:
         """Take the reservation over from a process before this one."""
-        if not self.is_of_another_boot or self.remembered <= remembered:
+        # Where the system does not say which start of the machine this is, it may have gone down.
+        if (self._boot and not self.is_of_another_boot) or self.remembered <= remembered:
             return
         if not journal_is_synced:
+            down = "went down" if self._boot else "may have gone down"
+            same = "use the same masks" if what == "masked sums" else "draw the same noise"
             raise RunError(
-                f"The machine went down while this party ran: {remembered} noised releases are remembered, and up to "
-                f"{self.releases} can have left ({self._path}). To go on would draw the same noise again for other "
-                "values. End this run, and count the larger number as spent. With endurance.sync = true a party "
-                "survives that, at the price of a disk sync for every turn."
+                f"The machine {down} while this party ran: {remembered} {what} are remembered, and up to "
+                f"{self.releases} can have left ({self._path}). To go on would {same} again for other values. End this "
+                "run, and count the larger number as spent. With endurance.sync = true a party survives that, at the "
+                "price of a disk sync for every turn."
             )
         self.write(self.releases)
 

@@ -31,7 +31,7 @@ def attack_page(result: Mapping[str, Any]) -> str:
         (
             row["algorithm"],
             row["adversary"],
-            *(f"{row['conditions'][key]:g}" if key in row["conditions"] else "–" for key in conditions),
+            *(_shown(row["conditions"][key]) if key in row["conditions"] else "–" for key in conditions),
             f"{row['mean']:.4f} ± {row['deviation']:.4f}",
             *("–" if math.isnan(row["beside"][key]) else f"{row['beside'][key]:.4f}" for key in beside),
         )
@@ -76,8 +76,12 @@ def attack_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
 def _line_name(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     """Who, and those conditions that differ between the lines."""
     differing = [
-        f"{key} {value:g}"
+        f"{key} {_shown(value)}"
         for key, value in row["conditions"].items()
         if any(other["conditions"].get(key) != value for other in rows if key in other["conditions"])
     ]
     return "  ".join([row["algorithm"], row["adversary"], *differing])
+
+
+def _shown(condition: float | str) -> str:
+    return condition if isinstance(condition, str) else f"{condition:g}"

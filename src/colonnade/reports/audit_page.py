@@ -22,6 +22,13 @@ _SCORES = (
     "apart, the more of the bits are known."
 )
 
+_AT_BEST = (
+    "At best: what so many canaries could have shown, had every guess been right; an audit says nothing of larger ε. "
+    "As Gaussian: a sharper bound, where every canary has noise of its own and nothing else in common with others. It "
+    "refutes that the mechanism is the Gaussian one that it says it is, and covers clip, noise and how noise is added, "
+    "not what a training does besides."
+)
+
 
 def audit_page(results: Sequence[Mapping[str, Any]]) -> str:
     """The page's HTML."""
@@ -40,18 +47,20 @@ def audit_page(results: Sequence[Mapping[str, Any]]) -> str:
             "∞" if result["sound"] is None else f"{result['sound']:.2f}",
             f"{result['observed']:.2f}",
             f"{result['largest']:.2f}",
+            *(_bound(result[name]) for name in ("gaussian", "gaussian_largest")),
             f"{result['correct']:,} of {result['canaries']:,}",
         )
         for result in results
     ]
-    heads = ["seed", "noise", "claimed ε", "sound ε", "observed ε at least", "at best", "right guesses"]
+    heads = ["seed", "noise", "claimed ε", "sound ε", "observed ε at least", "at best", "as Gaussian", "at best"]
+    heads.append("right guesses")
     return document(
         title,
         element("h1", title),
         element("p", facts, css="subtitle"),
         section("Claimed, sound, observed", plot(png_bytes(bars(results)), title, _SIDE_BY_SIDE, wide=True)),
         section("What the adversary saw", plot(png_bytes(histogram(first["scores"])), "scores", _SCORES, wide=True)),
-        section("Numbers", table(heads, lines, numeric_from=1)),
+        section("Numbers", table(heads, lines, numeric_from=1), element("p", _AT_BEST, css="small")),
         element("footer", element("p", "No row's label or columns are shown.", css="small")),
     )
 
@@ -98,3 +107,7 @@ def _quiet(axes: Any) -> None:
     axes.tick_params(colors=MUTED, labelsize=8.5)
     axes.set_axisbelow(True)
     axes.grid(True, axis="x", color=GRID, linewidth=0.8)
+
+
+def _bound(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"

@@ -84,7 +84,15 @@ def observe(run: Run, figures: Sequence[Mapping[str, Any]], audits: Sequence[Map
         bounded,
         f"Observed: in an audit of {asked['algorithm']} with {first['canaries']:,} canaries, by {first['adversary']}. "
         f"Its releases cost ε = {significant(cost)}, no more than those of this run; ε was at least the number shown, "
-        f"at {100 * asked['confidence']:g} % confidence.{several}",
+        f"at {100 * asked['confidence']:g} % confidence.{several}{_at_best(first)}",
+    )
+
+
+def _at_best(audit: Mapping[str, Any]) -> str:
+    """What it could have shown: a bound that could not have been larger refutes nothing beyond."""
+    largest = number(audit.get("largest"))
+    return (
+        "" if largest is None else f" With all guesses right it would have shown {significant(largest)}, and no more."
     )
 
 

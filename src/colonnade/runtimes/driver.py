@@ -1,8 +1,9 @@
 """The loop that all runtimes share: give a party an event, perform its effects in order.
 
 A runtime supplies a `Port`: how frames travel, how timers are set. Everything else about effects is decided here, once:
-a value whose privacy event is refused is not sent, every frame is encoded by the one codec and counted, everything is
-traced if a trace is kept. What arrives was decoded and checked where it came off its link.
+a value whose privacy event is refused is not sent, a mask is counted before it is used, every frame is encoded by the
+one codec and counted, everything is traced if a trace is kept. What arrives was decoded and checked where it came off
+its link.
 """
 
 from collections.abc import Sequence
@@ -69,6 +70,8 @@ class Driver:
                 message = type(effect.message)  # type: ignore[union-attr]
                 if self._trace is not None:
                     self._trace.write(effect, sent)
+                if message.masked:
+                    self._ledger.use_mask()
                 self._traffic.count(message, len(sent))
                 self._port.transmit(effect.to, sent, message)  # type: ignore[union-attr]
                 continue

@@ -136,7 +136,7 @@ def label_inference(
 
     A row counts as found if its label was guessed right; a row that no answer spoke of counts as not found.
     """
-    classes = _classes(data)
+    classes = classes_of(data)
     federated = replace(federated, top=TopSettings(kind="sum"))
     if not is_read(algorithms.find(federated.name)):
         known = [row.name for row in algorithms.which(is_read)]
@@ -148,8 +148,10 @@ def label_inference(
     found: dict[str, list[float]] = {}
     truth = data.labels.train.numpy()
     for seed in trials.seeds():
-        with trained(data, federated, seed, curious=data.feature_parties[0]) as run:
-            view = read_party_view(run.trace(data.feature_parties[0]))
+        party = data.feature_parties[0]
+        curious = CuriousParty(curious_seat(data, federated, party, seed))
+        with trained(data, federated, seed, {party: curious}) as run:
+            view = read_party_view(run.trace(party))
             found.setdefault(CURIOUS, []).append(share_found(infer_labels(view), truth))
         with trained(data, federated, seed) as run:
             wire = read_wire_view(run.traces())
@@ -162,7 +164,7 @@ def label_inference(
     conditions = {"noise": federated.privacy.noise}
     if hasattr(federated.algorithm, "directions"):
         conditions["directions"] = federated.algorithm.directions
-    beside = {"chance": 1 / classes, "majority class": _majority(truth)}
+    beside = {"chance": 1 / classes, "majority class": majority(truth)}
     return [
         Measurement(federated.name, adversary, "success", tuple(values), conditions, beside)
         for adversary, values in found.items()
@@ -196,7 +198,7 @@ def model_completion(
 
     "no bottom" is a head on the party's own columns: what the labels are worth to somebody who took no part.
     """
-    classes = _classes(data)
+    classes = classes_of(data)
     party = data.feature_parties[0]
     truth = data.labels.train.numpy()
     success: dict[int, list[float]] = {k: [] for k in labels_per_class}
@@ -228,7 +230,7 @@ def model_completion(
                 "untrained bottom": mean(untrained[k]),
                 "no bottom": mean(alone[k]),
                 "chance": 1 / classes,
-                "majority class": _majority(truth),
+                "majority class": majority(truth),
                 "joint model": mean(accuracy),
             },
         )
@@ -475,16 +477,16 @@ class TracedRun:
 
 
 @contextmanager
-def trained(data: FederatedData, federated: Federated, seed: int, curious: str = "") -> Iterator[TracedRun]:
-    """Train with every party traced; `curious` names a feature party whose place a CuriousParty takes."""
+def trained(
+    data: FederatedData, federated: Federated, seed: int, adversaries: Mapping[str, Party] | None = None
+) -> Iterator[TracedRun]:
+    """Train with every party traced; `adversaries` take the places of the feature parties so named."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with tempfile.TemporaryDirectory(prefix="colonnade-attack-") as name:
             folder = Path(name)
-            parties = _built(data, federated, seed)
-            if curious:
-                parties[curious] = CuriousParty(_curious_seat(data, federated, curious, seed))
+            parties = {**_built(data, federated, seed), **(adversaries or {})}
             recorder = Recorder(data.label_party, folder)
             simulation = Simulation(
                 parties,
@@ -513,12 +515,14 @@ def _built(data: FederatedData, federated: Federated, seed: int) -> dict[str, Pa
     return build_parties(data, *chosen, seed)
 
 
-def _curious_seat(data: FederatedData, federated: Federated, party: str, seed: int) -> CuriousSeat:
+def curious_seat(data: FederatedData, federated: Federated, party: str, seed: int) -> CuriousSeat:
+    """What a party knows that takes this one's place."""
     conversation = federated.conversation
+    outputs = len(data.labels.classes) if data.labels.task == "multiclass" else 1
     return CuriousSeat(
         label_party=data.label_party,
         rows=data.rows,
-        width=len(data.labels.classes) if data.labels.task == "multiclass" else 1,
+        width=outputs if federated.top.only_sums else federated.bottom.embedding,
         batch_size=federated.training.batch_size,
         upload=conversation.upload,
         chooses_rows=conversation.asynchronous,
@@ -528,7 +532,7 @@ def _curious_seat(data: FederatedData, federated: Federated, party: str, seed: i
     )
 
 
-def _classes(data: FederatedData) -> int:
+def classes_of(data: FederatedData) -> int:
     if data.labels.task == "regression":
         raise DataError(
             f"The data set {data.name!r} is a regression; this attack infers classes. Choose one with classes, such as "
@@ -537,5 +541,5 @@ def _classes(data: FederatedData) -> int:
     return len(data.labels.classes)
 
 
-def _majority(truth: NDArray[np.int64]) -> float:
+def majority(truth: NDArray[np.int64]) -> float:
     return float(np.bincount(truth).max() / truth.size)

@@ -8,10 +8,17 @@ Labels, of an algorithm with noised answers: the adversary is a feature party. I
 sides for one canary of a batch and for nobody else, so that the one number it gets back is that canary's slope and the
 noise. Columns, of the others: the adversary is the label party. It answers with zero gradients, so that the bottom
 model stays as it was, and compares every noised embedding of a canary with the two that it could be.
+
+The adversary guesses three times, and pays for it with its confidence: all canaries; the sixteenth of them that it is
+surest of; and once more by the last digits alone, in which noise that was added carelessly shows. How many canaries
+there are follows from ε: with as many as are taken, an audit could refute it. Where nothing but noise of its own stands
+between a canary and the adversary, every canary is a run of the mechanism for itself, and a sharper bound holds. That
+one covers the mechanism (clip, noise, how it is added and accounted for), and not what a training does to it.
 """
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from math import inf
 from typing import Any
 
@@ -30,7 +37,7 @@ from colonnade.models.bottom import BottomSettings
 from colonnade.models.network import network_for
 from colonnade.models.top import TopSettings
 from colonnade.party import Effect, Party, Received, Send, Spend, Started
-from colonnade.privacy.audit_bound import epsilon_lower_bound, largest_bound
+from colonnade.privacy.audit_bound import epsilon_lower_bound, fewest_canaries, gaussian_lower_bound, largest_bound
 from colonnade.privacy.gaussian import epsilon_of, mu_of
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.noise import FORMULAS, PerturbationSettings
@@ -51,6 +58,12 @@ AUDITED = tuple(row.name for fits in (_audits_labels, _audits_columns) for row i
 _WIDTH = 8
 _COLUMNS = 6
 _PARTY = "party1"
+_SHARES = {"all": 0.9, "surest": 0.08, "digits": 0.02}
+"""How the chance to be wrong is divided among the adversary's ways to guess."""
+_SUREST = 16  # one in so many
+_LEAST_CANARIES = 512
+_EXCHANGES = 8192  # about as many as an audit makes by default: seconds
+_MOST_EPOCHS = 10
 _PUSH = 3.0  # how far a crafted embedding is from the middle: far enough that every slope reaches the clip
 
 
@@ -66,9 +79,9 @@ class Audit:
     epsilon: float = 1.0
     delta: float = 1e-5
     formula: str = "paper"  # paper | sound
-    rows: int = 4096
+    rows: int = 0  # 0: as many as give canaries enough to refute ε
     batch_size: int = 8
-    epochs: int = 20
+    epochs: int = 0  # 0: ten, or fewer if there are many canaries
     clip: float = 10.0
     server_update: str = "zeroth-order"  # of labels: how the label party's model is updated; sound needs a private one
     confidence: float = 0.95
@@ -79,11 +92,34 @@ class Audit:
             raise unknown_name("algorithm with an audit", self.algorithm, AUDITED)
         if self.formula not in FORMULAS:
             raise unknown_name("formula", self.formula, FORMULAS)
-        for name in ("rows", "batch_size", "epochs", "clip", "epsilon", "delta"):
+        if not self.batch_size > 0:
+            raise SettingsError(f"The audit's batch_size is {self.batch_size}; it must be above 0.")
+        a_canary = self.batch_size if self.of_labels else 1
+        if self.rows == 0 and self.epsilon > 0 and 0 < self.delta < 1:
+            object.__setattr__(self, "rows", a_canary * _canaries(self.epsilon, self.delta, self.confidence))
+        if self.epochs == 0:
+            exchanges = self.rows // self.batch_size
+            object.__setattr__(self, "epochs", max(1, min(_MOST_EPOCHS, _EXCHANGES // max(1, exchanges))))
+        for name in ("rows", "epochs", "clip", "epsilon", "delta"):
             if not getattr(self, name) > 0:
                 raise SettingsError(f"The audit's {name} is {getattr(self, name)}; it must be above 0.")
         if self.rows < 2 * self.batch_size:
             raise SettingsError(f"An audit of {self.rows} rows needs smaller batches than {self.batch_size}.")
+
+    @property
+    def of_labels(self) -> bool:
+        return _audits_labels(algorithms.find(self.algorithm))
+
+
+@cache
+def _canaries(epsilon: float, delta: float, confidence: float) -> int:
+    """Enough to refute ε; where no number is, as many as show most."""
+    found = fewest_canaries(epsilon, delta, _confidence(confidence, "all"))
+    return max(_LEAST_CANARIES, found or 16384)
+
+
+def _confidence(confidence: float, way: str) -> float:
+    return 1 - (1 - confidence) * _SHARES[way]
 
 
 @dataclass(frozen=True)
@@ -95,12 +131,18 @@ class Audited:
     adversary: str
     noise: float
     canaries: int
-    correct: int
+    correct: int  # of all
+    surest_correct: int  # of the sixteenth that it was surest of
+    digits_correct: int  # of all, by last digits alone
     claimed: float | None  # by the algorithm's own paper, if that has a formula
     sound: float
     given_hidden_state: float  # the sound figure if the hidden state were known to the adversary anyhow
-    observed: float  # the lower bound
+    observed: float  # the lower bound: the best of three ways to guess
     largest: float  # what so many canaries could show at best
+    gaussian: (
+        float | None
+    )  # the same if every canary is a Gaussian mechanism for itself; None: they have more in common
+    gaussian_largest: float | None
     scores: tuple[tuple[float, ...], tuple[float, ...]]  # of canaries with bit 0, with bit 1; in no order of rows
 
     def as_values(self) -> dict[str, Any]:
@@ -114,39 +156,78 @@ def run_audit(audit: Audit) -> Audited:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return _audit_labels(audit) if _audits_labels(algorithms.find(audit.algorithm)) else _audit_columns(audit)
+        return _audit_labels(audit) if audit.of_labels else _audit_columns(audit)
     finally:
         torch.set_num_threads(threads)
 
 
+@dataclass(frozen=True)
+class _Guesses:
+    """What the adversary makes of each canary: above 0 means that its bit is 1."""
+
+    bits: NDArray[np.bool_]
+    scores: NDArray[np.float64]  # by the values that it saw
+    digits: NDArray[np.float64]  # by their last digits
+
+    def right(self, scores: NDArray[np.float64], which: NDArray[np.intp] | slice = slice(None)) -> int:
+        return int(((scores[which] > 0) == self.bits[which]).sum())
+
+
 def _judged(
     audit: Audit,
-    bits: NDArray[np.bool_],
-    scores: NDArray[np.float64],
+    guesses: _Guesses,
     claimed_mu: float | None,
     row_mu: float,
     hidden: bool,
     noise: float,
-    protects: str,
-    adversary: str,
+    alone: bool,
 ) -> Audited:
-    """Every canary is guessed: how many were was settled before anything was seen."""
-    correct = int(((scores > 0) == bits).sum())
-    known = epsilon_of(row_mu, audit.delta)
+    """How many canaries each way guesses was settled before anything was seen. `alone`: they share nothing."""
+    bits, delta = guesses.bits, audit.delta
+    surest = np.argsort(-np.abs(guesses.scores), kind="stable")[: max(1, bits.size // _SUREST)]
+    correct, surest_correct = guesses.right(guesses.scores), guesses.right(guesses.scores, surest)
+    digits_correct = guesses.right(guesses.digits)
+    counted = {
+        "all": (bits.size, correct),
+        "surest": (surest.size, surest_correct),
+        "digits": (bits.size, digits_correct),
+    }
+    observed = max(
+        epsilon_lower_bound(bits.size, guessed, right, delta, _confidence(audit.confidence, way))
+        for way, (guessed, right) in counted.items()
+    )
+    known = epsilon_of(row_mu, delta)
     return Audited(
         audit,
-        protects,
-        adversary,
+        "one row's label" if audit.of_labels else "one row's columns at a feature party",
+        "a feature party that crafts its uploads"
+        if audit.of_labels
+        else "a label party that answers with zero gradients",
         noise,
         bits.size,
         correct,
-        None if claimed_mu is None else epsilon_of(claimed_mu, audit.delta),
+        surest_correct,
+        digits_correct,
+        None if claimed_mu is None else epsilon_of(claimed_mu, delta),
         inf if hidden else known,
         known,
-        epsilon_lower_bound(bits.size, bits.size, correct, audit.delta, audit.confidence),
-        largest_bound(bits.size, audit.delta, audit.confidence),
-        (tuple(sorted(scores[~bits].tolist())), tuple(sorted(scores[bits].tolist()))),
+        observed,
+        largest_bound(bits.size, delta, _confidence(audit.confidence, "all")),
+        gaussian_lower_bound(bits.size, correct, delta, audit.confidence) if alone else None,
+        gaussian_lower_bound(bits.size, bits.size, delta, audit.confidence) if alone else None,
+        (tuple(sorted(guesses.scores[~bits].tolist())), tuple(sorted(guesses.scores[bits].tolist()))),
     )
+
+
+def singleness(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How near each number is to one of single precision, in bits: noise that was drawn so is, and little else is.
+
+    >>> singleness(np.array([0.75, 0.1])).round()
+    array([60., 26.])
+    """
+    away = np.abs(numbers - numbers.astype(np.float32).astype(np.float64))
+    near: NDArray[np.float64] = -np.log2(away / np.abs(numbers).clip(1e-300) + 2.0**-60)
+    return near
 
 
 def _worst_row_mu(ledger: Ledger) -> float:
@@ -188,7 +269,8 @@ def _audit_labels(audit: Audit) -> Audited:
     push = _towards_class_one(label)
     ledger = Ledger()
     label.handle(Started(0.0))
-    scores = np.zeros(batches)
+    scores, digits = np.zeros(batches), np.zeros(batches)
+    sure = audit.clip / audit.batch_size  # the slope of the mean, but for its sign: the canary's alone, and clipped
     exchange = 0
     for _ in range(audit.epochs):
         others = batches + coin.permutation(rows - batches)
@@ -204,18 +286,19 @@ def _audit_labels(audit: Audit) -> Audited:
             for effect in effects:
                 if isinstance(effect, Send) and isinstance(effect.message, SlopeReply):
                     # Towards class one the loss of a row of class one falls: its slope is negative.
-                    scores[canary] -= effect.message.slope
+                    slope = effect.message.slope
+                    scores[canary] -= slope
+                    of_zero, of_one = singleness(np.array([slope - sure, slope + sure]) / settings.noise)
+                    digits[canary] += of_one - of_zero
     hidden = settings.server_update in ("zeroth-order", "first-order")
     return _judged(
         audit,
-        bits,
-        scores,
+        _Guesses(bits, scores, digits),
         claimed_mu,
         _worst_row_mu(ledger),
         hidden,
         settings.noise,
-        "one row's label",
-        "a feature party that crafts its uploads",
+        alone=settings.server_update == "frozen",
     )
 
 
@@ -283,9 +366,10 @@ def _audit_columns(audit: Audit) -> Audited:
     parties = build_parties(data, row.settings(), training, privacy, bottom, TopSettings(hidden=(16,)), audit.seed)
     party = parties[_PARTY]
     network = network_for(party.model()["bottom"])
-    towards = _clipped(network.embed(torch.from_numpy(sides.astype(np.float32))), audit.clip)
-    towards = towards - _clipped(network.embed(torch.from_numpy(-sides.astype(np.float32))), audit.clip)
-    scores = np.zeros(rows)
+    of_one = _clipped(network.embed(torch.from_numpy(sides.astype(np.float32))), audit.clip)
+    of_zero = _clipped(network.embed(torch.from_numpy(-sides.astype(np.float32))), audit.clip)
+    towards = of_one - of_zero
+    scores, digits = np.zeros(rows), np.zeros(rows)
     ledger = Ledger()
     effects = party.handle(Started(0.0))
     for exchange in range(queries):
@@ -293,7 +377,10 @@ def _audit_columns(audit: Audit) -> Audited:
         (upload,) = [effect.message for effect in effects if isinstance(effect, Send)]
         assert isinstance(upload, EmbeddingUpload | PerturbedUpload)
         seen = torch.from_numpy(np.array(upload.embedding))
-        scores[upload.rows] += (seen * towards[upload.rows.astype(np.int64)]).sum(1).numpy()
+        at = upload.rows.astype(np.int64)
+        scores[at] += (seen * towards[at]).sum(1).numpy()
+        for side, sign in ((of_one, 1), (of_zero, -1)):
+            digits[at] += sign * singleness((seen.double() - side[at].double()).numpy() / noise).sum(1)
         reply: GradientReply | RowLossReply
         if isinstance(upload, EmbeddingUpload):
             reply = GradientReply(upload.exchange, np.zeros_like(upload.embedding))
@@ -303,14 +390,12 @@ def _audit_columns(audit: Audit) -> Audited:
         effects = party.handle(Received(float(exchange), "label", reply)) if exchange + 1 < queries else []
     return _judged(
         audit,
-        bits,
-        scores,
+        _Guesses(bits, scores, digits),
         None if claim is None else claim.mu(noise, audit.clip, queries, audit.batch_size, rows),
         _worst_row_mu(ledger),
         False,  # the adversary holds the bottom model still: it has no hidden state
         noise,
-        "one row's columns at a feature party",
-        "a label party that answers with zero gradients",
+        alone=True,
     )
 
 

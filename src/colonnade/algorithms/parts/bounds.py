@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from colonnade.errors import ProtocolError
 from colonnade.messages import KINDS, Message
 
-MOST_EMBEDDING = 1e5
-"""Of a number in an embedding, noise apart. Networks work with numbers around 1; far beyond, no step is useful."""
 MOST_PRODUCT = 1e9
 """Of one party's product wᵀx. Fixed point holds no more than about as much, so no masked training has larger ones."""
 MOST_TOLD = 1e30
@@ -32,12 +30,15 @@ def largest(numbers: NDArray[np.floating]) -> float:
     return max(float(numbers.max()), -float(numbers.min())) if numbers.size else 0.0
 
 
-def check_magnitude(sender: str, what: str, numbers: NDArray[np.floating] | float, most: float) -> float:
-    """The largest magnitude; refused beyond `most`, with the sender's name."""
+def check_magnitude(
+    sender: str, what: str, numbers: NDArray[np.floating] | float, most: float, setting: str = ""
+) -> float:
+    """The largest magnitude; refused beyond `most`, which may be a setting, with the sender's name."""
     found = abs(numbers) if isinstance(numbers, (int, float)) else largest(numbers)
     if not (isfinite(found) and found <= most):
+        bound = f"{most:.2g} ({setting})" if setting else f"{most:.2g}"
         raise ProtocolError(
-            f"{sender} sent {what} of magnitude {found:.2g}; at most {most:.2g} is taken. It is not honest, or its "
+            f"{sender} sent {what} of magnitude {found:.2g}; at most {bound} is taken. It is not honest, or its "
             "training has diverged: its columns may need scaling, or training.learning_rate lowering."
         )
     return found

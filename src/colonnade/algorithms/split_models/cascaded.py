@@ -22,6 +22,11 @@ from colonnade.algorithms.split_models.parts.asynchronous import (
     Upload,
 )
 from colonnade.algorithms.split_models.parts.directions import DirectionSettings
+from colonnade.algorithms.split_models.parts.noised_answers import (
+    NoisedAnswerSettings,
+    check_update_is_used,
+    noised_losses_party,
+)
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
 from colonnade.algorithms.split_models.parts.top import Top, mean_gradients
 from colonnade.algorithms.split_models.parts.zeroth_bottom import ZerothOrderBottom
@@ -30,12 +35,15 @@ from colonnade.party import Effect, Party, Send
 
 
 @dataclass(frozen=True)
-class Cascaded(Asynchronous, DirectionSettings):
-    """`[algorithm]` with name = "cascaded"."""
+class Cascaded(NoisedAnswerSettings, Asynchronous, DirectionSettings):
+    """`[algorithm]` with name = "cascaded". The paper has no noise; with `noise`, losses are those of noised slopes."""
+
+    server_update: str = "first-order"  # first-order (the paper's); with noise also dp-sgd | frozen
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.directions_used()
+        self.check_noise(("first-order", "dp-sgd", "frozen"))
 
 
 def feature_party(seat: FeatureSeat) -> Party:
@@ -57,6 +65,9 @@ def feature_party(seat: FeatureSeat) -> Party:
 
 def label_party(seat: LabelSeat) -> Party:
     """Lines 8–11."""
+    if seat.settings.noise > 0:
+        return noised_losses_party(seat)
+    check_update_is_used(seat.settings, "first-order")
     top = Top(seat)
 
     def answer(uploads: Sequence[Upload], table: EmbeddingTable) -> tuple[list[float], list[Effect]]:
@@ -96,6 +107,8 @@ ALGORITHM = Algorithm(
         bottom_needs_gradients=False,
         points=lambda settings: 1 + settings.directions_used().points,
         radius=lambda settings: settings.smoothing_radius,
+        noised_answers=True,
+        answered=lambda settings: settings.directions,
     ),
     label_party=label_party,
     feature_party=feature_party,

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.row import Algorithm, Conversation, Family, Paper
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
-from colonnade.algorithms.split_models.cascaded import Cascaded
 from colonnade.algorithms.split_models.parts.asynchronous import (
+    Asynchronous,
     AsynchronousFeatureParty,
     AsynchronousLabelParty,
     Upload,
 )
 from colonnade.algorithms.split_models.parts.bottom import Bottom
-from colonnade.algorithms.split_models.parts.directions import Directions
+from colonnade.algorithms.split_models.parts.directions import Directions, DirectionSettings
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
 from colonnade.algorithms.split_models.parts.top import Top, mean_gradients, means
 from colonnade.errors import ProtocolError
@@ -35,8 +35,12 @@ from colonnade.state import generator, tensors_by_number
 
 
 @dataclass(frozen=True)
-class Czofo(Cascaded):
+class Czofo(Asynchronous, DirectionSettings):
     """`[algorithm]` with name = "czofo"; directions are in the space of the embedding."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.directions_used()
 
 
 class PerturbingBottom(Bottom):

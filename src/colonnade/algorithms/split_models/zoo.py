@@ -13,6 +13,7 @@ from colonnade.algorithms.row import Algorithm, Conversation, Family, Paper
 from colonnade.algorithms.seats import LabelSeat
 from colonnade.algorithms.split_models.cascaded import Cascaded, feature_party
 from colonnade.algorithms.split_models.parts.asynchronous import AsynchronousLabelParty, Upload
+from colonnade.algorithms.split_models.parts.noised_answers import check_update_is_used, noised_losses_party
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
 from colonnade.algorithms.split_models.parts.top import means
 from colonnade.algorithms.split_models.parts.zeroth_top import ZerothOrderTop
@@ -26,9 +27,17 @@ __all__ = ["ALGORITHM", "Zoo", "feature_party", "label_party"]
 class Zoo(Cascaded):
     """`[algorithm]` with name = "zoo"; the directions' settings hold for the label party too."""
 
+    server_update: str = "zeroth-order"  # zeroth-order; with noise also private-zo | dp-sgd | frozen
+
+    def check_noise(self, updates: Sequence[str]) -> None:
+        super().check_noise(("zeroth-order", "private-zo", "dp-sgd", "frozen"))
+
 
 def label_party(seat: LabelSeat) -> Party:
     """Answers with losses; updates w0 along a direction of its own."""
+    if seat.settings.noise > 0:
+        return noised_losses_party(seat)
+    check_update_is_used(seat.settings, "zeroth-order")
     top = ZerothOrderTop(seat, seat.settings.directions_used())
 
     def answer(uploads: Sequence[Upload], table: EmbeddingTable) -> tuple[list[float], list[Effect]]:
@@ -68,6 +77,8 @@ ALGORITHM = Algorithm(
         top_needs_gradients=False,
         points=lambda settings: 1 + settings.directions_used().points,
         radius=lambda settings: settings.smoothing_radius,
+        noised_answers=True,
+        answered=lambda settings: settings.directions,
     ),
     label_party=label_party,
     feature_party=feature_party,

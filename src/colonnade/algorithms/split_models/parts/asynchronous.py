@@ -272,8 +272,7 @@ class AsynchronousFeatureParty(Remembering):
 
     def _affordable(self, rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
         check_rows(rows, self._refused.size, self._seat.label_party)
-        if self._bottom.budget.bounded or self._seat.privacy.noise > 0:
-            check_each_once(rows, self._seat.label_party)
+        check_each_once(rows, self._seat.label_party)
         return rows[self._bottom.budget.affordable(rows, self._bottom.embedding_cost)]
 
     def _room(self) -> bool:
@@ -372,8 +371,6 @@ class AsynchronousLabelParty(Remembering):
         privacy = seat.privacy
         mu = budget_mu(privacy.labels_epsilon, privacy.delta, privacy.formula)
         self._budget = PartyBudgets(rows, mu, parties)
-        # A noised answer is a mean over its rows: one that is named again would count for more than its share.
-        self._each_once: bool = mu < inf or getattr(seat.settings, "noise", 0.0) > 0
         self._without_budget: set[str] = set()  # parties that can make no batch any more
 
     def handle(self, event: Event) -> Sequence[Effect]:
@@ -423,8 +420,6 @@ class AsynchronousLabelParty(Remembering):
                 f"{sender} uploaded {message.rows.size} rows; agreed were {self._seat.training.batch_size}. A mean "
                 "over fewer would tell more of each."
             )
-        if self._each_once:
-            check_each_once(message.rows, sender)
         self._record.check(sender, message.rows, upload.embedding, embeddings_of(message))
         if self._record.ending:
             return []

@@ -107,6 +107,17 @@ class Directions:
             return (losses[1::2] - losses[2::2]) / (2 * self.radius)
         return (losses[1:] - losses[:1]) / self.radius
 
+    def losses_with(self, slopes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Losses that have just these slopes, and nothing else to tell: `slopes` gives them back.
+
+        >>> Directions("gaussian", 1, 0.5, two_sided=True).losses_with(np.array([2.0]))
+        array([ 0.,  1., -1.])
+        """
+        beside = self.radius * slopes
+        if self.two_sided:
+            beside = np.stack([beside, -beside], 1).ravel()
+        return np.concatenate([[0.0], beside])
+
     @property
     def points(self) -> int:
         """How many points besides w itself are looked at."""

@@ -2,16 +2,17 @@
 went to whom, the record of the training, and its end."""
 
 from collections.abc import Sequence
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from colonnade.algorithms.parts.bounds import MOST_EMBEDDING, check_magnitude, largest
+from colonnade.algorithms.parts.bounds import check_magnitude, largest
 from colonnade.algorithms.parts.progress import DIVERGED, Progress
 from colonnade.algorithms.seats import LabelSeat
+from colonnade.algorithms.split_models.parts.budget import check_each_once
 from colonnade.algorithms.split_models.parts.evaluation import Evaluation
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
 from colonnade.algorithms.split_models.parts.top import Batch
@@ -59,7 +60,8 @@ class SplitRecord(Remembering):
         self._parties = parties
         self._top = top
         self.table = EmbeddingTable(rows, parties, seat.widths)
-        self._most = MOST_EMBEDDING + 100 * seat.privacy.noise  # no Gaussian number is so far out
+        # Noise that was agreed on is no party's doing, and no Gaussian number is so far out.
+        self._most = (seat.training.embedding_bound or inf) + 100 * seat.privacy.noise
         self._evaluation = Evaluation(len(seat.labels.test), self.table.slices)
         self.progress = Progress(seat.training, batches_per_epoch(rows, seat.training.batch_size) * len(parties))
         self.exchange = 0
@@ -80,6 +82,7 @@ class SplitRecord(Remembering):
     ) -> None:
         """Refuse what must not enter the table, and what comes with it, before anything is changed."""
         self.table.check(sender, rows, embedding)
+        check_each_once(rows, sender)
         for other in others:
             self._check_magnitude(sender, other)
         if self._check_magnitude(sender, embedding) > _STRIKING and rows.size and self._is_fine():
@@ -92,7 +95,7 @@ class SplitRecord(Remembering):
                 f"The training has diverged: losses are beyond {_FINE_LOSS:g} and the embeddings of {sender} at "
                 f"{found:.2g}. Lower training.learning_rate. {self.table.magnitudes()}"
             )
-        return check_magnitude(sender, "embeddings", embedding, self._most)
+        return check_magnitude(sender, "embeddings", embedding, self._most, "training.embedding_bound")
 
     def _is_fine(self) -> bool:
         """Whether the training goes well: where it does not, nobody is blamed for going where it was sent."""

@@ -108,8 +108,7 @@ class SynchronousFeatureParty(Remembering):
 
     def _check_rows(self, rows: NDArray[np.uint32]) -> None:
         check_rows(rows, len(self._seat.columns.train), self._seat.label_party)
-        if self._bottom.budget.bounded or self._seat.privacy.noise > 0:
-            check_each_once(rows, self._seat.label_party)
+        check_each_once(rows, self._seat.label_party)
 
     def _upload(self, step: int, rows: NDArray[np.uint32]) -> Sequence[Effect]:
         if step <= self._step or rows.size == 0:

@@ -1,0 +1,222 @@
+"""Answers that hide labels: every row's slope clipped, their mean noised, and what the label party's own update costs.
+
+One row moves a mean over B slopes in [−C, C] by at most 2C/B. An answer of q slopes, one for each direction, moves by
+at most √q times as much. The label party's own model must not carry labels either: `server_update` says how it learns,
+and with which of these ways a guarantee holds end to end (privacy/accounting.py).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.algorithms.seats import LabelSeat
+from colonnade.algorithms.split_models.parts.asynchronous import AsynchronousLabelParty, Upload
+from colonnade.algorithms.split_models.parts.directions import Directions
+from colonnade.algorithms.split_models.parts.table import EmbeddingTable
+from colonnade.algorithms.split_models.parts.top import Batch
+from colonnade.algorithms.split_models.parts.zeroth_top import ZerothOrderTop
+from colonnade.errors import SettingsError, unknown_name
+from colonnade.messages import LossReply, PerturbedUpload
+from colonnade.models.row_gradients import clipped_sum, mixes_rows
+from colonnade.party import Effect, Party, Send, Spend
+from colonnade.privacy.events import PrivacyEvent
+from colonnade.privacy.secret_gaussian import SecretGaussian
+from colonnade.state import generator
+
+_HUGE = 1e30
+"""In place of a private row's loss that is no number: one row must not decide by itself whether the run goes on."""
+
+
+@dataclass(frozen=True)
+class NoisedAnswerSettings:
+    """The noise on what the label party answers; without any, answers are exact and tell of the labels."""
+
+    clip: float = 10.0  # C: bound of each row's slope, on both sides; 0: none
+    noise: float = 0.0  # σ: deviation of the Gaussian noise on a batch's mean slope
+    server_update: str = "first-order"  # how the label party's own model is updated
+    server_clip: float = 1.0  # of the label party's private update: a row's slope or gradient norm
+    server_noise: float = 0.0  # deviation of the noise on its mean slope, or on each coordinate of the mean gradient
+
+    def check_noise(self, updates: Sequence[str]) -> None:
+        """SettingsError for a noise that could protect nothing; `updates`: what `server_update` may be."""
+        for name in ("clip", "noise", "server_clip", "server_noise"):
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:
+                raise SettingsError(f"algorithm.{name} is {value}; it must be finite and not negative.")
+        if self.noise > 0 and self.clip == 0:
+            raise SettingsError("algorithm.noise without algorithm.clip protects nothing: give a clip above 0.")
+        if self.server_update not in updates:
+            raise unknown_name("server_update", self.server_update, updates)
+        if self.private_update and self.server_clip == 0:
+            raise SettingsError(f"algorithm.server_update = {self.server_update!r} needs a server_clip above 0.")
+
+    @property
+    def private_update(self) -> bool:
+        """Whether the label party's own update is a noised release."""
+        return self.server_update in ("private-zo", "dp-sgd")
+
+
+def answer_cost(settings: NoisedAnswerSettings, values: int) -> Callable[[int], float]:
+    """What an answer of so many numbers, and the update with it, cost each label of a batch, in μ²."""
+
+    def cost(rows: int) -> float:
+        own = (2 * settings.server_clip / (rows * settings.server_noise)) ** 2 if settings.private_update else 0.0
+        return own + (values * (2 * settings.clip / (rows * settings.noise)) ** 2 if settings.noise > 0 else math.inf)
+
+    return cost
+
+
+def pair_slopes(at: NDArray[np.float64], radius: float) -> NDArray[np.float64]:
+    """δ_i = (f(h+) − f(h−)) / 2λ for every row."""
+    slopes: NDArray[np.float64] = (at[0] - at[1]) / (2 * radius)
+    return slopes
+
+
+def count_as_huge(losses: NDArray[np.float64]) -> None:
+    """In place: what is no number counts as a huge one."""
+    np.nan_to_num(losses, copy=False, nan=_HUGE, posinf=_HUGE)
+
+
+def release(
+    seat: LabelSeat, rows: NDArray[np.uint32], clip: float, noise: float, viewers: Sequence[str]
+) -> PrivacyEvent:
+    """One row moves the mean of the clipped values by at most 2C/B."""
+    return PrivacyEvent(
+        mechanism="gaussian",
+        sensitivity=2 * clip / rows.size,
+        noise=noise,
+        rows=rows.size,
+        row_ids=rows,
+        protects=f"labels of {seat.name}, training rows",
+        viewers=tuple(viewers),
+    )
+
+
+class NoisedTop(ZerothOrderTop):
+    """The label party's model, with the noise on what it answers and on how it updates itself."""
+
+    MEMORY = (generator("_noise"),)
+
+    def __init__(self, seat: LabelSeat, settings: NoisedAnswerSettings, directions: Directions) -> None:
+        super().__init__(seat, directions, first_order=settings.server_update in ("first-order", "dp-sgd"))
+        if settings.private_update and settings.server_noise == 0:
+            raise SettingsError(
+                f"algorithm.server_update = {settings.server_update!r} needs server_noise above 0, or "
+                "privacy.labels_epsilon, from which it follows."
+            )
+        if settings.server_update == "dp-sgd" and any(
+            mixes_rows(model) for model in (seat.top, seat.bottom) if model is not None
+        ):
+            raise SettingsError(
+                'algorithm.server_update = "dp-sgd" clips the gradient of each row, which a model with batch '
+                "normalisation does not have. Use layer or group normalisation, or private-zo."
+            )
+        self._seat = seat
+        self._settings = settings
+        self._noise = SecretGaussian(seat.secret, seat.name, "labels")
+
+    def noised_mean(self, slopes: NDArray[np.float64], clip: float, noise: float) -> float:
+        if clip > 0:
+            slopes = slopes.clip(-clip, clip)
+        mean = float(slopes.sum()) / slopes.size
+        return self._noise.added_to_number(mean, noise, 2 * clip / slopes.size) if noise > 0 else mean
+
+    def noised_means(self, slopes: NDArray[np.float64], clip: float, noise: float) -> NDArray[np.float64]:
+        """The same for several slopes of each row, [q, rows] → [q]: the noise hides a change of all of them."""
+        means = torch.from_numpy(slopes.clip(-clip, clip).sum(1) / slopes.shape[1])
+        sensitivity = 2 * clip * math.sqrt(len(slopes)) / slopes.shape[1]
+        noised: NDArray[np.float64] = self._noise.added_to(means, noise, sensitivity, len(slopes)).numpy()
+        return noised
+
+    def updates(self, rows: Sequence[NDArray[np.uint32]], read: Sequence[tuple[Batch, torch.Tensor]]) -> list[Effect]:
+        """Update w0 by these batches, one after the other; what that releases is spent before anything is sent."""
+        settings, spent = self._settings, []
+        for own, (batch, embeddings) in zip(rows, read, strict=True):
+            if settings.private_update:
+                # Every later answer depends on w0, so everybody sees this release.
+                clip, noise = settings.server_clip, settings.server_noise
+                spent.append(Spend(release(self._seat, own, clip, noise, self._seat.feature_parties)))
+            self.update_by(settings.server_update, batch, embeddings)
+        return [*spent]
+
+    def update_by(self, how: str, batch: Batch, embeddings: torch.Tensor) -> None:
+        """w0 ← w0 − η0 g, with g as `server_update` says."""
+        if how == "frozen":
+            return
+        if how == "zeroth-order":
+            read = [(batch, embeddings)]  # on two sides, the loss at w0 is not looked at
+            gradient = self.estimate(read, here=0.0 if self.directions.two_sided else self.mean_loss(read))
+        elif how == "first-order":
+            gradient = _flat(self.own_gradients(batch, embeddings))
+        elif how == "private-zo":
+            gradient = self._private_estimate(batch, embeddings)
+        else:
+            gradient = self._noised_gradient(batch, embeddings)
+        self.update([gradient])
+
+    def _private_estimate(self, batch: Batch, embeddings: torch.Tensor) -> torch.Tensor:
+        """A second clipped, noised slope, along a direction of the label party's own."""
+        direction = self.directions.draw(self.vector.numel(), self.looking)
+        radius = self.directions.radius
+        torch.add(self.vector, direction, alpha=radius, out=self.near.vector)
+        plus = self.near.outputs(batch, embeddings)
+        torch.sub(self.vector, direction, alpha=radius, out=self.near.vector)
+        minus = self.near.outputs(batch, embeddings)
+        at = self.row_losses(batch, torch.cat([plus, minus])).astype(np.float64)
+        count_as_huge(at)
+        slope = self.noised_mean(pair_slopes(at, radius), self._settings.server_clip, self._settings.server_noise)
+        return direction * slope
+
+    def _noised_gradient(self, batch: Batch, embeddings: torch.Tensor) -> torch.Tensor:
+        """DP-SGD: every row's gradient clipped to norm C, their mean, noise on every coordinate."""
+        clip, noise = self._settings.server_clip, self._settings.server_noise
+        total = _flat(clipped_sum(self.row_gradients(batch, embeddings), clip))
+        return self._noise.added_to(total.div_(batch.rows), noise, 2 * clip / batch.rows, total.numel()).float()
+
+
+def _flat(gradients: list[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([gradient.reshape(-1) for gradient in gradients])
+
+
+def check_update_is_used(settings: NoisedAnswerSettings, plain: str) -> None:
+    """Refuse a private update of the label party's model where answers are exact: it would protect nothing."""
+    if settings.server_update != plain:
+        raise SettingsError(
+            f"algorithm.server_update = {settings.server_update!r} protects nothing while answers leave without noise. "
+            "Give algorithm.noise, or privacy.labels_epsilon, from which it follows; or leave it out."
+        )
+
+
+def noised_losses_party(seat: LabelSeat) -> Party:
+    """A label party that answers with losses which follow from noised slopes, and from nothing else.
+
+    Noise on a loss itself would be divided by μ. So each row's slope along each direction is clipped, their means are
+    noised, and the reply holds losses that give just these slopes: 0 at the embedding, μ times the slope beside it.
+    """
+    settings = seat.settings
+    directions: Directions = settings.directions_used()
+    top = NoisedTop(seat, settings, directions)
+    cost = answer_cost(settings, directions.count)
+
+    def answer(uploads: Sequence[Upload], table: EmbeddingTable) -> tuple[list[float], list[Effect]]:
+        losses: list[float] = []
+        effects: list[Effect] = []
+        rows = [upload.message.rows for upload in uploads]
+        read = [(top.batch(own), table.read(own, slot)) for slot, own in enumerate(rows)]
+        for upload, (batch, embeddings) in zip(uploads, read, strict=True):
+            sent: PerturbedUpload = upload.message
+            points = table.with_party(upload.sender, embeddings, [sent.embedding, *sent.perturbed])
+            at = top.row_losses(batch, top.outputs(batch, points)).astype(np.float64)
+            count_as_huge(at)
+            losses.append(float(at[0].sum()) / batch.rows)
+            slopes = top.noised_means(directions.slopes(at), settings.clip, settings.noise)
+            clip = settings.clip * math.sqrt(directions.count)
+            effects.append(Spend(release(seat, sent.rows, clip, settings.noise, (upload.sender,))))
+            effects.append(Send(upload.sender, LossReply(sent.exchange, directions.losses_with(slopes))))
+        return losses, [*top.updates(rows, read), *effects]
+
+    return AsynchronousLabelParty(seat, top, PerturbedUpload, answer, directions.embedding_of, cost)
