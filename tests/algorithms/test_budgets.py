@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import colonnade
 from colonnade.algorithms import ALGORITHMS
-from colonnade.algorithms.split_models.parts.budget import RowBudget, budget_mu
+from colonnade.algorithms.split_models.parts.budget import PartyBudgets, RowBudget, budget_mu
 from colonnade.algorithms.split_models.split import Split
 from colonnade.errors import ProtocolError
 from colonnade.federation.building import build_parties
@@ -46,6 +46,23 @@ def test_a_row_is_affordable_until_its_costs_reach_the_budget() -> None:
     again = RowBudget(rows=3, mu=2.0)
     again.restore(budget.state())
     assert again.left(1.0) == 1
+
+
+def test_every_party_has_its_share_of_a_row_and_all_together_keep_to_the_whole() -> None:
+    row = np.zeros(1, np.uint32)
+    budgets = PartyBudgets(1, 2.0, ["a", "b"])  # μ² = 4: two releases of cost 1 for each
+    for _ in range(2):
+        assert budgets.all_affordable("a", row, 1.0)
+        budgets.spend("a", row, 1.0)
+    again = PartyBudgets(1, 2.0, ["a", "b"])
+    again.restore(budgets.state())
+    for one in (budgets, again):
+        assert not one.all_affordable("a", row, 1.0) and not one.affordable("a", row, 1.0).any()
+        assert one.all_affordable("b", row, 1.0)
+    few = PartyBudgets(1, 1.0, ["a", "b"])  # one release in all: whoever asks first has it
+    assert few.all_affordable("a", row, 1.0)
+    few.spend("a", row, 1.0)
+    assert not few.all_affordable("b", row, 1.0)
 
 
 @given(costs=st.lists(st.floats(1e-3, 2.0), max_size=60), mu=st.floats(0.1, 5.0))

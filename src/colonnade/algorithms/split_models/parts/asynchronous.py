@@ -429,13 +429,12 @@ class AsynchronousLabelParty(Remembering):
                 f"{sender} uploaded without waiting for its replies; at most {self._settings.in_flight} may be in "
                 "flight."
             )
-        budget = self._budget.of(sender)
-        if budget.bounded:
+        if self._budget.bounded:
             cost = self._label_cost(message.rows.size)
-            if not budget.all_affordable(message.rows, cost):
-                fits = budget.affordable(message.rows, cost)
+            if not self._budget.all_affordable(sender, message.rows, cost):
+                fits = self._budget.affordable(sender, message.rows, cost)
                 return [Send(sender, RowsRefused(message.exchange, message.rows[~fits]))]
-            budget.spend(message.rows, cost)
+            self._budget.spend(sender, message.rows, cost)
         self._waiting.append(upload)
         return self._go_on()
 

@@ -110,27 +110,45 @@ class RowBudget(Remembering):
 class PartyBudgets(Remembering):
     """The costs of the label party's rows, with the same share of each row's budget for every party that asks.
 
-    So nobody can take the answers that were planned for another. The shares add up to the whole.
+    A party whose share of a row is used up gets no more of it, so that it cannot take the answers that were planned for
+    another. The last one within a share may go beyond it: where a budget holds fewer answers than there are parties,
+    some would otherwise be left for nobody. All together keep to the whole.
     """
 
-    def __init__(self, rows: int, mu: float, parties: Sequence[str]) -> None:
-        self._of = {party: RowBudget(rows, mu / sqrt(len(parties))) for party in parties}
+    DERIVED = ("_whole",)  # the sum of the shares
 
-    def of(self, party: str) -> RowBudget:
-        return self._of[party]
+    def __init__(self, rows: int, mu: float, parties: Sequence[str]) -> None:
+        self._whole = RowBudget(rows, mu)
+        self._of = {party: RowBudget(rows, mu / sqrt(len(parties))) for party in parties}
+        self._left = 3 * _ROUNDING * mu * mu / len(parties) if mu < inf else 0.0  # less of a share is none
+
+    @property
+    def bounded(self) -> bool:
+        return self._whole.bounded
+
+    def affordable(self, party: str, rows: NDArray[np.uint32], cost: float) -> NDArray[np.bool_]:
+        """Which of these rows this party can be answered for once more, at that cost in μ²."""
+        return self._whole.affordable(rows, cost) & self._of[party].affordable(rows, self._left)
+
+    def all_affordable(self, party: str, rows: NDArray[np.uint32], cost: float) -> bool:
+        return self._whole.all_affordable(rows, cost) and self._of[party].all_affordable(rows, self._left)
+
+    def spend(self, party: str, rows: NDArray[np.uint32], cost: float) -> None:
+        self._whole.spend(rows, cost)
+        self._of[party].spend(rows, cost)
 
     def _save_spent(self, state: State) -> None:
         state.put("spent", np.concatenate([share.state().take("spent") for share in self._of.values()]))
 
     def _load_spent(self, state: State) -> None:
-        spent = state.take("spent")
-        whole = next(iter(self._of.values())).state().take("spent").size
-        if spent.size == whole:  # of a run from before there were shares: as if all had asked for as much
-            spent = np.tile(spent / len(self._of), len(self._of))
-        for share, own in zip(self._of.values(), np.split(spent, len(self._of)), strict=True):
+        spent, parties = state.take("spent"), len(self._of)
+        if spent.size == self._whole.state().take("spent").size:
+            spent = np.tile(spent / parties, parties)  # of a run from before there were shares: as if all had the same
+        shares = spent.reshape(parties, -1)
+        for budget, own in ((self._whole, shares.sum(0)), *zip(self._of.values(), shares, strict=True)):
             held = State()
-            held.put("spent", own)
-            share.restore(held)
+            held.put("spent", np.ascontiguousarray(own))
+            budget.restore(held)
 
     MEMORY = (custom("_of", save=_save_spent, load=_load_spent),)
 
