@@ -98,7 +98,7 @@ def fewest_canaries(epsilon: float, delta: float = 0.0, confidence: float = 0.95
     With δ there is an end to it: the more canaries, the likelier that one of them falls into what obeys no ratio.
 
     >>> fewest_canaries(1.0), fewest_canaries(8.0)
-    (8, 16384)
+    (16, 16384)
     """
     for canaries in (1 << power for power in range(3, 18)):
         if largest_bound(canaries, delta, confidence) > epsilon:
@@ -115,7 +115,7 @@ def gaussian_lower_bound(canaries: int, correct: int, delta: float, confidence: 
     μ-GDP.
 
     >>> round(gaussian_lower_bound(1000, 800, 1e-5), 1)
-    7.1
+    7.2
     """
     _check(canaries, canaries, correct, delta)
     if correct == 0:
