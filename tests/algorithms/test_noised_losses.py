@@ -142,6 +142,7 @@ def test_every_label_party_refuses_repeated_rows_and_large_numbers(name: str) ->
 
 def test_so_are_warm_ups_and_refreshed_embeddings() -> None:
     label = label_party(colonnade.Vafl(), embedding_bound=50)
+    label._requests = 1  # there was one to answer
     for message in (WarmUpUpload(AGAIN, VECTORS), RefreshedEmbedding(1, AGAIN, VECTORS)):
         with pytest.raises(ProtocolError, match="party1 named a row twice"):
             label.handle(Received(0.0, "party1", message))
@@ -156,5 +157,5 @@ def test_noise_that_was_agreed_on_is_no_partys_doing() -> None:
     models = (BottomSettings("linear", embedding=2), TopSettings("concat-linear"))
     label = build_parties(town(), colonnade.Vafl(), own, privacy, *models, 0)["label"]
     label.handle(Received(0.0, "party1", EmbeddingUpload(0, FOUR, VECTORS + 900)))
-    with pytest.raises(ProtocolError, match=r"at most 50 "):
-        label.handle(Received(0.0, "party2", EmbeddingUpload(0, FOUR, VECTORS + 1000)))
+    with pytest.raises(ProtocolError, match=r"training\.embedding_bound"):
+        label.handle(Received(0.0, "party2", EmbeddingUpload(0, FOUR, VECTORS + 10_100)))

@@ -345,6 +345,8 @@ def some_plan(row: Algorithm, chance: Random) -> TinyFederation:
         how |= {"max_delay": choose([0, 3]), "warm_up": choose([False, True])}
     if row.noises_answers and chance.random() < 0.5:
         how |= NOISED_ANSWERS
+        if row.conversation.top_needs_gradients:
+            how |= {"server_update": "dp-sgd"}
         privacy = PerturbationSettings(labels_epsilon=20.0)
     elif row.linear_party is None and row.conversation.bottom_needs_gradients and chance.random() < 0.4:
         privacy = BUDGET

@@ -58,6 +58,26 @@ def continues_trace(trace: bool, traced: bool) -> bool:
     return traced
 
 
+_ADDED = {
+    ("training", "embedding_bound"): 100_000.0,
+    ("processes", "endurance", "silent_seconds"): 300.0,
+    ("ray", "endurance", "silent_seconds"): 300.0,
+}
+"""Settings that runs of earlier versions do not have, by the way to them: what they are taken to be there."""
+
+
+def _with_added(before: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a run, with those that its version did not know. All others it has written down."""
+    filled = {section: dict(content) for section, content in before.items() if isinstance(content, dict)}
+    for (section, *way), value in _ADDED.items():
+        inner = filled.get(section)
+        for name in way[:-1]:
+            inner = inner.get(name) if inner is not None else None
+        if inner is not None:
+            inner.setdefault(way[-1], value)
+    return {**before, **filled}
+
+
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Names under which two tables differ."""
     return [name for name in {**before, **now} if before.get(name) != now.get(name)]
@@ -120,6 +140,7 @@ def _check(directory: Path, runtime: str, settings: Mapping[str, Any], data: Fed
             "trained and released so far was by the settings before: put those back, or start a new run with the "
             "others in another directory (--out)."
         )
+    before = _with_added(before)
     different = sorted(
         f"{section}.{name}"
         for section in {**before, **settings}.keys() - {Ray.name}  # another cluster, or more of it, is as good
