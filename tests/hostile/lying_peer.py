@@ -326,7 +326,7 @@ TRAINING = Training(2, 8, learning_rate=0.05, observe_every_epochs=0.2, evaluate
 BUDGET = PerturbationSettings(
     bottom_update="dp-sgd", clip=1.0, noise=3.0, update_clip=0.1, update_noise=0.5, columns_epsilon=5.0
 )
-NOISED_ANSWERS = {"clip": 1.0, "noise": 0.5, "server_update": "private-zo", "server_noise": 0.5}
+NOISED_ANSWERS = {"clip": 1.0, "noise": 0.5, "server_update": "dp-sgd", "server_noise": 0.5}
 
 
 def some_plan(row: Algorithm, chance: Random) -> TinyFederation:

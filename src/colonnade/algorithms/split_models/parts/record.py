@@ -118,8 +118,9 @@ class SplitRecord(Remembering):
         after = self._top.mean_loss([(batch, read)])
         if before <= _FINE_LOSS and not after <= _MOST_TIMES_THE_LOSS * (1 + before):  # so NaN is refused as well
             raise ProtocolError(
-                f"{sender} sent embeddings with which the loss of its batch is {after:.2g}, and {before:.2g} without. "
-                "It is not honest, or its training has diverged: lower training.learning_rate, or scale its columns."
+                f"{sender} sent embeddings with which the loss of its batch is more than {_MOST_TIMES_THE_LOSS:g} "
+                "times what it is without. It is not honest, or its training has diverged: lower "
+                "training.learning_rate, or scale its columns."
             )
 
     def observe(self, losses: Sequence[float]) -> list[Effect]:
