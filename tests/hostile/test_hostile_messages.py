@@ -64,7 +64,9 @@ def embedding(value: float, width: int = 2) -> Any:
 # --- a feature party that lies ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("row", which(lambda row: bool(row.linear_party and row.conversation.asynchronous)), ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row", which(lambda row: bool(row.linear_party and row.conversation.asynchronous)), ids=lambda row: row.name
+)
 @pytest.mark.parametrize("root", ["label", "party1"])
 def test_what_was_not_asked_for_cannot_be_abandoned(row: Algorithm, root: str) -> None:
     label = started(row.name).parties["label"]  # it has no columns, so it has asked for nothing

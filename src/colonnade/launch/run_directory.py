@@ -12,7 +12,7 @@ from typing import Any
 
 from colonnade.data.federated import FederatedData, data_digest
 from colonnade.errors import DataError, RunError, SettingsError
-from colonnade.federation.file import digest
+from colonnade.federation.file import digest, with_new_settings
 from colonnade.federation.toml import write_toml
 from colonnade.files import json_of, make_folder, read_private, take_over, toml_of, write_atomically
 from colonnade.runtimes.ray.settings import Ray
@@ -120,6 +120,7 @@ def _check(directory: Path, runtime: str, settings: Mapping[str, Any], data: Fed
             "trained and released so far was by the settings before: put those back, or start a new run with the "
             "others in another directory (--out)."
         )
+    before = with_new_settings(before)
     different = sorted(
         f"{section}.{name}"
         for section in {**before, **settings}.keys() - {Ray.name}  # another cluster, or more of it, is as good

@@ -195,7 +195,7 @@ class Ledger:
         """
         if self._file is not None and self._reserved is not None:
             try:
-                what = "masked sums" if self._masked or not self._kinds else "noised releases"
+                what = "noised releases" if self._lines else "masked sums"  # these have no line
                 self._reserved.go_on(self._releases, journal_is_synced, what)
             except RunError:
                 self._file.close()  # so that nothing is given back either

@@ -62,6 +62,8 @@ class SplitRecord(Remembering):
         self.table = EmbeddingTable(rows, parties, seat.widths)
         # Noise that was agreed on is no party's doing, and no Gaussian number is so far out.
         self._most = (seat.training.embedding_bound or inf) + 100 * seat.privacy.noise
+        # Where answers are noised no label may decide who is refused: that would be an answer without noise.
+        self._judges_by_loss: bool = not getattr(seat.settings, "noise", 0.0) > 0
         self._evaluation = Evaluation(len(seat.labels.test), self.table.slices)
         self.progress = Progress(seat.training, batches_per_epoch(rows, seat.training.batch_size) * len(parties))
         self.exchange = 0
@@ -85,7 +87,8 @@ class SplitRecord(Remembering):
         check_each_once(rows, sender)
         for other in others:
             self._check_magnitude(sender, other)
-        if self._check_magnitude(sender, embedding) > _STRIKING and rows.size and self._is_fine():
+        striking = self._check_magnitude(sender, embedding) > _STRIKING
+        if striking and rows.size and self._judges_by_loss and self._is_fine():
             self._check_consequence(sender, rows, embedding)
 
     def _check_magnitude(self, sender: str, embedding: NDArray[np.float32]) -> float:
@@ -99,7 +102,7 @@ class SplitRecord(Remembering):
 
     def _is_fine(self) -> bool:
         """Whether the training goes well: where it does not, nobody is blamed for going where it was sent."""
-        recent = self.progress.recent_loss()
+        recent = self.progress.recent_loss() if self._judges_by_loss else None
         return recent is None or recent <= _FINE_LOSS
 
     def _check_consequence(self, sender: str, rows: NDArray[np.uint32], embedding: NDArray[np.float32]) -> None:
