@@ -141,14 +141,15 @@ def test_every_label_party_refuses_repeated_rows_and_large_numbers(name: str) ->
 
 
 def test_so_are_warm_ups_and_refreshed_embeddings() -> None:
-    label = label_party(colonnade.Vafl(), embedding_bound=50)
-    label._requests = 1  # there was one to answer
+    label = label_party(colonnade.Vafl(max_delay=1), embedding_bound=50)
+    for number in range(2):  # embeddings of party2 are older than one exchange after the first
+        label.handle(Received(0.0, "party1", EmbeddingUpload(number, FOUR, VECTORS)))
     for message in (WarmUpUpload(AGAIN, VECTORS), RefreshedEmbedding(1, AGAIN, VECTORS)):
-        with pytest.raises(ProtocolError, match="party1 named a row twice"):
-            label.handle(Received(0.0, "party1", message))
+        with pytest.raises(ProtocolError, match="party2 named a row twice"):
+            label.handle(Received(0.0, "party2", message))
     for message in (WarmUpUpload(FOUR, VECTORS + 51), RefreshedEmbedding(1, FOUR, VECTORS + 51)):
-        with pytest.raises(ProtocolError, match=r"at most 50 "):
-            label.handle(Received(0.0, "party1", message))
+        with pytest.raises(ProtocolError, match=r"training.embedding_bound"):
+            label.handle(Received(0.0, "party2", message))
 
 
 def test_noise_that_was_agreed_on_is_no_partys_doing() -> None:
@@ -157,5 +158,18 @@ def test_noise_that_was_agreed_on_is_no_partys_doing() -> None:
     models = (BottomSettings("linear", embedding=2), TopSettings("concat-linear"))
     label = build_parties(town(), colonnade.Vafl(), own, privacy, *models, 0)["label"]
     label.handle(Received(0.0, "party1", EmbeddingUpload(0, FOUR, VECTORS + 900)))
-    with pytest.raises(ProtocolError, match=r"training\.embedding_bound"):
-        label.handle(Received(0.0, "party2", EmbeddingUpload(0, FOUR, VECTORS + 10_100)))
+    with pytest.raises(ProtocolError, match=r"training.embedding_bound"):
+        label.handle(Received(0.0, "party2", EmbeddingUpload(0, FOUR, VECTORS + 20_000)))
+
+
+@pytest.mark.parametrize("label_of_row", [0, 1])
+def test_where_answers_are_noised_no_loss_decides_who_is_refused(label_of_row: int) -> None:
+    """Numbers below the bound that make the loss of one label huge, and of the other none: either is answered."""
+    for algorithm in (Cascaded(noise=1.0, server_update="frozen"), colonnade.Dpzv(noise=1.0, server_update="frozen")):
+        label = label_party(algorithm)
+        rows = np.flatnonzero(town().labels.train.numpy() == label_of_row)[:4].astype(np.uint32)
+        far = VECTORS + np.float32(9e4)
+        sent: Any = PerturbedUpload(0, rows, far, far[None])
+        if isinstance(algorithm, colonnade.Dpzv):
+            sent = PairUpload(0, rows, far, far)
+        assert any(isinstance(effect, Send) for effect in label.handle(Received(0.0, "party1", sent)))

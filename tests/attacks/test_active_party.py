@@ -114,13 +114,13 @@ def test_the_smallest_magnitude_is_above_the_rounding_of_the_largest() -> None:
     assert np.allclose(magnitudes[1:] / magnitudes[:-1], 10)
 
 
-def test_the_refusal_names_the_party_and_the_bound() -> None:
+def test_the_refusal_names_the_party_and_the_setting() -> None:
     data, federated = town(), federation()
     federated = replace(federated, bottom=BottomSettings(kind="linear"), top=TopSettings(kind="sum"))
     party = data.feature_parties[0]
     with (
         pytest.raises(
-            ProtocolError, match=rf"{party} sent embeddings of magnitude .* at most 1e.05 \(training.embedding_bound\)"
+            ProtocolError, match=rf"{party} sent embeddings of magnitude .* at most 1e\+05 \(training.embedding_bound\)"
         ),
         trained(data, federated, 0, {party: ActiveParty(curious_seat(data, federated, party, 0), Packed(4))}),
     ):

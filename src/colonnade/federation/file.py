@@ -167,6 +167,21 @@ def federation_values(federation: Federation) -> dict[str, Any]:
     return values
 
 
+def with_new_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a file that an earlier version wrote whole, with the defaults of settings that came since."""
+    try:
+        now = federation_values(parse_federation(values))
+    except SettingsError:
+        return dict(values)  # written for models that were given as objects: nothing can be filled in
+    return {section: _filled(own, now.get(section, {})) for section, own in values.items()}
+
+
+def _filled(own: Any, now: Any) -> Any:
+    if not (isinstance(own, Mapping) and isinstance(now, Mapping)):
+        return own
+    return {**now, **{name: _filled(value, now.get(name)) for name, value in own.items()}}
+
+
 def digest(values: Mapping[str, Any]) -> str:
     """One number for a whole federation, the same wherever it is computed."""
     return hashlib.sha256(msgspec.json.encode(values, order="deterministic")).hexdigest()

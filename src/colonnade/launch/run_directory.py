@@ -12,7 +12,7 @@ from typing import Any
 
 from colonnade.data.federated import FederatedData, data_digest
 from colonnade.errors import DataError, RunError, SettingsError
-from colonnade.federation.file import digest
+from colonnade.federation.file import digest, with_new_settings
 from colonnade.federation.toml import write_toml
 from colonnade.files import json_of, make_folder, read_private, take_over, toml_of, write_atomically
 from colonnade.runtimes.ray.settings import Ray
@@ -56,26 +56,6 @@ def continues_trace(trace: bool, traced: bool) -> bool:
     if trace and not traced:
         raise SettingsError("This run was started without --trace, and a trace must begin with the run: leave it out.")
     return traced
-
-
-_ADDED = {
-    ("training", "embedding_bound"): 100_000.0,
-    ("processes", "endurance", "silent_seconds"): 300.0,
-    ("ray", "endurance", "silent_seconds"): 300.0,
-}
-"""Settings that runs of earlier versions do not have, by the way to them: what they are taken to be there."""
-
-
-def _with_added(before: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run, with those that its version did not know. All others it has written down."""
-    filled = {section: dict(content) for section, content in before.items() if isinstance(content, dict)}
-    for (section, *way), value in _ADDED.items():
-        inner = filled.get(section)
-        for name in way[:-1]:
-            inner = inner.get(name) if inner is not None else None
-        if inner is not None:
-            inner.setdefault(way[-1], value)
-    return {**before, **filled}
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -140,7 +120,7 @@ def _check(directory: Path, runtime: str, settings: Mapping[str, Any], data: Fed
             "trained and released so far was by the settings before: put those back, or start a new run with the "
             "others in another directory (--out)."
         )
-    before = _with_added(before)
+    before = with_new_settings(before)
     different = sorted(
         f"{section}.{name}"
         for section in {**before, **settings}.keys() - {Ray.name}  # another cluster, or more of it, is as good

@@ -86,9 +86,6 @@ class _Kind:
         return self._line
 
 
-_EITHER = "noised releases or masked sums"  # a party that remembers none does not know which they were
-
-
 class Ledger:
     """Counts privacy events, and writes them down if it was given a file."""
 
@@ -198,7 +195,7 @@ class Ledger:
         """
         if self._file is not None and self._reserved is not None:
             try:
-                what = "masked sums" if self._masked else "noised releases" if self._kinds else _EITHER
+                what = "noised releases" if self._lines else "masked sums"  # these have no line
                 self._reserved.go_on(self._releases, journal_is_synced, what)
             except RunError:
                 self._file.close()  # so that nothing is given back either
@@ -329,9 +326,7 @@ class _Reserved:
             return
         if not journal_is_synced:
             down = "went down" if self._boot else "may have gone down"
-            same = {_EITHER: "use the same noise or masks", "masked sums": "use the same masks"}.get(
-                what, "draw the same noise"
-            )
+            same = "use the same masks" if what == "masked sums" else "draw the same noise"
             raise RunError(
                 f"The machine {down} while this party ran: {remembered} {what} are remembered, and up to "
                 f"{self.releases} can have left ({self._path}). To go on would {same} again for other values. End this "
