@@ -162,7 +162,9 @@ class Links:
         limits: Limits,
         clock: Callable[[], float],
         restarts: int,
+        strangers: bool = False,
     ) -> None:
+        """`strangers`: whether peers may be such, whose every word need not be meant."""
         self._name = name
         self._label_party = peers.label_party
         self._leads = name == peers.label_party
@@ -171,6 +173,7 @@ class Links:
         self._limits = limits
         self._clock = clock
         self._restarts = restarts
+        self._strangers = strangers
         self.peers = {peer: Peer() for peer in peers.names}
         self._unseen = {*self.peers}  # since this process began
         self.may_start = self._leads and self._without >= self._unseen  # nobody is waited for
@@ -335,7 +338,7 @@ class Links:
                 if self.may_start:
                     self._count_useless(peer)
                 self.may_start = True
-            elif self._leads and not self._finished:
+            elif self._strangers and self._leads and not self._finished:
                 # It ends when the label party says so, who has not: whatever it means by it, nobody need wait for it.
                 self.leave(name)
                 return

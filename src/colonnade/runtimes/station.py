@@ -122,7 +122,7 @@ class Station:
         saved = self._keeper.load()
         values = saved.values["station"] if saved else {}
         self.restarts = self._keeper.begin_life()
-        self._links = Links(name, peers, endurance, limits, clock, self.restarts)
+        self._links = Links(name, peers, endurance, limits, clock, self.restarts, guard.build is not None)
         self._began: float = clock() - values.get("now", 0.0)
         self._ledger = recording.ledger(saved.part("ledger").values["position"] if saved else 0)
         self._trace: TraceWriter | None = None
