@@ -144,7 +144,7 @@ def test_what_cannot_be_priced_or_drawn() -> None:
     flowers = toml("flowers.toml", IRIS)
     assert "nothing to draw" in refused("account", flowers, "--figure", "none.png")
     assert not Path("none.png").exists()
-    assert "Choose dpzv" in refused("account", flowers, "--set", "privacy.labels_epsilon=1")
+    assert "Choose cascaded or zoo or dpzv" in refused("account", flowers, "--set", "privacy.labels_epsilon=1")
     assert r"privacy.delta is 2.0" in refused("account", flowers, "--delta", "2")
     two_trees = ("--set", "algorithm.name=afsgd", "--set", "algorithm.sums=two-tree")
     assert "at least 3 parties" in refused("account", flowers, *two_trees)

@@ -218,7 +218,9 @@ class Town:
         self.endurance = {"notice_seconds": 0.3, "linger_seconds": 10.0, **endurance}
         self.authority = folder / "authority"
         make_authority(self.authority, "a test", 2)
-        network = {"address": f"127.0.0.1:{self.port}", "private_randomness": False}
+        # The same seed gives the same training, unless a target is to be kept: noise that all can compute keeps none.
+        targets = {"labels_epsilon", "columns_epsilon"} & {*shared.get("privacy", {})}
+        network = {"address": f"127.0.0.1:{self.port}", "private_randomness": bool(targets)}
         self.shared: dict[str, Any] = {"network": network, **shared}
         self.started: list[Child] = []
         names = [LABEL, *(f"party{1 + place}" for place in range(parties))]
