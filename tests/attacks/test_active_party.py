@@ -125,4 +125,3 @@ def test_the_refusal_names_the_party_and_the_setting() -> None:
         trained(data, federated, 0, {party: ActiveParty(curious_seat(data, federated, party, 0), Packed(4))}),
     ):
         pass
-

@@ -326,7 +326,7 @@ TRAINING = Training(2, 8, learning_rate=0.05, observe_every_epochs=0.2, evaluate
 BUDGET = PerturbationSettings(
     bottom_update="dp-sgd", clip=1.0, noise=3.0, update_clip=0.1, update_noise=0.5, columns_epsilon=5.0
 )
-NOISED_ANSWERS = {"clip": 1.0, "noise": 0.5, "server_update": "private-zo", "server_noise": 0.5}
+NOISED_ANSWERS = {"clip": 1.0, "noise": 0.5, "server_update": "dp-sgd", "server_noise": 0.5}
 
 
 def some_plan(row: Algorithm, chance: Random) -> TinyFederation:
@@ -345,6 +345,8 @@ def some_plan(row: Algorithm, chance: Random) -> TinyFederation:
         how |= {"max_delay": choose([0, 3]), "warm_up": choose([False, True])}
     if row.noises_answers and chance.random() < 0.5:
         how |= NOISED_ANSWERS
+        if row.conversation.top_needs_gradients:
+            how |= {"server_update": "dp-sgd"}
         privacy = PerturbationSettings(labels_epsilon=20.0)
     elif row.linear_party is None and row.conversation.bottom_needs_gradients and chance.random() < 0.4:
         privacy = BUDGET

@@ -32,6 +32,7 @@ def test_who_comes_after_a_flood_is_served_within_a_few_turns(tmp_path: Path, fl
             bank.turn()
             turns += 1
         assert turns <= 20  # every other piece of work is the shop's
+        assert len(seen(town, "bank")) < 45  # and of the flood one question a turn besides
         while bank.queue_depth():
             bank.turn()
         assert [n for n in order_of(town, "letter") if n >= 100] == [*range(100, 110)]

@@ -102,6 +102,7 @@ def test_files_that_are_being_replaced_are_waited_for(town: Callable[..., Town],
     party = one["party1"]
     party.options = {"patches": SOON}
     one["party2"].options = {"patches": SOON}
+    one.label.options = SLOWLY  # or it is over before anybody is held still
     one.start()
     under_way(one)
     one["party2"].signal(signal.SIGSTOP)  # so that the training lasts

@@ -62,8 +62,8 @@ class SplitRecord(Remembering):
         self.table = EmbeddingTable(rows, parties, seat.widths)
         # Noise that was agreed on is no party's doing, and no Gaussian number is so far out.
         self._most = (seat.training.embedding_bound or inf) + 100 * seat.privacy.noise
-        # Where answers are noised no label may decide who is refused: that would be an answer without noise.
-        self._judges_by_loss: bool = not getattr(seat.settings, "noise", 0.0) > 0
+        # Where labels are protected, nothing that others notice may depend on a loss, which knows them.
+        self._is_private = bool(getattr(seat.settings, "noise", 0.0) > 0 or seat.privacy.labels_epsilon)
         self._evaluation = Evaluation(len(seat.labels.test), self.table.slices)
         self.progress = Progress(seat.training, batches_per_epoch(rows, seat.training.batch_size) * len(parties))
         self.exchange = 0
@@ -88,7 +88,7 @@ class SplitRecord(Remembering):
         for other in others:
             self._check_magnitude(sender, other)
         striking = self._check_magnitude(sender, embedding) > _STRIKING
-        if striking and rows.size and self._judges_by_loss and self._is_fine():
+        if striking and rows.size and not self._is_private and self._is_fine():
             self._check_consequence(sender, rows, embedding)
 
     def _check_magnitude(self, sender: str, embedding: NDArray[np.float32]) -> float:
@@ -102,7 +102,9 @@ class SplitRecord(Remembering):
 
     def _is_fine(self) -> bool:
         """Whether the training goes well: where it does not, nobody is blamed for going where it was sent."""
-        recent = self.progress.recent_loss() if self._judges_by_loss else None
+        if self._is_private:
+            return True
+        recent = self.progress.recent_loss()
         return recent is None or recent <= _FINE_LOSS
 
     def _check_consequence(self, sender: str, rows: NDArray[np.uint32], embedding: NDArray[np.float32]) -> None:
@@ -116,8 +118,9 @@ class SplitRecord(Remembering):
         after = self._top.mean_loss([(batch, read)])
         if before <= _FINE_LOSS and not after <= _MOST_TIMES_THE_LOSS * (1 + before):  # so NaN is refused as well
             raise ProtocolError(
-                f"{sender} sent embeddings with which the loss of its batch is {after:.2g}, and {before:.2g} without. "
-                "It is not honest, or its training has diverged: lower training.learning_rate, or scale its columns."
+                f"{sender} sent embeddings with which the loss of its batch is more than {_MOST_TIMES_THE_LOSS:g} "
+                "times what it is without. It is not honest, or its training has diverged: lower "
+                "training.learning_rate, or scale its columns."
             )
 
     def observe(self, losses: Sequence[float]) -> list[Effect]:
