@@ -170,6 +170,8 @@ class Links:
         self._leads = name == peers.label_party
         self._without = frozenset(peers.without)
         self._endurance = endurance
+        # Frames and bytes that may wait for a peer to acknowledge them.
+        self._most_kept = _UNANSWERED_LIMITS * endurance.waiting_frames, _UNANSWERED_LIMITS * endurance.waiting_bytes
         self._limits = limits
         self._clock = clock
         self._restarts = restarts
@@ -387,7 +389,7 @@ class Links:
     def _refuse_unanswered(self, peer: Peer) -> None:
         # Not a reason to stop reading, since what it has taken is told in what it sends.
         # An honest one comes again until it has taken all, and what is kept for it grows no further because of it.
-        most_frames, most_bytes = self._most_kept()
+        most_frames, most_bytes = self._most_kept
         kept, kept_bytes = len(peer.delivery.kept), peer.delivery.kept_bytes
         before, bytes_before = peer.refused_with or (kept, kept_bytes)
         peer.refused_with = min(before, kept), min(bytes_before, kept_bytes)
@@ -395,13 +397,8 @@ class Links:
         peer.faults = _FAULTS if grows else peer.faults - 1
         raise ProtocolError(f"{len(peer.delivery.kept)} frames wait to be acknowledged by a peer that sends others.")
 
-    def _most_kept(self) -> tuple[int, int]:
-        """Frames and bytes that may wait for a peer to acknowledge them."""
-        limit = self._endurance
-        return _UNANSWERED_LIMITS * limit.waiting_frames, _UNANSWERED_LIMITS * limit.waiting_bytes
-
     def _is_overfull(self, delivery: Delivery) -> bool:
-        frames, size_bytes = self._most_kept()
+        frames, size_bytes = self._most_kept
         return len(delivery.kept) > frames or delivery.kept_bytes > size_bytes
 
     def _check_memories(self, name: str, peer: Peer, resume: Packet) -> None:

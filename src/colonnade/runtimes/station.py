@@ -278,7 +278,8 @@ class Station:
             self._recorder.interval(self.name, began - self._began, ended - self._began)
             if self._keeper.is_due(ended):
                 self._try_to_save(ended)
-        self._check_not_over(began)
+        if links.gone_at < inf:
+            self._check_not_over(began)
         if began >= links.acknowledge_at:
             links.acknowledge()
         return handled
@@ -327,7 +328,8 @@ class Station:
         answer = encoded(self.party.handle(event))
         self._keeper.journal.append(event)
         self._driver.perform(event, answer)
-        self._part_with_overfull()
+        if self._links.overfull:
+            self._part_with_overfull()
 
     def _handle(self, item: Waiting) -> None:
         """Let the party handle a message; what it cannot is its sender's fault, and is not written down as handled."""
@@ -352,7 +354,8 @@ class Station:
         self._keeper.journal.append(event, item.frame)
         self._links.handled(item.peer)
         self._perform(event, answer, item.frame)
-        self._part_with_overfull()
+        if self._links.overfull:
+            self._part_with_overfull()
 
     def _perform(self, event: Received, answer: Answer, frame: bytearray) -> None:
         self.frames_taken += 1
