@@ -42,7 +42,7 @@ class Expelled:
 class Journal:
     """Appends to the journal after one checkpoint."""
 
-    def __init__(self, directory: Path, name: str, number: int, sync: bool = False) -> None:
+    def __init__(self, directory: Path, name: str, number: int, sync: bool = False, oldest: int | None = None) -> None:
         self._directory = directory
         self._name = name
         self._sync = sync
@@ -52,7 +52,7 @@ class Journal:
         self._file = -1
         self._next = -1  # the file of the journal after this one
         self._next_bytes = 0
-        self.begin(number)
+        self.begin(number, oldest)
 
     def prepare(self, number: int) -> None:
         """A checkpoint of that number is about to be written: open its journal, while one can still do without."""
@@ -71,8 +71,13 @@ class Journal:
             os.close(self._next)
             self._next = -1
 
-    def begin(self, number: int) -> None:
-        """The checkpoint is written: its journal begins, and one that nobody needs is removed."""
+    def begin(self, number: int, oldest: int | None = None) -> None:
+        """The checkpoint is written: its journal begins, and those are removed that nobody needs.
+
+        `oldest`: the number of the checkpoint that a party may have to go back to. Files of later numbers may be those
+        of lives that died before they had written a checkpoint.
+        """
+        oldest = number - _KEPT + 1 if oldest is None else oldest
         if self._next < 0:
             self.prepare(number)
         self.flush()
@@ -83,7 +88,7 @@ class Journal:
             self._waiting.append(MAGIC)
         self.size_bytes = self._next_bytes
         for old in _numbers(self._directory, self._name):
-            if old <= number - _KEPT:
+            if old < oldest:
                 with suppress(OSError):  # the next time
                     _path(self._directory, self._name, old).unlink(missing_ok=True)
 

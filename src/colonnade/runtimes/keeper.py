@@ -92,7 +92,7 @@ class Keeper:
     def open(self, clock: float) -> None:
         """Go on writing the journal."""
         self.number = max(self.number, last_number(self._journals, self._name))
-        self.journal = Journal(self._journals, self._name, self.number, self._endurance.sync)
+        self.journal = Journal(self._journals, self._name, self.number, self._endurance.sync, self._whole)
         self._saved_at = clock
 
     def is_due(self, clock: float) -> bool:
@@ -112,7 +112,7 @@ class Keeper:
             except BaseException:
                 self.journal.forgo()
                 raise
-            self.journal.begin(number)
+            self.journal.begin(number, self._whole)
         self.number = self._whole = number
         self._saved_at = clock
         self._checkpoint_bytes = sum(tensor.nbytes for tensor in state.tensors.values())
