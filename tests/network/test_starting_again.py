@@ -23,7 +23,7 @@ def test_an_error_of_the_training_is_the_same_at_every_start(town: Callable[...,
         if start:
             one.label.start()
         assert one.label.end(1) == 1
-        assert one.label.said().count("The training has diverged: losses are beyond") == 1
+        assert "training has diverged" in one.label.said() and "training.learning_rate" in one.label.said()
         assert one.label.said().count("colonnade: label cannot go on: every other party is gone for good") == start + 1
 
 
