@@ -59,7 +59,8 @@ class LastKnown(Remembering):
         missing = [awaited & away for awaited in open_.awaited]
         if not any(missing):
             return 0
-        known = {child: self._known(child, open_) for child in missing[0]}
+        # In the same order in every process: the order of additions is part of a sum.
+        known = {child: self._known(child, open_) for child in sorted(missing[0])}
         if len(missing) > 1 or any(total is None for total in known.values()):
             return None
         for child, total in known.items():
