@@ -261,10 +261,10 @@ def test_death_in_a_checkpoint(
         written.append(path)
         whole(path, content)
 
-    def begin_or_die(number: int) -> None:
+    def begin_or_die(number: int, oldest: int | None = None) -> None:
         if after == "the checkpoint":
             raise KilledError
-        begin(number)
+        begin(number, oldest)
         raise KilledError
 
     whole, begin = checkpoint.write_atomically, station._keeper.journal.begin
