@@ -92,7 +92,7 @@ class Keeper:
     def open(self, clock: float) -> None:
         """Go on writing the journal."""
         self.number = max(self.number, last_number(self._journals, self._name))
-        self.journal = Journal(self._journals, self._name, self.number, self._endurance.sync, self._whole)
+        self.journal = Journal(self._journals, self._name, self.number, self._endurance.sync, oldest=0)
         self._saved_at = clock
 
     def is_due(self, clock: float) -> bool:
