@@ -42,7 +42,7 @@ class Expelled:
 class Journal:
     """Appends to the journal after one checkpoint."""
 
-    def __init__(self, directory: Path, name: str, number: int, sync: bool = False, oldest: int | None = None) -> None:
+    def __init__(self, directory: Path, name: str, number: int, sync: bool = False) -> None:
         self._directory = directory
         self._name = name
         self._sync = sync
@@ -52,7 +52,7 @@ class Journal:
         self._file = -1
         self._next = -1  # the file of the journal after this one
         self._next_bytes = 0
-        self.begin(number, oldest)
+        self.begin(number, oldest=0)  # what others before this process needed may be needed again
 
     def prepare(self, number: int) -> None:
         """A checkpoint of that number is about to be written: open its journal, while one can still do without."""

@@ -51,12 +51,11 @@ class Keeper:
 
     def load(self) -> State | None:
         """The newest whole checkpoint; None if the party is to begin anew."""
+        saved = self.recall()
+        if saved is not None:
+            self.number = self._whole
+            return saved
         numbers = numbers_of(self._checkpoints, self._name)
-        for number in reversed(numbers):
-            saved = read_checkpoint(self._checkpoints, self._name, number)
-            if saved is not None:
-                self.number = self._whole = number
-                return saved
         first = first_number(self._journals, self._name)
         if first or (numbers and first is None):
             raise RunError(
@@ -68,7 +67,7 @@ class Keeper:
         return None
 
     def recall(self) -> State | None:
-        """The same again, later: what the events of `events` follow."""
+        """The newest whole checkpoint, at any time: what the events of `events` follow."""
         for number in reversed(numbers_of(self._checkpoints, self._name)):
             saved = read_checkpoint(self._checkpoints, self._name, number)
             if saved is not None:
@@ -92,7 +91,7 @@ class Keeper:
     def open(self, clock: float) -> None:
         """Go on writing the journal."""
         self.number = max(self.number, last_number(self._journals, self._name))
-        self.journal = Journal(self._journals, self._name, self.number, self._endurance.sync, oldest=0)
+        self.journal = Journal(self._journals, self._name, self.number, self._endurance.sync)
         self._saved_at = clock
 
     def is_due(self, clock: float) -> bool:

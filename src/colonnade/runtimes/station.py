@@ -414,11 +414,15 @@ class Station:
         if peer in self.expelled:
             return
         log.error("%s is expelled from this run: %s", peer, why)
+        self._put_out(peer, why, by_frame)
+        self._keeper.journal.expel(Expelled(self.now(), peer, why, by_frame))
+
+    def _put_out(self, peer: str, why: str, by_frame: bool = False) -> None:
+        """Now, or again after a restart; `by_frame`: for a frame, which then counts as taken."""
         self.expelled[peer] = why
         self._links.expel(peer, why)
         if by_frame:
             self._links.handled(peer)
-        self._keeper.journal.expel(Expelled(self.now(), peer, why, by_frame))
 
     def _part_with_overfull(self) -> None:
         """Who is away while more is kept for it than may be is away for good."""
@@ -503,8 +507,7 @@ class Station:
         frames = split_frames(saved.tensors["frames"], values["frame_sizes"])
         self._links.restore(values["links"], frames, values["lost"], values["done"])
         for peer, why in values.get("expelled", {}).items():
-            self.expelled[peer] = why
-            self._links.expel(peer, why)
+            self._put_out(peer, why)
         clock = self._clock()
         self._timers = {name: clock + left for name, left in values["timers"].items()}
         self.started = values["started"]
@@ -526,10 +529,7 @@ class Station:
             last = self._replaying_at = event.now
             match event:
                 case Expelled(_, peer, why, by_frame):
-                    self.expelled[peer] = why
-                    self._links.expel(peer, why)
-                    if by_frame:
-                        self._links.handled(peer)
+                    self._put_out(peer, why, by_frame)
                     continue
                 case Received() if frame is not None:
                     if (answer := self._handled_again(event, frame, place, passed_over)) is not None:
@@ -551,7 +551,7 @@ class Station:
         self._replaying_at = None
         if self.finished:
             self._links.finish()
-        return {event.sender: "What it sent could not be handled." for event in passed_over.values()}
+        return {event.sender: _UNHANDLED for event in passed_over.values()}
 
     def _handled_again(
         self, event: Received, frame: bytearray, place: int, passed_over: dict[int, Received]
