@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping
 
 from colonnade.data.settings import TASKS
-from colonnade.errors import ProtocolError
+from colonnade.errors import ProtocolError, plain
 from colonnade.federation.building import width_elsewhere, width_of
 from colonnade.federation.plan import Facts
 from colonnade.launch.participant import Participant
 from colonnade.launch.party_directory import PartyDirectory
 from colonnade.runtimes.network.greeting import another_directory
-from colonnade.wire.handshake import Hello, Roster, difference, plain
+from colonnade.wire.handshake import Hello, Roster, difference
 
 MOST_COLUMNS, MOST_NUMBERS, MOST_CLASSES = 1 << 24, 1 << 16, 1 << 16
 """What a party believes of another before anything is built from it: columns, numbers in an embedding, classes."""

@@ -14,8 +14,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from colonnade.errors import ProtocolError
-from colonnade.errors import plain as plain
+from colonnade.errors import ProtocolError, plain
 from colonnade.wire.certificates import Credentials, check_peer, peer_public_key, signing_key
 
 PROTOCOL: Final = 2

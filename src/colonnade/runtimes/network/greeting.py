@@ -11,13 +11,13 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
-from colonnade.errors import ColonnadeError, ProtocolError
+from colonnade.errors import ColonnadeError, ProtocolError, plain
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.allowance import Allowance
 from colonnade.runtimes.network.carrier import Keys
 from colonnade.runtimes.network.doorstep import Doorstep
 from colonnade.wire.certificates import Credentials, check_peer
-from colonnade.wire.handshake import PROTOCOL, VERSION, Hello, Welcome, heard, plain, sign_welcome
+from colonnade.wire.handshake import PROTOCOL, VERSION, Hello, Welcome, heard, sign_welcome
 from colonnade.wire.sealing import check_introduction
 
 log = logging.getLogger("colonnade.network")

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
-from colonnade.errors import ColonnadeError, ProtocolError, RunError, SettingsError
+from colonnade.errors import ColonnadeError, ProtocolError, RunError, SettingsError, plain
 from colonnade.runtimes.delivery import ForgottenError
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.carrier import Carrier, Keys, pass_over_interrupts
@@ -38,7 +38,6 @@ from colonnade.wire.handshake import (
     Welcome,
     check_welcome,
     heard,
-    plain,
     say,
 )
 

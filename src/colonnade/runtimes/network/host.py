@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from colonnade.errors import ColonnadeError, ProtocolError, RunError, SettingsError
+from colonnade.errors import ColonnadeError, ProtocolError, RunError, SettingsError, plain
 from colonnade.runtimes.delivery import ForgottenError
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.carrier import Carrier, Keys, pass_over_interrupts
@@ -36,7 +36,6 @@ from colonnade.wire.handshake import (
     Roster,
     Welcome,
     heard,
-    plain,
     say,
 )
 

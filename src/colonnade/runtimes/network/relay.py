@@ -12,12 +12,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from colonnade.errors import ProtocolError
+from colonnade.errors import ProtocolError, plain
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.carrier import Keys
 from colonnade.runtimes.network.stream import Stream
 from colonnade.wire.certificates import Credentials
-from colonnade.wire.handshake import ENVELOPE, Introduced, Presence, plain, say
+from colonnade.wire.handshake import ENVELOPE, Introduced, Presence, say
 from colonnade.wire.sealing import Envelope, check_introduction
 
 log = logging.getLogger("colonnade.network")
