@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from colonnade import algorithms
-from colonnade.algorithms.training import Training
+from colonnade.algorithms.training import AUTO, Training
 from colonnade.data.alignment import row_digest
 from colonnade.data.federated import FederatedData, Labels, PartyColumns
 from colonnade.data.partition import equal_columns
@@ -59,12 +59,10 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         parties: int | Mapping[str, Iterable[str | int]] = 4,
         *,
         algorithm: Any = algorithms.DEFAULT,
-        # Of SGD, momentum and Adam at several rates these were best, or near it, on all small tables that were tried;
-        # more epochs or a higher rate overfit a table such as diabetes.
-        epochs: float = 20,
-        batch_size: int = 32,
-        learning_rate: float = 0.001,
-        optimiser: str = "adam",
+        epochs: float = Training.epochs,
+        batch_size: int | str = AUTO,
+        learning_rate: float | str = AUTO,
+        optimiser: str = AUTO,
         l2: float = 0.0,
         l1: float = 0.0,
         bottom: Bottoms | None = None,
@@ -98,8 +96,8 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         rows, features = X.shape
         training = Training(
             epochs=_number("epochs", self.epochs),
-            batch_size=min(_whole("batch_size", self.batch_size), rows),
-            learning_rate=_number("learning_rate", self.learning_rate),
+            batch_size=AUTO if self.batch_size == AUTO else min(_whole("batch_size", self.batch_size), rows),
+            learning_rate=AUTO if self.learning_rate == AUTO else _number("learning_rate", self.learning_rate),
             optimiser=self.optimiser,
             l2=_number("l2", self.l2),
             l1=_number("l1", self.l1),
@@ -179,8 +177,8 @@ class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[m
         columns); or for each party by name the names or positions of its columns. The party "label" holds y, and
         columns of its own if some are given to it. A column that nobody is given is not used.
     algorithm : an algorithm's name, or its settings such as `colonnade.Vafl(wait_for=2)`.
-    epochs, batch_size, learning_rate, optimiser : how the models are trained; "adam", "momentum" or "sgd" (with "sgd",
-        a learning rate around 0.1). A batch is never larger than the table.
+    epochs, batch_size, learning_rate, optimiser : how the models are trained. What is "auto", the algorithm chooses, as
+        everywhere in Colonnade; "adam", "momentum" or "sgd" otherwise. A batch is never larger than the table.
     l2, l1 : regularisers of the feature parties' models.
     bottom, top : settings or torch modules; `bottom` also one for each party by name. With
         `BottomSettings("linear")` and `TopSettings("sum")` this is logistic regression.

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from colonnade import BottomSettings, Centralised, Simulate, SimulatedParty, Split, TopSettings, Training, Vafl
 from colonnade.algorithms.parts.losses import Loss
 from colonnade.algorithms.parts.randomness import generator_for
+from colonnade.algorithms.training import DecidedTraining, Defaults
 from colonnade.data.batches import Batches
 from colonnade.messages import (
     EmbeddingUpload,
@@ -50,7 +51,7 @@ UNEQUAL = Simulate(
     compute_seconds={"distribution": "exponential", "mean": 0.01},
     latency_seconds={"distribution": "uniform", "mean": 0.002, "spread": 0.002},
 )
-FOUR_EPOCHS = Training(epochs=4, batch_size=7, learning_rate=0.2, top_learning_rate=0.1, observe_every_epochs=0)
+FOUR_EPOCHS = DecidedTraining(epochs=4, batch_size=7, learning_rate=0.2, top_learning_rate=0.1, observe_every_epochs=0)
 
 
 def plan(algorithm: Any, task: str = "binary", own_columns: bool = False, **changes: Any) -> TinyFederation:
@@ -58,8 +59,9 @@ def plan(algorithm: Any, task: str = "binary", own_columns: bool = False, **chan
     return TinyFederation(tiny_data(task, label_party_columns=own_columns), algorithm, **given)
 
 
-def training(**changes: Any) -> Training:
-    return Training(**{"epochs": 4, "batch_size": 7, "learning_rate": 0.2, "observe_every_epochs": 0, **changes})
+def training(**changes: Any) -> DecidedTraining:
+    asked = Training(**{"epochs": 4, "batch_size": 7, "learning_rate": 0.2, "observe_every_epochs": 0, **changes})
+    return Defaults().decided(asked, rows=7)
 
 
 SLOW_LINKS = Simulate(latency_seconds={"distribution": "exponential", "mean": 0.05})
@@ -122,7 +124,7 @@ def top_twin(settings: TopSettings, widths: list[int], outputs: int) -> nn.Modul
 def rules(plan: TinyFederation) -> tuple[Rule, Rule]:
     """Of the feature parties and of the label party, which has no regulariser."""
     given = plan.training
-    top_rate = given.learning_rate if given.top_learning_rate is None else given.top_learning_rate
+    top_rate = given.top_learning_rate
     below = Rule(given.optimiser, given.learning_rate, given.momentum, given.l2, given.l1)
     return below, Rule(given.optimiser, top_rate, given.momentum)
 

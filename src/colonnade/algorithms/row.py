@@ -5,13 +5,14 @@ knows an algorithm by its name.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
 from torch import nn
 
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat, LinearSeat
+from colonnade.algorithms.training import Defaults
 from colonnade.messages import Message
 from colonnade.party import Party
 
@@ -132,6 +133,7 @@ class Algorithm:
     family: Family
     settings: type[Any]
     paper: Paper | None  # None: ours
+    defaults: Defaults = field(default_factory=Defaults)  # what `[training]` leaves open
     conversation: Conversation | None = None  # None: nothing is sent
     label_party: Callable[[LabelSeat], Party] | None = None
     feature_party: Callable[[FeatureSeat], Party] | None = None

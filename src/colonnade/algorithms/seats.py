@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from colonnade.algorithms.training import Training
+from colonnade.algorithms.training import DecidedTraining
 from colonnade.data.federated import Labels, PartyColumns
 from colonnade.privacy.noise import PerturbationSettings
 
@@ -22,7 +22,7 @@ class FeatureSeat:
     columns: PartyColumns
     bottom: nn.Module
     width: int  # numbers in one row's embedding
-    training: Training
+    training: DecidedTraining
     settings: Any  # the algorithm's own
     privacy: PerturbationSettings
     seed: int
@@ -44,7 +44,7 @@ class LabelSeat:
     columns: PartyColumns | None
     bottom: nn.Module | None
     top: nn.Module
-    training: Training
+    training: DecidedTraining
     settings: Any
     privacy: PerturbationSettings
     seed: int
@@ -66,7 +66,7 @@ class LinearSeat:
     outputs: int
     labels: Labels | None
     intercept: bool  # whether this party holds it
-    training: Training
+    training: DecidedTraining
     settings: Any
     seed: int
     secret: int  # also of the masks

@@ -1,22 +1,32 @@
-"""The settings that all split algorithms share: how long, how fast, how often to look."""
+"""The settings that all algorithms share: how long, how fast, how often to look.
 
-from dataclasses import dataclass
-from math import ceil, isfinite
+What a user leaves at "auto" is decided by the algorithm's own row, from facts that every party knows alike. A learning
+rate of the user's own means the papers' plain SGD with it, unless an optimiser is named as well.
+"""
 
-from colonnade.algorithms.parts.optimiser import OptimiserSettings
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from math import ceil, isfinite, log2
+from types import MappingProxyType
+from typing import Literal
+
+from colonnade.algorithms.parts.optimiser import OPTIMISERS, OptimiserSettings
 from colonnade.data.batches import batches_per_epoch
-from colonnade.errors import SettingsError
+from colonnade.errors import SettingsError, unknown_name
+
+AUTO: Literal["auto"] = "auto"
+Auto = Literal["auto"]
 
 
 @dataclass(frozen=True)
 class Training:
     """`[training]` of a federation. One epoch is n / batch_size exchanges of one party."""
 
-    epochs: float = 10.0
-    batch_size: int = 64
-    learning_rate: float = 0.1  # of the feature parties
-    top_learning_rate: float | None = None  # of the label party; None: the same
-    optimiser: str = "sgd"  # sgd | momentum | adam, on both sides; the papers use plain SGD
+    epochs: float = 20.0
+    batch_size: int | Auto = AUTO
+    learning_rate: float | Auto = AUTO  # of the feature parties
+    top_learning_rate: float | Auto = AUTO  # of the label party; as learning_rate, if that is given
+    optimiser: str = AUTO  # auto | sgd | momentum | adam, on both sides; auto with a learning rate given: sgd
     momentum: float = 0.9
     l2: float = 0.0  # r(θ_m) = l2/2 ‖θ_m‖², on the feature parties' parameters
     l1: float = 0.0  # r(θ_m) = l1 ‖θ_m‖₁, by a proximal step
@@ -25,19 +35,31 @@ class Training:
     embedding_bound: float = 100_000.0  # the label party refuses a training embedding with a larger number; 0: none
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "learning_rate"):
+        if not (isfinite(self.epochs) and self.epochs > 0):
+            raise SettingsError(f"training.epochs is {self.epochs}; it must be above 0.")
+        for name in ("learning_rate", "top_learning_rate"):
             value = getattr(self, name)
-            if not (isfinite(value) and value > 0):
+            if value != AUTO and not (isfinite(value) and value > 0):
                 raise SettingsError(f"training.{name} is {value}; it must be above 0.")
-        if self.batch_size < 1:
+        if self.batch_size != AUTO and self.batch_size < 1:
             raise SettingsError(f"training.batch_size is {self.batch_size}; it must be at least 1.")
         for name in ("evaluate_every_epochs", "observe_every_epochs", "embedding_bound"):
             value = getattr(self, name)
             if not (isfinite(value) and value >= 0):
                 raise SettingsError(f"training.{name} is {value}; it must not be negative.")
-        # Building them checks the rest.
-        self.bottom_optimiser()
-        self.top_optimiser()
+        if self.optimiser not in (AUTO, *OPTIMISERS):
+            raise unknown_name("value of training.optimiser", self.optimiser, (AUTO, *OPTIMISERS))
+        OptimiserSettings(momentum=self.momentum, l2=self.l2, l1=self.l1)  # refuses what is out of range
+
+
+@dataclass(frozen=True)
+class DecidedTraining(Training):
+    """The same with nothing left at "auto"."""
+
+    batch_size: int = 64
+    learning_rate: float = 0.1
+    top_learning_rate: float = 0.1
+    optimiser: str = "sgd"
 
     def bottom_optimiser(self) -> OptimiserSettings:
         return OptimiserSettings(
@@ -49,9 +71,53 @@ class Training:
         )
 
     def top_optimiser(self) -> OptimiserSettings:
-        rate = self.learning_rate if self.top_learning_rate is None else self.top_learning_rate
-        return OptimiserSettings(name=self.optimiser, learning_rate=rate, momentum=self.momentum)
+        return OptimiserSettings(name=self.optimiser, learning_rate=self.top_learning_rate, momentum=self.momentum)
 
     def steps(self, rows: int) -> int:
         """How many batches of one party make up the training."""
         return max(1, ceil(self.epochs * batches_per_epoch(rows, self.batch_size) - 1e-9))
+
+
+BATCHES_PER_EPOCH = 64
+"""What a batch is chosen for where it is left open: enough steps in a small table, few messages for a large one."""
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What an algorithm chooses where `[training]` leaves it open: declared in its row.
+
+    The batch is the power of two that comes nearest to so many batches per epoch, within bounds.
+    """
+
+    optimiser: str = "adam"
+    rates: Mapping[str, float] = field(
+        default_factory=lambda: MappingProxyType({"sgd": 0.1, "momentum": 0.01, "adam": 0.001})
+    )  # of each optimiser
+    top_rates: Mapping[str, float] | None = None  # of the label party; None: the same
+    least_batch: int = 16
+    most_batch: int = 128
+
+    def batch_size(self, rows: int) -> int:
+        """
+        >>> [Defaults().batch_size(rows) for rows in (10, 500, 2_000, 60_000)]
+        [10, 16, 32, 128]
+        """
+        nearest = 1 << max(0, round(log2(max(1, rows) / BATCHES_PER_EPOCH)))
+        return max(1, min(rows, self.most_batch, max(self.least_batch, nearest)))
+
+    def decided(self, training: Training, rows: int) -> DecidedTraining:
+        """The user's settings, and this algorithm's where there are none."""
+        rate, top_rate = training.learning_rate, training.top_learning_rate
+        optimiser = training.optimiser
+        if optimiser == AUTO:
+            optimiser = self.optimiser if rate == AUTO and top_rate == AUTO else "sgd"
+        if top_rate == AUTO:
+            top_rate = (self.top_rates or self.rates)[optimiser] if rate == AUTO else rate
+        values = {one.name: getattr(training, one.name) for one in fields(Training)}
+        values |= {
+            "optimiser": optimiser,
+            "learning_rate": self.rates[optimiser] if rate == AUTO else rate,
+            "top_learning_rate": top_rate,
+            "batch_size": self.batch_size(rows) if training.batch_size == AUTO else training.batch_size,
+        }
+        return DecidedTraining(**values)

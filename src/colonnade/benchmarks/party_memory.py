@@ -18,7 +18,7 @@ from colonnade.algorithms.split_models.dpzv import Dpzv
 from colonnade.algorithms.split_models.parts.bottom import Bottom
 from colonnade.algorithms.split_models.parts.seed_replay import SeedReplayBottom
 from colonnade.algorithms.split_models.vafl import Vafl
-from colonnade.algorithms.training import Training
+from colonnade.algorithms.training import DecidedTraining
 from colonnade.data.federated import PartyColumns
 from colonnade.models.papers import SmallTransformer, resnet18
 from colonnade.privacy.noise import PerturbationSettings
@@ -48,7 +48,7 @@ def main(kind: str, model: str) -> None:
         columns=PartyColumns(columns, columns[:0], ("x",)),
         bottom=build(model),
         width=WIDTH,
-        training=Training(batch_size=ROWS, learning_rate=0.001),
+        training=DecidedTraining(batch_size=ROWS, learning_rate=0.001),
         settings=settings,
         privacy=PerturbationSettings(),
         seed=0,

@@ -18,10 +18,12 @@ SECONDS_BETWEEN_LINES = 5.0
 def progress_of(federation: "Federation", data: "FederatedData", quiet: bool, title: str = "") -> "TrainingProgress":
     """Of a whole training; under the name of its algorithm, if there is no other title."""
     from colonnade import algorithms
+    from colonnade.federation.plan import decided_training
 
     name = algorithms.name_of(federation.algorithm)
     alone = algorithms.find(name).family is algorithms.Family.ALONE
-    total = federation.training.steps(data.rows) * (1 if alone else len(data.feature_parties))
+    training = decided_training(federation.training, federation.algorithm, data.rows)
+    total = training.steps(data.rows) * (1 if alone else len(data.feature_parties))
     return TrainingProgress(title or name, total, "steps" if alone else "exchanges", quiet)
 
 

@@ -19,7 +19,7 @@ from colonnade.algorithms.seats import FeatureSeat, LabelSeat, LinearSeat
 from colonnade.algorithms.training import Training
 from colonnade.data.federated import FederatedData, Labels, PartyColumns
 from colonnade.errors import SettingsError
-from colonnade.federation.plan import Bottoms, Facts, Plan, check_plan, embedding_order
+from colonnade.federation.plan import Bottoms, Facts, Plan, check_plan, decided_training, embedding_order
 from colonnade.models.bottom import BottomSettings, build_bottom
 from colonnade.models.network import initialise, output_width
 from colonnade.models.randomness import seeded
@@ -52,7 +52,8 @@ def build_parties(
     seed: int,
 ) -> dict[str, Party]:
     """Every party of a federation, the label party first."""
-    return build_federation(data, Plan(algorithm, training, privacy, bottom, top, seed)).parties
+    decided = decided_training(training, algorithm, data.rows)
+    return build_federation(data, Plan(algorithm, decided, privacy, bottom, top, seed)).parties
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from colonnade.algorithms.training import Training
 from colonnade.data.federated import FederatedData
 from colonnade.data.settings import DataSettings, PartyData
 from colonnade.errors import SettingsError, unknown_name
-from colonnade.federation.plan import Plan
+from colonnade.federation.plan import Plan, decided_training
 from colonnade.federation.toml import read_toml
 from colonnade.files import toml_of
 from colonnade.models.bottom import BottomSettings
@@ -74,7 +74,8 @@ class Federation:
         """What its parties share, with a bottom model for each that holds columns: its own, or everybody's."""
         own_models = {name: party.bottom for name, party in self.parties.items() if party.bottom is not None}
         bottoms = {name: own_models.get(name, self.bottom) for name in data.columns}
-        return Plan(self.algorithm, self.training, self.privacy, bottoms, self.top, self.seed)
+        training = decided_training(self.training, self.algorithm, data.rows)
+        return Plan(self.algorithm, training, self.privacy, bottoms, self.top, self.seed)
 
     def with_absolute_files(self, base: Path) -> "Federation":
         """The same, readable from any folder."""

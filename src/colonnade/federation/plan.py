@@ -9,7 +9,7 @@ from torch import nn
 from colonnade import algorithms
 from colonnade.algorithms.parts.losses import Loss
 from colonnade.algorithms.row import Algorithm, Conversation, Family, NoisedAnswers
-from colonnade.algorithms.training import Training
+from colonnade.algorithms.training import AUTO, DecidedTraining, Training
 from colonnade.data.batches import check_batch_size
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.models.bottom import BottomSettings
@@ -25,7 +25,7 @@ class Plan:
     """What a federation has agreed on: the settings that every party shares."""
 
     algorithm: Any
-    training: Training
+    training: DecidedTraining
     privacy: PerturbationSettings
     bottom: Bottoms
     top: TopSettings | nn.Module
@@ -106,7 +106,7 @@ def check_plan(plan: Plan, rows: int, parties: tuple[str, ...], holders: Mapping
     if chosen.brings_models:
         _refuse_models(chosen.name, plan.bottom, plan.top)
     if plan.is_linear:
-        _refuse_unused(chosen.name, plan.training, plan.privacy)
+        _refuse_unused_privacy(chosen.name, plan.privacy)
 
 
 def _refuse_models(name: str, bottom: Bottoms, top: TopSettings | nn.Module) -> None:
@@ -123,9 +123,23 @@ def _refuse_models(name: str, bottom: Bottoms, top: TopSettings | nn.Module) -> 
         )
 
 
-def _refuse_unused(name: str, training: Training, privacy: PerturbationSettings) -> None:
+def _refuse_unused_privacy(name: str, privacy: PerturbationSettings) -> None:
     if privacy != PerturbationSettings():
         raise SettingsError(f"{name} sends exact sums and no embeddings: [privacy] has no effect. Leave it out.")
-    for setting in ("optimiser", "l1", "top_learning_rate", "embedding_bound"):
-        if getattr(training, setting) != getattr(Training, setting):
+
+
+def decided_training(training: Training, algorithm: Any, rows: int) -> DecidedTraining:
+    """`[training]` with nothing left open, as the algorithm of these settings wants it for so many rows."""
+    chosen = algorithms.find(algorithms.name_of(algorithm))
+    if chosen.family is Family.LINEAR:
+        _refuse_unused_training(chosen.name, training)
+    return chosen.defaults.decided(training, rows)
+
+
+def _refuse_unused_training(name: str, training: Training) -> None:
+    used = {"optimiser": (AUTO, "sgd"), "l1": (0.0,), "top_learning_rate": (AUTO, training.learning_rate)}
+    for setting, values in used.items():
+        if getattr(training, setting) not in values:
             raise SettingsError(f"{name} does not use training.{setting}. Leave it out.")
+    if training.embedding_bound != Training.embedding_bound:
+        raise SettingsError(f"{name} does not use training.embedding_bound. Leave it out.")

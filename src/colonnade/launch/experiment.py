@@ -20,7 +20,7 @@ from colonnade.costs.noise import calibrated
 from colonnade.data.federated import FederatedData
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.federation.building import BuiltFederation, build_federation, facts_of
-from colonnade.federation.plan import Bottoms, Plan, check_plan, embedding_order
+from colonnade.federation.plan import Bottoms, Plan, check_plan, decided_training, embedding_order
 from colonnade.files import write_atomically
 from colonnade.launch.outcome import Outcome
 from colonnade.launch.processes import ProcessesLaunch
@@ -75,9 +75,10 @@ def train(
     for keyword in options:
         if keyword not in RunKeywords.__annotations__:
             raise TypeError(f"train() got an unexpected keyword argument {keyword!r}")
+    asked_for, chosen = training or Training(), _chosen_algorithm(algorithm)
     plan = Plan(
-        _chosen_algorithm(algorithm),
-        training or Training(),
+        chosen,
+        decided_training(asked_for, chosen, data.rows),
         privacy or PerturbationSettings(),
         BottomSettings() if bottom is None else bottom,
         TopSettings() if top is None else top,

@@ -17,7 +17,7 @@ from colonnade.errors import SettingsError, unknown_name
 from colonnade.federation.building import PrivateData, all_dense_columns, build_party, width_of
 from colonnade.federation.file import Federation, digest, federation_values
 from colonnade.federation.party_file import PartyFile
-from colonnade.federation.plan import Facts, Plan, check_plan
+from colonnade.federation.plan import Facts, Plan, check_plan, decided_training
 from colonnade.models.top import TopSettings
 from colonnade.party import Party
 from colonnade.privacy.accounting import SECRET, SHARED
@@ -43,11 +43,11 @@ class Participant:
         self.everyone = (self.label_party, *self.feature_parties)
         if self.name not in self.everyone:
             raise unknown_name("party of this federation called", self.name, self.everyone)
-        self.plan = self._plan()
         self.known: Facts | None = None
-        if self.plan.is_alone:
+        chosen = algorithms.find(algorithms.name_of(federation.algorithm))
+        if chosen.family is algorithms.Family.ALONE:
             raise SettingsError(
-                f"{self.plan.chosen.name} trains on everybody's data in one place, which a network run never has. "
+                f"{chosen.name} trains on everybody's data in one place, which a network run never has. "
                 f"Choose another algorithm, such as {algorithms.DEFAULT}."
             )
         self._check_randomness()
@@ -58,7 +58,8 @@ class Participant:
             path(keys.key), path(keys.certificate), path(keys.authority), revoked, self.name
         )
         self.credentials()  # a wrong certificate is said before anything is loaded
-        self.data = self._load()
+        self.data = self._load(chosen.family is algorithms.Family.LINEAR)
+        self.plan = self._plan()
         holders = [name for name in self.everyone if name != self.name] + ([self.name] if self.data.columns else [])
         check_plan(self.plan, self.data.rows, self.everyone, dict.fromkeys(holders))
         if party_timeout_seconds is not None:
@@ -81,7 +82,7 @@ class Participant:
     def _check_randomness(self) -> None:
         """Refuse a target that cannot be kept, since everybody can compute the noise."""
         for target in ("labels_epsilon", "columns_epsilon"):
-            if self.randomness == SHARED and getattr(self.plan.privacy, target) > 0:
+            if self.randomness == SHARED and getattr(self.federation.privacy, target) > 0:
                 raise SettingsError(
                     f"privacy.{target} cannot be kept with network.private_randomness = false: the noise follows from "
                     "the shared seed, and every party can compute it and take it off. Leave private_randomness out, or "
@@ -100,15 +101,16 @@ class Participant:
     def _plan(self) -> Plan:
         shared, own_bottom = self.federation, self.party_file.bottom
         bottom: Any = shared.bottom if own_bottom is None else {self.name: own_bottom}
-        return Plan(shared.algorithm, shared.training, shared.privacy, bottom, shared.top, shared.seed)
+        training = decided_training(shared.training, shared.algorithm, self.data.rows)
+        return Plan(shared.algorithm, training, shared.privacy, bottom, shared.top, shared.seed)
 
     def _directory(self) -> Path:
         if self.party_file.party.out:
             return self.party_file.path(self.party_file.party.out)
         return Path(f"runs/{self.federation.name or 'federation'}-{self.name}")
 
-    def _load(self) -> OwnData:
-        everywhere = self.plan.is_linear and self.plan.algorithm.labels == "everywhere"
+    def _load(self, linear: bool) -> OwnData:
+        everywhere = linear and self.federation.algorithm.labels == "everywhere"
         data = load_own(
             self.federation.data,
             self.party_file.data,
@@ -125,7 +127,7 @@ class Participant:
             )
         if not everywhere and not self.is_label_party:
             data = replace(data, labels=None)
-        if not self.plan.is_linear and data.columns is not None:
+        if not linear and data.columns is not None:
             data = replace(data, columns=all_dense_columns(self.name, data.columns))
         return data
 

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from torch import nn
 
 from colonnade import algorithms
-from colonnade.algorithms.training import Training
+from colonnade.algorithms.training import DecidedTraining
 from colonnade.data.federated import Columns, Labels, PartyColumns
 from colonnade.errors import SettingsError
 from colonnade.federation.building import BuiltFederation, PrivateData
@@ -156,7 +156,7 @@ def plan_from(values: dict[str, Any]) -> Plan:
     bottoms = {party: build(BottomSettings, given, "bottom") for party, given in values["bottom"].items()}
     return Plan(
         build(algorithms.find(name).settings, settings, "algorithm"),
-        build(Training, values["training"], "training"),
+        build(DecidedTraining, values["training"], "training"),
         build(PerturbationSettings, values["privacy"], "privacy"),
         bottoms.get("", bottoms),
         build(TopSettings, values["top"], "top"),

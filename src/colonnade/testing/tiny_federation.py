@@ -25,7 +25,7 @@ from colonnade.runtimes.simulate.settings import Simulate
 
 LINEAR = BottomSettings("linear", embedding=2)
 CONCAT = TopSettings("concat-linear")
-TWO_EPOCHS = Training(epochs=2, batch_size=8, observe_every_epochs=0)
+TWO_EPOCHS = Training(epochs=2, batch_size=8, learning_rate=0.1, observe_every_epochs=0)
 NO_NOISE = PerturbationSettings()
 DEFAULT_WORLD = Simulate()
 

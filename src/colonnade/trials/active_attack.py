@@ -20,7 +20,7 @@ from colonnade.costs.noise import calibrated
 from colonnade.data.federated import FederatedData
 from colonnade.errors import ProtocolError, SettingsError
 from colonnade.federation.building import facts_of
-from colonnade.federation.plan import Plan
+from colonnade.federation.plan import Plan, decided_training
 from colonnade.messages import PairUpload
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
@@ -114,7 +114,8 @@ def _attacked(data: FederatedData, federated: Federated, sums: bool) -> Federate
         chosen = replace(federated, bottom=BottomSettings(embedding=_WIDTH), top=TopSettings())
     if chosen.privacy.labels_epsilon == 0:
         return chosen
-    plan = Plan(chosen.algorithm, chosen.training, chosen.privacy, chosen.bottom, chosen.top, seed=0)
+    training = decided_training(chosen.training, chosen.algorithm, data.rows)
+    plan = Plan(chosen.algorithm, training, chosen.privacy, chosen.bottom, chosen.top, seed=0)
     return replace(chosen, algorithm=calibrated(plan, facts_of(data, plan)).algorithm)
 
 

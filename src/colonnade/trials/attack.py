@@ -39,6 +39,7 @@ from colonnade.attacks.view import PooledView, read_party_view, read_wire_view
 from colonnade.data.federated import FederatedData, PartyColumns
 from colonnade.errors import DataError, SettingsError, unknown_name
 from colonnade.federation.building import build_parties
+from colonnade.federation.plan import decided_training
 from colonnade.messages import EmbeddingUpload
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
@@ -523,7 +524,7 @@ def curious_seat(data: FederatedData, federated: Federated, party: str, seed: in
         label_party=data.label_party,
         rows=data.rows,
         width=outputs if federated.top.only_sums else federated.bottom.embedding,
-        batch_size=federated.training.batch_size,
+        batch_size=decided_training(federated.training, federated.algorithm, data.rows).batch_size,
         upload=conversation.upload,
         chooses_rows=conversation.asynchronous,
         points=conversation.points(federated.algorithm) - 1,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import isfinite
 
-from colonnade.algorithms.training import Training
+from colonnade.algorithms.training import DecidedTraining
 from colonnade.errors import RunError
 from colonnade.party import Checkpoint, Effect, Observe
 from colonnade.state import Remembering, value
@@ -22,7 +22,7 @@ class Progress(Remembering):
 
     MEMORY = (value("_loss_sum", "_loss_count", "_observed", "_evaluated", "_epoch_losses", underscored=True),)
 
-    def __init__(self, training: Training, exchanges_per_epoch: int) -> None:
+    def __init__(self, training: DecidedTraining, exchanges_per_epoch: int) -> None:
         self._per_epoch = exchanges_per_epoch
         self._observe_every = max(1, round(training.observe_every_epochs * exchanges_per_epoch))
         self._evaluate_every = round(training.evaluate_every_epochs * exchanges_per_epoch)

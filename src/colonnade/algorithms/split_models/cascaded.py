@@ -30,6 +30,7 @@ from colonnade.algorithms.split_models.parts.noised_answers import (
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
 from colonnade.algorithms.split_models.parts.top import Top, mean_gradients
 from colonnade.algorithms.split_models.parts.zeroth_bottom import ZerothOrderBottom
+from colonnade.algorithms.training import Defaults
 from colonnade.messages import LossReply, PerturbedUpload
 from colonnade.party import Effect, Party, Send
 
@@ -100,6 +101,7 @@ ALGORITHM = Algorithm(
         year=2023,
         arxiv="2306.16077",
     ),
+    defaults=Defaults(optimiser="sgd"),
     conversation=Conversation(
         upload=PerturbedUpload,
         reply=LossReply,

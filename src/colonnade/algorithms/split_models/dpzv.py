@@ -38,6 +38,7 @@ from colonnade.algorithms.split_models.parts.noised_answers import (
 )
 from colonnade.algorithms.split_models.parts.seed_replay import SeedReplayBottom
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
+from colonnade.algorithms.training import Defaults
 from colonnade.errors import SettingsError
 from colonnade.messages import PairUpload, SlopeReply
 from colonnade.party import Effect, Party, Send, Spend
@@ -134,6 +135,7 @@ ALGORITHM = Algorithm(
         year=2025,
         arxiv="2502.20565",
     ),
+    defaults=Defaults(optimiser="sgd"),
     conversation=Conversation(
         upload=PairUpload,
         reply=SlopeReply,

@@ -17,6 +17,7 @@ from colonnade.algorithms.split_models.parts.noised_answers import check_update_
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
 from colonnade.algorithms.split_models.parts.top import means
 from colonnade.algorithms.split_models.parts.zeroth_top import ZerothOrderTop
+from colonnade.algorithms.training import Defaults
 from colonnade.messages import LossReply, PerturbedUpload
 from colonnade.party import Effect, Party, Send
 
@@ -69,6 +70,7 @@ ALGORITHM = Algorithm(
         year=2021,
         venue="CIKM 2021",
     ),
+    defaults=Defaults(optimiser="sgd"),
     conversation=Conversation(
         upload=PerturbedUpload,
         reply=LossReply,

@@ -26,6 +26,7 @@ from colonnade.algorithms.split_models.parts.table import EmbeddingTable
 from colonnade.algorithms.split_models.parts.top import means
 from colonnade.algorithms.split_models.parts.zeroth_bottom import ZerothOrderBottom
 from colonnade.algorithms.split_models.parts.zeroth_top import ZerothOrderTop
+from colonnade.algorithms.training import Defaults
 from colonnade.messages import LossAndBatch, PerturbedUpload
 from colonnade.party import Effect, Party, Send
 
@@ -82,6 +83,7 @@ ALGORITHM = Algorithm(
     family=Family.SPLIT,
     settings=ZooSync,
     paper=CASCADED.paper,
+    defaults=Defaults(optimiser="sgd"),
     conversation=Conversation(
         upload=PerturbedUpload,
         reply=LossAndBatch,
