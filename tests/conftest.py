@@ -1,11 +1,14 @@
 """How tests run here: Hypothesis without deadlines, PyTorch with one thread, no waiting for the disk.
 
 How long an example takes says nothing about the code. The order of additions is part of a result, and runs are made
-with one thread: so must be what they are compared with. Two tests at a time on two cores are no slower for it.
+with one thread: so must be what they are compared with. Two tests at a time on two cores are no slower for it. The same
+for NumPy and SciPy, whose threads would wait for one another longer than a matrix of four columns takes.
 """
 
 import os
 from collections.abc import Iterator
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # read when they are loaded: before all other imports
 
 import pytest
 import torch
