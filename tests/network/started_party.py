@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,7 +23,7 @@ import numpy as np
 import colonnade
 from colonnade import cli
 from colonnade.algorithms.linear_models.afsaga import Afsaga
-from colonnade.cli.application import app
+from colonnade.cli.application import command
 from colonnade.launch import party_process
 from colonnade.reports import run_page
 from colonnade.runtimes import station
@@ -132,8 +132,8 @@ def _load_everything() -> None:
         file.write_text(
             '[data]\nset = "iris"\nparties = 2\n[training]\nepochs = 1\nbatch_size = 60\n', encoding="utf-8"
         )
-        with redirect_stdout(io.StringIO()):
-            app(["run", str(file), "--out", f"{folder}/run", "--no-report", "--json"], standalone_mode=False)
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # for people, which takes more words
+            command()(["run", str(file), "--out", f"{folder}/run", "--no-report"], standalone_mode=False)
     assert threading.active_count() == 1, "a process with threads must not fork"
 
 
