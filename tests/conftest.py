@@ -14,6 +14,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from colonnade.runtimes.processes.fork_server import ForkServer
+
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 torch.set_num_threads(1)
@@ -28,3 +30,13 @@ def no_waiting_for_the_disk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         yield
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    """Has everything loaded and starts commands in processes of their own, for all tests that ask for it."""
+    from parties import start_fork_server
+
+    one = start_fork_server()
+    yield one
+    one.close()

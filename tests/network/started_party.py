@@ -1,7 +1,7 @@
 """The fork server of the parties that tests start: `python -m started_party SOCKET` loads everything once, then forks.
 
-What it starts is the command line itself. Before that, a test may shorten one of the product's pauses, have every byte
-that is given to a carrier written down, slow the party down or limit the size of its files.
+What it starts is the command line itself. Before that, a test may choose its folder, shorten one of the product's
+pauses, have every byte that is given to a carrier written down, slow the party down or limit the size of its files.
 """
 
 import importlib
@@ -53,6 +53,8 @@ def _prepare(options: dict[str, Any]) -> None:
         module, _, name = place.rpartition(".")
         getattr(importlib.import_module(module), name)  # a name that is gone must not pass for patched
         setattr(importlib.import_module(module), name, value)
+    if "folder" in options:
+        os.chdir(options["folder"])
     if "record" in options:
         record_bytes(Path(options["record"]))
     if "milliseconds_an_event" in options:
