@@ -33,7 +33,12 @@ def town(classes: int = 4, rows: int = 64) -> FederatedData:
 
 def federation(name: str = "cascaded", epochs: float = 6.0, bound: float = 1e5) -> Federated:
     training = DecidedTraining(
-        epochs, batch_size=16, learning_rate=0.01, evaluate_every_epochs=0, embedding_bound=bound
+        epochs,
+        batch_size=16,
+        learning_rate=0.01,
+        evaluate_every_epochs=0,
+        embedding_bound=bound,
+        end_when_diverged=False,
     )
     return Federated(find(name).settings(), training)
 

@@ -322,7 +322,9 @@ def _shown(event: Event) -> str:
 
 DATA = {task: tiny_data(task) for task in ("binary", "multiclass", "regression")}
 OWN_COLUMNS = tiny_data(label_party_columns=True)
-TRAINING = Training(2, 8, learning_rate=0.05, observe_every_epochs=0.2, evaluate_every_epochs=0.4)
+TRAINING = Training(
+    2, 8, learning_rate=0.05, end_when_diverged=False, observe_every_epochs=0.2, evaluate_every_epochs=0.4
+)
 BUDGET = PerturbationSettings(
     bottom_update="dp-sgd", clip=1.0, noise=3.0, update_clip=0.1, update_noise=0.5, columns_epsilon=5.0
 )

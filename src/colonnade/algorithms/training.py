@@ -31,6 +31,7 @@ class Training:
     l1: float = 0.0  # r(θ_m) = l1 ‖θ_m‖₁, by a proximal step
     evaluate_every_epochs: float = 1.0  # 0: only at the end
     observe_every_epochs: float = 0.1  # how often the training loss is recorded
+    end_when_diverged: bool = True  # a loss far above one prediction for all rows, and not falling, fails the run
     embedding_bound: float = 100_000.0  # the label party refuses a training embedding with a larger number; 0: none
 
     def __post_init__(self) -> None:

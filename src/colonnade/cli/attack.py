@@ -328,6 +328,7 @@ def _federated(
         optimiser="sgd",
         top_learning_rate=0.1 if zeroth_order and not direct and said.top_needs_gradients else "auto",
         evaluate_every_epochs=0,
+        end_when_diverged=False,  # who attacks may keep below any such bound
     )
     # With a label party that only sums, bottoms are as wide as the outputs; linear ones make it softmax regression.
     bottom = BottomSettings(kind="linear") if width is None else BottomSettings(embedding=width)
@@ -353,5 +354,5 @@ def _linear(algorithm: str, sums: str, epochs: float) -> "Federated":
     check_sends_products(algorithm)
     if sums not in SUMS:
         raise unknown_name("kind of sums", sums, SUMS)
-    training = Training(epochs=epochs, batch_size=BATCH_SIZE, l2=1e-4, evaluate_every_epochs=0)
+    training = Training(epochs, BATCH_SIZE, l2=1e-4, evaluate_every_epochs=0, end_when_diverged=False)
     return Federated(replace(algorithms.find(algorithm).settings(), sums=sums), training)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from colonnade.algorithms.parts.divergence import DivergenceWatch
 from colonnade.algorithms.parts.progress import Progress
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.row import Algorithm, Family
@@ -31,7 +32,7 @@ class Centralised:
 class OnlyParty(Remembering):
     """Holds everybody's columns and the labels."""
 
-    MEMORY = (part("_top"), part("_progress"), part("_batches"), parts("_bottoms", "bottom of {}"))
+    MEMORY = (part("_top"), part("_progress"), part("_watch"), part("_batches"), parts("_bottoms", "bottom of {}"))
 
     def __init__(self, label: LabelSeat, features: Sequence[FeatureSeat]) -> None:
         rows = len(label.labels.train)
@@ -39,6 +40,8 @@ class OnlyParty(Remembering):
         self._bottoms = {seat.name: Bottom(seat) for seat in features}
         self._top = Top(label)
         self._progress = Progress(label.training, batches_per_epoch(rows, label.training.batch_size))
+        self._watches = label.training.end_when_diverged
+        self._watch = DivergenceWatch(label.labels.task, label.labels.train)
         self._batches = Batches(rows, label.training.batch_size, generator_for(label.seed, "everybody", "rows"))
         self._last_step = label.training.steps(rows)
         self._widths = [seat.width for seat in features]
@@ -66,6 +69,8 @@ class OnlyParty(Remembering):
             bottom.apply(number, gradient.contiguous().numpy())
         self._progress.add_loss(loss)
         step = self._top.steps
+        if self._watches:
+            self._watch.add(loss, self._progress.epoch(step))
         ending = step >= self._last_step
         metric = self._score() if self._progress.evaluation_is_due(step) or ending else None
         effects = self._progress.observe(step, step, metric)

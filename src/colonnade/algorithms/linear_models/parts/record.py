@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.sums import ROWS_A_SUM, Completed
+from colonnade.algorithms.parts.divergence import DivergenceWatch
 from colonnade.algorithms.parts.losses import metrics
 from colonnade.algorithms.parts.progress import Progress
 from colonnade.algorithms.parts.staleness import StalenessCount
@@ -40,6 +41,7 @@ class LinearRecord(Remembering):
         array("_right", saved=lambda right: right.view(np.uint8), restored=lambda right: right.astype(np.bool_)),
         array("staleness", saved=StalenessCount.counts, restored=StalenessCount),
         part("_progress"),
+        part("_watch"),
     )
 
     def __init__(self, block_party: BlockParty, close: Callable[[], list[Effect]]) -> None:
@@ -51,6 +53,8 @@ class LinearRecord(Remembering):
         self._batch_size = seat.training.batch_size
         per_epoch = batches_per_epoch(seat.rows, seat.training.batch_size) * seat.workers
         self._progress = Progress(seat.training, per_epoch)
+        self._watches = seat.training.end_when_diverged
+        self._watch = DivergenceWatch(seat.task, seat.labels.train)
         self._last_batch = ceil(seat.training.epochs * per_epoch - 1e-9)
         self._exchange = 0
         self._batch = 0
@@ -85,6 +89,8 @@ class LinearRecord(Remembering):
 
     def add_loss(self, loss: float) -> None:
         self._progress.add_loss(loss)
+        if self._watches:
+            self._watch.add(loss, self._progress.epoch(self._batch))
 
     def look_for_an_optimum(
         self, outputs: NDArray[np.float64], targets: NDArray[np.float64], rows: NDArray[np.uint32] | None = None
