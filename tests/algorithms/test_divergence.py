@@ -59,7 +59,7 @@ def test_it_can_be_told_to_go_on(ends: bool) -> None:
     random = np.random.default_rng(0)
     X = random.normal(size=(400, 8))
     data = colonnade.from_arrays(X, X @ random.normal(size=8), parties=2, task="regression")
-    training = colonnade.Training(epochs=3, batch_size=16, learning_rate=0.5, end_when_diverged=ends)
+    training = colonnade.Training(epochs=3, batch_size=16, learning_rate=0.9, end_when_diverged=ends)
     settings = colonnade.algorithms.find("afsgd").settings(step="fixed")
     with pytest.raises(RunError, match="diverged") if ends else nullcontext():
         assert colonnade.train(data, settings, training=training).summary["train_loss"] > 100
