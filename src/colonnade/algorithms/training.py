@@ -26,7 +26,7 @@ class Training:
     batch_size: int | Auto = AUTO
     learning_rate: float | Auto = AUTO  # of the feature parties
     top_learning_rate: float | Auto = AUTO  # of the label party; as learning_rate, if that is given
-    optimiser: str = AUTO  # auto | sgd | momentum | adam, on both sides; auto with a learning rate given: sgd
+    optimiser: str = AUTO  # auto | sgd | momentum | adam | scale-free, on both sides; auto with a rate given: sgd
     momentum: float = 0.9
     l2: float = 0.0  # r(θ_m) = l2/2 ‖θ_m‖², on the feature parties' parameters
     l1: float = 0.0  # r(θ_m) = l1 ‖θ_m‖₁, by a proximal step
@@ -61,17 +61,23 @@ class DecidedTraining(Training):
     top_learning_rate: float = 0.1
     optimiser: str = "sgd"
 
-    def bottom_optimiser(self) -> OptimiserSettings:
+    def bottom_optimiser(self, planned_steps: int = 0) -> OptimiserSettings:
         return OptimiserSettings(
             name=self.optimiser,
             learning_rate=self.learning_rate,
             momentum=self.momentum,
             l2=self.l2,
             l1=self.l1,
+            planned_steps=planned_steps,
         )
 
-    def top_optimiser(self) -> OptimiserSettings:
-        return OptimiserSettings(name=self.optimiser, learning_rate=self.top_learning_rate, momentum=self.momentum)
+    def top_optimiser(self, planned_steps: int = 0) -> OptimiserSettings:
+        return OptimiserSettings(
+            name=self.optimiser,
+            learning_rate=self.top_learning_rate,
+            momentum=self.momentum,
+            planned_steps=planned_steps,
+        )
 
     def steps(self, rows: int) -> int:
         """How many batches of one party make up the training."""
