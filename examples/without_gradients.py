@@ -26,7 +26,9 @@ def main(epochs: float = 15) -> dict[str, float]:
             looks,
             bottom=stumps,
             top=TopSettings("concat-linear"),
-            training=Training(epochs=epochs, batch_size=32, learning_rate=learning_rate, top_learning_rate=0.2),
+            training=Training(
+                epochs=epochs, batch_size=32, learning_rate=learning_rate, optimiser="sgd", top_learning_rate=0.2
+            ),
         )
         accuracy[thresholds] = outcome.summary["test"]["accuracy"]
         print(f"{thresholds:7} thresholds   accuracy {accuracy[thresholds]:.3f}")

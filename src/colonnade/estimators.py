@@ -202,7 +202,7 @@ class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[m
     >>> X, y = load_iris(return_X_y=True)
     >>> classifier = VerticalClassifier(parties=2, random_state=0).fit(X, y)
     >>> bool(classifier.score(X, y) > 0.9), classifier.summary_["exchanges"]
-    (True, 200)
+    (True, 400)
     """
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:

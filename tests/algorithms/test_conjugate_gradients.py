@@ -5,8 +5,9 @@ import pytest
 import torch
 from scipy import sparse
 
-from colonnade import Training, dataset, train
+from colonnade import dataset, train
 from colonnade.algorithms.linear_models.fcg import Fcg, Search
+from colonnade.algorithms.training import DecidedTraining
 from colonnade.data import synthetic_sparse
 from colonnade.data.federated import FederatedData
 from colonnade.errors import SettingsError
@@ -17,7 +18,9 @@ L2 = 1e-2
 
 
 def gap_after(data: FederatedData, steps: int, **settings: object) -> float:
-    points, _ = gaps(data, Fcg(**settings), optimum(data, L2), training=Training(epochs=steps, l2=L2, batch_size=8))
+    points, _ = gaps(
+        data, Fcg(**settings), optimum(data, L2), training=DecidedTraining(epochs=steps, l2=L2, batch_size=8)
+    )
     return points[-1].gap
 
 
@@ -40,7 +43,7 @@ def test_masks_and_who_has_the_labels_change_nothing() -> None:
     data = dataset("breast_cancer", parties=4)
     weights = []
     for settings in (Fcg(), Fcg(sums="pairwise"), Fcg(sums="two-tree"), Fcg(labels="everywhere")):
-        outcome = train(data, settings, training=Training(epochs=12, l2=L2))
+        outcome = train(data, settings, training=DecidedTraining(epochs=12, l2=L2))
         weights.append(torch.cat([outcome.models[name]["bottom"].weight.ravel() for name in data.feature_parties]))
     for other in weights[1:]:
         assert torch.allclose(weights[0], other, atol=1e-5)
@@ -68,7 +71,7 @@ def test_the_search_finds_the_lowest_point_of_the_plane() -> None:
     """Along two directions of a ridge regression, against the solution of the two normal equations."""
 
     class Seat:
-        rows, outputs, training = 6, 1, Training(l2=0.5)
+        rows, outputs, training = 6, 1, DecidedTraining(l2=0.5)
 
     class BlockParty:
         seat = Seat()

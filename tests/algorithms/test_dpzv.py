@@ -18,6 +18,7 @@ from colonnade.algorithms.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.split_models.dpzv import SERVER_UPDATES
 from colonnade.algorithms.split_models.parts.noised_answers import NoisedTop
 from colonnade.algorithms.split_models.parts.seed_replay import GRID, SeedReplayBottom
+from colonnade.algorithms.training import DecidedTraining
 from colonnade.messages import PairUpload, SlopeReply
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.testing import TinyFederation, tiny_data
@@ -34,7 +35,7 @@ def bottom_of(settings: Dpzv, module: nn.Module, training: Training | None = Non
         columns=DATA.columns["party1"],
         bottom=module,
         width=3,
-        training=training or Training(),
+        training=training or DecidedTraining(),
         settings=settings,
         privacy=PerturbationSettings(),
         seed=0,
@@ -96,7 +97,7 @@ def test_plain_additions_and_subtractions_would_drift() -> None:
 
 
 def test_weights_stay_on_the_grid_through_every_update() -> None:
-    training = Training(learning_rate=0.07, l2=0.013, l1=0.0031)
+    training = DecidedTraining(learning_rate=0.07, l2=0.013, l1=0.0031)
     bottom = bottom_of(Dpzv(), layer(), training)
     for exchange in range(200):
         bottom.look_both_ways(exchange, ROWS)
@@ -113,7 +114,7 @@ def test_weights_stay_on_the_grid_through_every_update() -> None:
 def test_an_update_goes_along_the_direction_that_was_looked_along(distribution: str) -> None:
     """Of a linear layer, plus − minus is 2λ times the layer of the direction; an update by slope −1/η adds it."""
     settings = Dpzv(distribution=distribution, smoothing_radius=0.25)
-    bottom = bottom_of(settings, layer(), Training(learning_rate=0.5))
+    bottom = bottom_of(settings, layer(), DecidedTraining(learning_rate=0.5))
     before = bottom.module()
     _, plus, minus = bottom.look_both_ways(0, ROWS)
     bottom.apply(0, -2.0)
@@ -135,7 +136,7 @@ def _parameters(bottom: SeedReplayBottom, before: nn.Module) -> tuple[list[torch
 def test_a_weight_beyond_the_exact_range_is_refused() -> None:
     with pytest.raises(RunError, match=r"party1.*beyond ±8.*learning_rate"):
         bottom_of(Dpzv(), layer(8.5))
-    bottom = bottom_of(Dpzv(), layer(), Training(learning_rate=10.0))
+    bottom = bottom_of(Dpzv(), layer(), DecidedTraining(learning_rate=10.0))
     bottom.look_both_ways(0, ROWS)
     with pytest.raises(RunError, match=r"beyond ±8"):
         bottom.apply(0, 10.0)
@@ -144,7 +145,7 @@ def test_a_weight_beyond_the_exact_range_is_refused() -> None:
 @pytest.mark.parametrize(("distribution", "l2"), [("sphere", 0.0), ("signs", 0.0), ("gaussian", 0.0), ("sphere", 0.01)])
 def test_the_range_is_left_by_no_small_step_unseen(distribution: str, l2: float) -> None:
     """The range is not looked at after steps that cannot leave it; the step that leaves it is refused all the same."""
-    bottom = bottom_of(Dpzv(distribution=distribution), layer(), Training(learning_rate=0.1, l2=l2))
+    bottom = bottom_of(Dpzv(distribution=distribution), layer(), DecidedTraining(learning_rate=0.1, l2=l2))
     largest = 0.0
     with pytest.raises(RunError, match=r"beyond ±8"):
         for exchange in range(10_000):
@@ -193,7 +194,7 @@ def test_dp_sgd_refuses_a_model_that_mixes_rows() -> None:
 
 def test_an_optimiser_with_a_memory_of_its_own_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"'adam'.*'sgd'"):
-        bottom_of(Dpzv(), layer(), Training(optimiser="adam"))
+        bottom_of(Dpzv(), layer(), DecidedTraining(optimiser="adam"))
 
 
 # --- clip and noise ---------------------------------------------------------------------------------------------
@@ -208,7 +209,7 @@ def top_of(settings: Dpzv, top: nn.Module | None = None) -> NoisedTop:
         columns=None,
         bottom=None,
         top=top or nn.Linear(3, 1),
-        training=Training(),
+        training=DecidedTraining(),
         settings=settings,
         privacy=PerturbationSettings(),
         seed=0,
@@ -246,7 +247,7 @@ def test_without_noise_no_slope_exceeds_the_clip(tmp_path: Path) -> None:
 def test_a_loss_that_becomes_infinite_is_told_in_a_sentence(clip: float, server_update: str, tmp_path: Path) -> None:
     """And in nothing else: a warning would fail this test."""
     algorithm = Dpzv(clip=clip, server_update=server_update, server_noise=1.0)
-    wild = Training(batch_size=7, learning_rate=1e-9, top_learning_rate=1e30)
+    wild = DecidedTraining(batch_size=7, learning_rate=1e-9, top_learning_rate=1e30)
     with pytest.raises(RunError, match="loss of a batch is not finite"):
         TinyFederation(tiny_data("regression"), algorithm, wild).run(tmp_path / "run")
 
@@ -259,7 +260,7 @@ def test_a_loss_that_becomes_infinite_is_told_in_a_sentence(clip: float, server_
 def test_every_slope_is_spent_before_it_is_sent(server_update: str, wait_for: int, tmp_path: Path) -> None:
     """With its rows and sensitivity 2C/B, seen by its receiver; a private update of w0 is seen by everybody."""
     algorithm = Dpzv(**PRIVATE, server_update=server_update, wait_for=wait_for)
-    given = TinyFederation(DATA, algorithm, Training(epochs=2, batch_size=7))
+    given = TinyFederation(DATA, algorithm, DecidedTraining(epochs=2, batch_size=7))
     outcome = given.run(tmp_path / "run")
     assert outcome.finished
     run = read_run(tmp_path / "run")

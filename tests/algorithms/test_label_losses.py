@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from colonnade import Cascaded, Training
+from colonnade import Cascaded
 from colonnade.algorithms.seats import LabelSeat
 from colonnade.algorithms.split_models.parts.top import Top, means
+from colonnade.algorithms.training import DecidedTraining
 from colonnade.models.row_gradients import clipped_sum
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.testing import tiny_data
@@ -39,7 +40,7 @@ def top_of(module: nn.Module, own: bool = False) -> Top:
         columns=DATA.columns["party1"] if own else None,
         bottom=bottom,
         top=module,
-        training=Training(),
+        training=DecidedTraining(),
         settings=Cascaded(),
         privacy=PerturbationSettings(),
         seed=0,

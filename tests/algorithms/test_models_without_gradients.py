@@ -54,7 +54,9 @@ def stump() -> FlatModel:
     return FlatModel(torch.tensor([START]), above)
 
 
-TRAINING = Training(epochs=25, batch_size=20, learning_rate=0.02, top_learning_rate=0.1, evaluate_every_epochs=0)
+TRAINING = Training(
+    epochs=25, batch_size=20, learning_rate=0.02, optimiser="sgd", top_learning_rate=0.1, evaluate_every_epochs=0
+)
 
 
 SETTINGS = [
@@ -76,7 +78,9 @@ def test_thresholds_are_learnt(algorithm: Any) -> None:
 
 def test_with_thresholds_that_stay_the_problem_is_not_solved() -> None:
     """Or the test above would say little."""
-    still = Training(epochs=25, batch_size=20, learning_rate=1e-9, top_learning_rate=0.1, evaluate_every_epochs=0)
+    still = Training(
+        epochs=25, batch_size=20, learning_rate=1e-9, optimiser="sgd", top_learning_rate=0.1, evaluate_every_epochs=0
+    )
     top = TopSettings("concat-linear")
     outcome = train(two_steps(), Cascaded(smoothing_radius=0.2), bottom=stump(), top=top, training=still)
     assert outcome.summary["test"]["rmse"] > 0.4
@@ -140,6 +144,6 @@ def test_dpzv_refuses_a_flat_model_where_its_label_party_is_of_first_order(serve
 @pytest.mark.parametrize("server_update", ["zeroth-order", "private-zo", "frozen"])
 def test_dpzv_takes_a_flat_model_where_its_label_party_needs_no_gradient(server_update: str) -> None:
     algorithm = Dpzv(server_update=server_update, server_noise=0.1, smoothing_radius=0.2)
-    short = Training(epochs=1, batch_size=20, learning_rate=0.001)
+    short = Training(epochs=1, batch_size=20, learning_rate=0.001, optimiser="sgd")
     outcome = train(two_steps(label_party_columns=True), algorithm, bottom={"label": stump()}, training=short)
     assert outcome.finished

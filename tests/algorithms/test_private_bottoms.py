@@ -9,9 +9,10 @@ import torch
 from recorded_runs import read_run
 from torch import nn
 
-from colonnade import Czofo, PerturbationSettings, SettingsError, Simulate, SimulatedParty, Split, Training, Vafl
+from colonnade import Czofo, PerturbationSettings, SettingsError, Simulate, SimulatedParty, Split, Vafl
 from colonnade.algorithms.seats import FeatureSeat
 from colonnade.algorithms.split_models.parts.bottom import Bottom
+from colonnade.algorithms.training import DecidedTraining
 from colonnade.privacy.noise import clip_factors
 from colonnade.privacy.secret_gaussian import SecretGaussian
 from colonnade.testing import TinyFederation, tiny_data
@@ -50,7 +51,7 @@ def bottom_of(module: nn.Module, privacy: PerturbationSettings, in_flight: int =
         columns=DATA.columns["party1"],
         bottom=module,
         width=3,
-        training=Training(batch_size=8, learning_rate=0.5),
+        training=DecidedTraining(batch_size=8, learning_rate=0.5),
         settings=Vafl(in_flight=in_flight),
         privacy=privacy,
         seed=0,
@@ -116,7 +117,7 @@ def test_frozen_embeddings_are_those_of_the_first_weights() -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=repr)
 def test_every_step_is_spent_before_anything_else_is_sent(algorithm: Any, tmp_path: Path) -> None:
     slow = Simulate(parties={"party1": SimulatedParty(slowdown=4.0)})
-    given = TinyFederation(DATA, algorithm, Training(epochs=2, batch_size=7), privacy=PRIVATE, simulate=slow)
+    given = TinyFederation(DATA, algorithm, DecidedTraining(epochs=2, batch_size=7), privacy=PRIVATE, simulate=slow)
     outcome = given.run(tmp_path / "run")
     assert outcome.finished
     run = read_run(tmp_path / "run")

@@ -25,7 +25,7 @@ Steps = list[dict[str, tuple[Tensor, Tensor]]]  # of each step, by party: the em
 
 def plan(algorithm: Any, task: str) -> TinyFederation:
     # 24 rows in batches of 7: three whole ones and one of 3 rows per epoch.
-    training = Training(epochs=5, batch_size=7, learning_rate=0.2 if task != "regression" else 0.05)
+    training = Training(epochs=5, batch_size=7, learning_rate=0.2 if task != "regression" else 0.05, optimiser="sgd")
     top = TopSettings("concat-mlp", hidden=(5,))
     return TinyFederation(tiny_data(task), algorithm, training, BOTTOM, top, simulate=NO_TIME)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from colonnade.algorithms import find
-from colonnade.algorithms.training import Training
+from colonnade.algorithms.training import DecidedTraining
 from colonnade.attacks.active_party import ActiveParty, Packed, Probing, read_packed
 from colonnade.attacks.curious_party import CuriousSeat
 from colonnade.attacks.view import read_party_view
@@ -32,7 +32,9 @@ def town(classes: int = 4, rows: int = 64) -> FederatedData:
 
 
 def federation(name: str = "cascaded", epochs: float = 6.0, bound: float = 1e5) -> Federated:
-    training = Training(epochs, batch_size=16, learning_rate=0.01, evaluate_every_epochs=0, embedding_bound=bound)
+    training = DecidedTraining(
+        epochs, batch_size=16, learning_rate=0.01, evaluate_every_epochs=0, embedding_bound=bound
+    )
     return Federated(find(name).settings(), training)
 
 

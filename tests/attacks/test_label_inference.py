@@ -10,7 +10,7 @@ from small_views import party_view
 
 import colonnade
 from colonnade import algorithms
-from colonnade.algorithms.training import Training
+from colonnade.algorithms.training import DecidedTraining
 from colonnade.attacks.curious_party import CuriousParty, CuriousSeat
 from colonnade.attacks.label_inference import InferredLabels, infer_labels
 from colonnade.attacks.view import PartyView, WireView, read_party_view
@@ -211,7 +211,7 @@ def test_the_curious_party_refuses_what_it_cannot_imitate() -> None:
 
 # --- on digits: the paper's Table I -----------------------------------------------------------------------------
 
-TRAINING = Training(epochs=1, batch_size=64, learning_rate=0.01, evaluate_every_epochs=0)
+TRAINING = DecidedTraining(epochs=1, batch_size=64, learning_rate=0.01, evaluate_every_epochs=0)
 
 
 @pytest.fixture(scope="module")

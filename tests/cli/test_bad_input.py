@@ -30,7 +30,7 @@ from colonnade.algorithms import ALGORITHMS
         ("training.epochs=nan", "training.epochs is nan"),
         ("training.batch_size=500", "training.batch_size is 500; with 112 training rows it must be 1 to 112"),
         ("training.batch_size=0", "training.batch_size is 0"),
-        ("training.optimiser=adma", "no optimiser 'adma'. Did you mean 'adam'?"),
+        ("training.optimiser=adma", "no value of training.optimiser 'adma'. Did you mean 'adam'?"),
         ("data.set=irsi", "no data set 'irsi'. Did you mean 'iris'?"),
         ("data.set=mnist", "COLONNADE_DATA is not set"),
         ("data.split=equal-column", "no split 'equal-column'. Did you mean 'equal-columns'?"),

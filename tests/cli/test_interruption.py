@@ -3,6 +3,8 @@
 The signals go to real processes, and at moments that are told by what the run has written, not by a clock.
 """
 
+import json
+import os
 import re
 import resource
 import shlex
@@ -10,13 +12,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
 import pytest
-from command_line import assert_same_run, begin, colonnade, last_states, metrics, refused, toml
+from command_line import assert_same_run, colonnade, last_states, metrics, refused, toml
 
 from colonnade.exit_codes import ExitCode
+from colonnade.runtimes.processes.fork_server import Child, ForkServer
 
 PARTIES = ["label", "party1", "party2"]
 
@@ -56,7 +60,46 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def wait_for(process: subprocess.Popen[str], what: Path, least_bytes: int = 1) -> None:
+class Command:
+    """A command in a process of its own, which a fork server started: in the place of `subprocess.Popen`."""
+
+    def __init__(self, child: Child, told: Path) -> None:
+        self._child = child
+        self._told = told
+
+    def poll(self) -> int | None:
+        return self._child.poll()
+
+    def send_signal(self, number: int) -> None:
+        self._child.send(number)
+
+    def communicate(self) -> tuple[str, str]:
+        """What it printed and told, once it has ended."""
+        assert self._child.wait(120), "it did not end"
+        printed = b""
+        while part := os.read(self._child.stdout, 1 << 16):
+            printed += part
+        return printed.decode(), self._told.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def begin(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Command]]:
+    """Starts a command in this folder; none outlives the test."""
+    begun: list[Child] = []
+
+    def start(*arguments: str | Path) -> Command:
+        told = tmp_path_factory.mktemp("begun") / "told.txt"
+        options = json.dumps({"folder": str(Path.cwd()), "report": True})
+        begun.append(fork_server.start("colonnade", [options, *map(str, arguments)], told))
+        return Command(begun[-1], told)
+
+    yield start
+    for child in begun:
+        child.send(signal.SIGKILL)
+        child.close()
+
+
+def wait_for(process: Command, what: Path, least_bytes: int = 1) -> None:
     """Until the process has written that file, and so much of it."""
     deadline = time.monotonic() + 120
     while not (what.exists() and what.stat().st_size >= least_bytes):
@@ -73,12 +116,14 @@ def resume_with(line: str, *more: str) -> None:
 
 
 @pytest.mark.parametrize(("number", "out"), [(signal.SIGINT, "my run"), (signal.SIGTERM, "mine")])
-def test_a_stopped_run_says_how_to_go_on_and_does(long: Path, whole: Path, number: int, out: str) -> None:
+def test_a_stopped_run_says_how_to_go_on_and_does(
+    begin: Callable[..., Command], long: Path, whole: Path, number: int, out: str
+) -> None:
     process = begin("run", long, "--out", out, "--json")
     wait_for(process, Path(out, "metrics.jsonl"), 2000)
     process.send_signal(number)
-    printed, told = process.communicate(timeout=120)
-    assert process.returncode == ExitCode.STOPPED
+    printed, told = process.communicate()
+    assert process.poll() == ExitCode.STOPPED
     assert '"status": "stopped"' in printed and printed.count("\n") == 1  # still one JSON object alone
     assert "Stopping: the checkpoint is being written" in told and "Traceback" not in told
     assert 0 < len(metrics(Path(out))) < len(metrics(whole))
@@ -143,15 +188,15 @@ def test_ctrl_c_elsewhere_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused("report", "mine", code=ExitCode.INTERRUPTED) == "Interrupted."
 
 
-def test_a_killed_run_goes_on(long: Path, whole: Path) -> None:
+def test_a_killed_run_goes_on(begin: Callable[..., Command], long: Path, whole: Path) -> None:
     """Killed twice: soon after an early checkpoint, and again while it writes one after the resumption."""
     process = begin("run", long, "--out", "mine", "--no-report", "--trace", "--checkpoint-seconds", "0")
     wait_for(process, Path("mine/checkpoints/simulate-0000000002.json"))
-    process.kill()
+    process.send_signal(signal.SIGKILL)
     process.communicate()
     process = begin("run", "mine", "--resume", "--no-report", "--checkpoint-seconds", "0")
     wait_for(process, Path("mine/checkpoints/party1-0000000012.json"))
-    process.kill()
+    process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not Path("mine/summary.json").exists()
     assert colonnade("run", "mine", "--resume", "--no-report").code == 0

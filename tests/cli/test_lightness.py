@@ -85,6 +85,21 @@ def test_verbs_that_train_nothing_do_not_load_torch() -> None:
     )
 
 
+def test_a_network_is_trained_without_what_linear_models_and_tables_need() -> None:
+    """Numbers in arrays and networks of layers; SymPy is what PyTorch loads for shapes that it does not know."""
+    program = """
+import sys
+import numpy as np
+import colonnade
+data = colonnade.from_arrays(np.arange(24.0).reshape(6, 4), np.arange(6) % 2, parties=2, test_fraction=0.5)
+outcome = colonnade.train(data, colonnade.Vafl(), training=colonnade.Training(epochs=1, batch_size=3))
+assert outcome.models
+print(*sorted({"pandas", "numba", "sklearn", "scipy.sparse", "scipy.stats", "sympy", "matplotlib"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "\n"), done
+
+
 @pytest.mark.parametrize("verb", every_verb(), ids=" ".join)
 def test_flags_are_shown_as_flags(verb: tuple[str, ...]) -> None:
     shown = colonnade(*verb, "-h").out

@@ -40,7 +40,7 @@ def test_a_run_is_played_again(algorithm: str, runtime: str) -> None:
 def test_another_federation_is_not_the_recorded_one() -> None:
     kept = recorded() / "federation.toml"
     as_run = kept.read_text()
-    kept.write_text(as_run.replace("learning_rate = 0.1\n", "learning_rate = 0.11\n"))
+    kept.write_text(as_run.replace('\nlearning_rate = "auto"\n', "\nlearning_rate = 0.11\n"))
     assert kept.read_text() != as_run
     answer = colonnade("replay", "run")
     assert (answer.code, answer.out) == (1, "")

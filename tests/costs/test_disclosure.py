@@ -13,7 +13,7 @@ from colonnade.wire.codec import decode
 
 # 112 training rows in batches of 15: seven whole ones and one of 7 an epoch; 38 test rows.
 DATA = colonnade.dataset("iris", parties=2)
-TRAINING = Training(epochs=2, batch_size=15, learning_rate=0.01)
+TRAINING = Training(epochs=2, batch_size=15, learning_rate=0.01, optimiser="sgd")
 
 
 def sentences(algorithm: Any, **privacy: Any) -> list[str]:
@@ -95,7 +95,9 @@ def test_sentences_count_as_a_trace_does_when_a_budget_runs_out(name: str, tmp_p
     outcome = colonnade.train(
         colonnade.dataset("iris", parties=3),
         algorithm,
-        training=Training(epochs=epochs, batch_size=15, learning_rate=0.01, evaluate_every_epochs=0.25),
+        training=Training(
+            epochs=epochs, batch_size=15, learning_rate=0.01, optimiser="sgd", evaluate_every_epochs=0.25
+        ),
         privacy=PerturbationSettings(clip=1.0, bottom_update="frozen", **privacy),
         bottom=colonnade.BottomSettings(hidden=(), embedding=4),
         out=tmp_path / "run",
@@ -120,7 +122,7 @@ def test_refusals_are_told_in_all(tmp_path: Path) -> None:
     outcome = colonnade.train(
         colonnade.dataset("iris", parties=3),
         Dpzv(server_update="frozen", clip=1.0, noise=0.5),
-        training=Training(epochs=4.0, batch_size=15, learning_rate=0.01),
+        training=Training(epochs=4.0, batch_size=15, learning_rate=0.01, optimiser="sgd"),
         privacy=PerturbationSettings(labels_epsilon=1.0),
         simulate=colonnade.Simulate(parties={"party1": colonnade.SimulatedParty(slowdown=3.0)}),
         out=tmp_path / "run",

@@ -10,6 +10,7 @@ import pytest
 import colonnade
 from colonnade import algorithms
 from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear
+from colonnade.algorithms.training import DecidedTraining
 from colonnade.costs.estimate import price
 from colonnade.costs.traffic import Requests, expected_traffic, planned_requests
 from colonnade.data.federated import FederatedData
@@ -18,7 +19,7 @@ from colonnade.federation.building import facts_of
 from colonnade.federation.plan import Facts, Plan
 
 LINEAR = [name for name, algorithm in algorithms.ALGORITHMS.items() if algorithm.linear_party is not None]
-TRAINING = colonnade.Training(epochs=4, batch_size=15, l2=0.01)
+TRAINING = DecidedTraining(epochs=4, batch_size=15, l2=0.01)
 COUNTED = ("bytes_up", "bytes_down", "evaluation_bytes")
 
 
@@ -27,7 +28,7 @@ def flowers(parties: int = 3, own: bool = False) -> FederatedData:
     return colonnade.dataset("iris", parties=parties, label_party_columns=own)
 
 
-def planned(data: FederatedData, settings: Any, training: colonnade.Training = TRAINING) -> tuple[Plan, Facts]:
+def planned(data: FederatedData, settings: Any, training: DecidedTraining = TRAINING) -> tuple[Plan, Facts]:
     models = (colonnade.PerturbationSettings(), colonnade.BottomSettings(), colonnade.TopSettings())
     plan = Plan(settings, training, *models, seed=0)
     return plan, facts_of(data, plan)
@@ -38,7 +39,7 @@ def chosen(name: str, **settings: Any) -> Any:
 
 
 def told_and_sent(
-    data: FederatedData, settings: Any, training: colonnade.Training = TRAINING
+    data: FederatedData, settings: Any, training: DecidedTraining = TRAINING
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     told = price(*planned(data, settings, training)).as_values()
     return told, colonnade.train(data, settings, training=training).summary
@@ -100,7 +101,7 @@ def test_a_label_party_with_columns_is_a_worker_too(name: str) -> None:
 
 def test_requests_by_hand() -> None:
     """112 rows, of which 3 parties want 10 in turn: 12 mini-batches per epoch, the last of 2 rows."""
-    data, training = flowers(), colonnade.Training(epochs=2, batch_size=10, evaluate_every_epochs=1)
+    data, training = flowers(), DecidedTraining(epochs=2, batch_size=10, evaluate_every_epochs=1)
     assert data.rows == 112
     schedule = planned_requests(*planned(data, chosen("afsgd"), training))
     epoch = (Requests(33, 10, full_pass=False), Requests(3, 2, full_pass=False))
@@ -119,7 +120,7 @@ def test_requests_by_hand() -> None:
 def test_who_sends_to_whom() -> None:
     """One request of the first of three roots, along a chain: down and up again, through everybody."""
     data = flowers()
-    training = colonnade.Training(epochs=1, batch_size=112, evaluate_every_epochs=0)
+    training = DecidedTraining(epochs=1, batch_size=112, evaluate_every_epochs=0)
     told = expected_traffic(*planned(data, chosen("afsgd", labels="everywhere", arity=1), training))
     asked = Counter({(one.sender, one.receiver): one.frames for one in told if one.kind.__name__ == "ProductRequest"})
     summed = Counter({(one.receiver, one.sender): one.frames for one in told if one.kind.__name__ == "ProductSum"})

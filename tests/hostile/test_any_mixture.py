@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from peer import Mole
 
-from colonnade import BottomSettings, PerturbationSettings, Split, TopSettings, Training, Vafl, from_arrays
+from colonnade import BottomSettings, PerturbationSettings, Split, TopSettings, Vafl, from_arrays
+from colonnade.algorithms.training import DecidedTraining
 from colonnade.federation.building import build_party, facts_of, private_data_of
 from colonnade.federation.plan import Facts, Plan
 from colonnade.messages import (
@@ -67,7 +68,7 @@ def data() -> Any:
 @cache
 def agreed(name: str) -> tuple[Plan, Facts]:
     models = {"bottom": BottomSettings("linear", embedding=2), "top": TopSettings("concat-linear")}
-    training = Training(epochs=2, batch_size=8, observe_every_epochs=0.5)
+    training = DecidedTraining(epochs=2, batch_size=8, observe_every_epochs=0.5)
     plan = Plan(ALGORITHMS[name], training, PerturbationSettings(), **models, seed=0)  # type: ignore[arg-type]
     return plan, facts_of(data(), plan)
 

@@ -18,10 +18,10 @@ from colonnade import (
     PerturbationSettings,
     SettingsError,
     TopSettings,
-    Training,
     algorithms,
     from_arrays,
 )
+from colonnade.algorithms.training import DecidedTraining
 from colonnade.data.federated import FederatedData, Labels, PartyColumns
 from colonnade.federation.building import PrivateData, build_parties, build_seated, facts_of, private_data_of
 from colonnade.federation.plan import Plan
@@ -34,7 +34,14 @@ LIFE = Life("/somewhere", ("label",), Endurance(notice_seconds=2.5), order=("lab
 def plan_of(algorithm: str = "vafl", **changes: Any) -> Plan:
     settings = algorithms.find(algorithm).settings()
     return replace(
-        Plan(settings, Training(epochs=2, batch_size=8), PerturbationSettings(), BottomSettings(), TopSettings(), 7),
+        Plan(
+            settings,
+            DecidedTraining(epochs=2, batch_size=8),
+            PerturbationSettings(),
+            BottomSettings(),
+            TopSettings(),
+            7,
+        ),
         **changes,
     )
 
@@ -170,7 +177,7 @@ def test_modules_are_refused_before_anything_starts(tmp_path: Path) -> None:
         colonnade.train(
             tiny(),
             "vafl",
-            training=Training(batch_size=8),
+            training=DecidedTraining(batch_size=8),
             top=nn.Linear(4, 3),
             bottom=nn.Linear(2, 2),
             runtime="processes",

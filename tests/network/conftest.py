@@ -1,20 +1,13 @@
-"""One fork server for all tests here; every federation's processes are gone when its test ends."""
+"""Every federation's processes are gone when its test ends."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from parties import Town, start_fork_server
+from parties import Town
 
 from colonnade.runtimes.processes.fork_server import ForkServer
-
-
-@pytest.fixture(scope="session")
-def fork_server() -> Iterator[ForkServer]:
-    one = start_fork_server()
-    yield one
-    one.close()
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The fork server of the parties that tests start: `python -m started_party SOCKET` loads everything once, then forks.
 
-What it starts is the command line itself. Before that, a test may shorten one of the product's pauses, have every byte
-that is given to a carrier written down, slow the party down or limit the size of its files.
+What it starts is the command line itself. Before that, a test may choose its folder, shorten one of the product's
+pauses, have every byte that is given to a carrier written down, slow the party down or limit the size of its files.
 """
 
 import importlib
@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,7 +23,7 @@ import numpy as np
 import colonnade
 from colonnade import cli
 from colonnade.algorithms.linear_models.afsaga import Afsaga
-from colonnade.cli.application import app
+from colonnade.cli.application import command
 from colonnade.launch import party_process
 from colonnade.reports import run_page
 from colonnade.runtimes import station
@@ -53,6 +53,8 @@ def _prepare(options: dict[str, Any]) -> None:
         module, _, name = place.rpartition(".")
         getattr(importlib.import_module(module), name)  # a name that is gone must not pass for patched
         setattr(importlib.import_module(module), name, value)
+    if "folder" in options:
+        os.chdir(options["folder"])
     if "record" in options:
         record_bytes(Path(options["record"]))
     if "milliseconds_an_event" in options:
@@ -132,8 +134,8 @@ def _load_everything() -> None:
         file.write_text(
             '[data]\nset = "iris"\nparties = 2\n[training]\nepochs = 1\nbatch_size = 60\n', encoding="utf-8"
         )
-        with redirect_stdout(io.StringIO()):
-            app(["run", str(file), "--out", f"{folder}/run", "--no-report", "--json"], standalone_mode=False)
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # for people, which takes more words
+            command()(["run", str(file), "--out", f"{folder}/run", "--no-report"], standalone_mode=False)
     assert threading.active_count() == 1, "a process with threads must not fork"
 
 

@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 import colonnade
-from colonnade import BottomSettings, Dpzv, PerturbationSettings, TopSettings, Training, Vafl
+from colonnade import BottomSettings, PerturbationSettings, TopSettings, Vafl
+from colonnade.algorithms.training import DecidedTraining
 from colonnade.cli.application import app
 from colonnade.costs.estimate import price
 from colonnade.costs.guarantees import guarantees, privacy_summary
@@ -26,7 +27,7 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.reports.epsilons import figure_rows, in_one_line
 from colonnade.runtimes.network.settings import Network
 
-TRAINING = Training(epochs=2, batch_size=4, evaluate_every_epochs=0)
+TRAINING = DecidedTraining(epochs=2, batch_size=4, evaluate_every_epochs=0)
 NOISED = PerturbationSettings(noise=2.0, clip=1.0, bottom_update="frozen")
 
 
@@ -135,9 +136,9 @@ def test_account_prints_infinity_and_draws_nothing(tmp_path: Path) -> None:
 def test_a_network_run_refuses_a_target_that_nothing_keeps(target: str) -> None:
     class Asked(Participant):
         def __init__(self) -> None:
-            algorithm = Dpzv(server_update="frozen") if target == "labels_epsilon" else Vafl()
-            self.plan = plan(algorithm, replace(PerturbationSettings(clip=1.0), **{target: 1.0}))
-            self.federation: Any = type("Shared", (), {"network": Network(private_randomness=False)})()
+            privacy = replace(PerturbationSettings(clip=1.0), **{target: 1.0})
+            shared = {"network": Network(private_randomness=False), "privacy": privacy}
+            self.federation: Any = type("Shared", (), shared)()
             self._check_randomness()
 
     with pytest.raises(SettingsError, match=rf"privacy.{target} cannot be kept with network.private_randomness"):

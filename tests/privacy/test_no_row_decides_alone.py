@@ -29,7 +29,7 @@ def parties_of(
     held = {"party1": PartyColumns(columns, columns[:0], ("a", "b", "c"))}
     data = FederatedData("made", "label", Labels(labels, labels[:0], "binary", (0, 1)), held, "")
     training = colonnade.Training(
-        epochs=9, batch_size=ROWS, learning_rate=0.01, evaluate_every_epochs=0, embedding_bound=0
+        epochs=9, batch_size=ROWS, learning_rate=0.01, optimiser="sgd", evaluate_every_epochs=0, embedding_bound=0
     )
     return build_parties(data, algorithm, training, privacy, bottom, TopSettings(hidden=(16,)), 0)
 

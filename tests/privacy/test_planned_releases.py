@@ -13,7 +13,7 @@ from scipy import optimize, stats
 
 import colonnade
 from colonnade.algorithms.split_models.dpzv import Dpzv
-from colonnade.algorithms.training import Training
+from colonnade.algorithms.training import DecidedTraining
 from colonnade.data.batches import Batches
 from colonnade.errors import SettingsError
 from colonnade.privacy import claims
@@ -44,7 +44,7 @@ plans = st.builds(
 
 @given(plans)
 def test_a_plan_has_the_exchanges_of_its_training(plan: ReleasePlan) -> None:
-    training = Training(epochs=plan.epochs, batch_size=plan.batch_size)
+    training = DecidedTraining(epochs=plan.epochs, batch_size=plan.batch_size)
     assert plan.exchanges_per_party == training.steps(plan.rows)
     assert plan.exchanges == training.steps(plan.rows) * len(plan.feature_parties)
 
@@ -166,7 +166,7 @@ def test_a_run_releases_what_its_plan_said() -> None:
     outcome = colonnade.train(
         data,
         settings,
-        training=Training(epochs=3, batch_size=8, evaluate_every_epochs=0),
+        training=DecidedTraining(epochs=3, batch_size=8, evaluate_every_epochs=0),
         privacy=colonnade.PerturbationSettings(noise=2.0, clip=1.0),
     )
     parties = tuple(data.columns)

@@ -11,6 +11,7 @@ import pytest
 
 import colonnade
 from colonnade import Cascaded, Centralised, Czofo, Dpzv, PerturbationSettings, Split, Training, Vafl, Zoo, ZooSync
+from colonnade.algorithms.training import DecidedTraining
 from colonnade.costs.guarantees import (
     EVERY_OTHER,
     epsilon_curves,
@@ -30,7 +31,7 @@ from colonnade.privacy.accounting import OUTSIDER, TOGETHER
 from colonnade.privacy.gaussian import epsilon_of, mu_of
 from colonnade.reports.epsilons import in_one_line
 
-TRAINING = Training(epochs=3, batch_size=8, learning_rate=0.01)
+TRAINING = DecidedTraining(epochs=3, batch_size=8, learning_rate=0.01)
 
 
 def data_of(rows: int = 24, parties: int = 2) -> FederatedData:
@@ -294,7 +295,7 @@ def test_exact_answers_carry_the_label_partys_own_columns(
     lender: FederatedData, algorithm: Any, privacy: dict[str, Any], words: str
 ) -> None:
     outcome = colonnade.train(
-        lender, algorithm, training=Training(epochs=1, batch_size=16), privacy=PerturbationSettings(**privacy)
+        lender, algorithm, training=DecidedTraining(epochs=1, batch_size=16), privacy=PerturbationSettings(**privacy)
     )
     told = outcome.summary["privacy"]
     (own,) = [figure for figure in told["figures"] if figure["direction"] == OWN_COLUMNS]
@@ -311,7 +312,7 @@ def test_noised_answers_protect_the_label_partys_own_columns_with_the_label(lend
     outcome = colonnade.train(
         lender,
         Dpzv(server_update="dp-sgd", clip=1.0),
-        training=Training(epochs=1, batch_size=16),
+        training=DecidedTraining(epochs=1, batch_size=16),
         privacy=PerturbationSettings(labels_epsilon=4.0),
     )
     told = outcome.summary["privacy"]
@@ -321,7 +322,7 @@ def test_noised_answers_protect_the_label_partys_own_columns_with_the_label(lend
 
 
 def test_linear_federations_send_exact_sums() -> None:
-    told = colonnade.train(DATA, "afsgd", training=Training(epochs=1, batch_size=8)).summary["privacy"]
+    told = colonnade.train(DATA, "afsgd", training=DecidedTraining(epochs=1, batch_size=8)).summary["privacy"]
     assert [one["conditions"][0] for one in told["figures"]][:2] == [
         "No guarantee: residuals carry these data without noise.",
         "No guarantee: exact sums of products carry these data without noise.",

@@ -37,7 +37,7 @@ ROWS = {name: row for name, row in ALGORITHMS.items() if row.linear_party is not
 DATA = {task: tiny_data(task) for task in ("binary", "multiclass", "regression")}
 WITH_OWN_COLUMNS = tiny_data(parties=3, label_party_columns=True)
 PARTIES = ("party1", "party2", "party3")
-TRAINING = Training(epochs=2, batch_size=8, learning_rate=0.01, observe_every_epochs=0, l2=0.01)
+TRAINING = Training(epochs=2, batch_size=8, learning_rate=0.01, optimiser="sgd", observe_every_epochs=0, l2=0.01)
 MANY_EVENTS = 50_000
 
 milliseconds = st.integers(0, 40).map(lambda n: n / 1000)

@@ -17,17 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from colonnade import Dpzv, PerturbationSettings, Training, Vafl
+from colonnade import Dpzv, PerturbationSettings, Vafl
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.split_models.parts.bottom import Bottom
 from colonnade.algorithms.split_models.parts.noised_answers import NoisedTop
 from colonnade.algorithms.split_models.parts.noised_answers import pair_slopes as _slopes
+from colonnade.algorithms.training import DecidedTraining
 from colonnade.data.federated import Labels, PartyColumns
 from colonnade.party import Spend
 
 ROWS, WIDTH, COLUMNS = 6, 3, 4
 EVERY_ROW = np.arange(ROWS, dtype=np.uint32)
-TRAINING = Training(batch_size=ROWS, learning_rate=0.3)
+TRAINING = DecidedTraining(batch_size=ROWS, learning_rate=0.3)
 ROUNDING = 1 + 1e-4  # float32 against a bound in exact arithmetic
 
 seeds = st.integers(0, 2**20)

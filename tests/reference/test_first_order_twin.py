@@ -61,7 +61,7 @@ def plan(algorithm: Any, task: str = "binary", own_columns: bool = False, **chan
 
 def training(**changes: Any) -> DecidedTraining:
     asked = Training(**{"epochs": 4, "batch_size": 7, "learning_rate": 0.2, "observe_every_epochs": 0, **changes})
-    return Defaults().decided(asked, rows=7)
+    return Defaults(optimiser="sgd").decided(asked, rows=7)
 
 
 SLOW_LINKS = Simulate(latency_seconds={"distribution": "exponential", "mean": 0.05})

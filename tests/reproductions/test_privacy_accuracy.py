@@ -14,7 +14,7 @@ from colonnade import dataset
 from colonnade.costs.guarantees import overall, planned_guarantees
 from colonnade.costs.noise import calibrated, release_plan
 from colonnade.federation.file import parse_federation
-from colonnade.federation.plan import Facts, Plan
+from colonnade.federation.plan import Facts, Plan, decided_training
 from colonnade.privacy.gaussian import mu_of
 from colonnade.reports.figures import png_bytes
 from colonnade.reproductions import privacy, reproductions
@@ -211,11 +211,12 @@ def test_the_documented_recipe_is_the_measured_one_and_keeps_its_target(algorith
     federation = next(parse_federation(block) for block in blocks if block["algorithm"]["name"] == algorithm)
     target = federation.privacy.labels_epsilon or federation.privacy.columns_epsilon
     wanted = asked(Cell(federation.data.set, algorithm, "best", "sound", target), 22_500, 7)
-    written = federation.training
+    written = decided_training(federation.training, federation.algorithm, 22_500, 7)
+    measured = decided_training(wanted.training, wanted.algorithm, 22_500, 7)
     assert federation.data.parties == len(PARTIES)
     assert (federation.bottom.embedding, federation.top.kind) == (wanted.bottom.embedding, wanted.top.kind)
-    assert written.steps(22_500) == wanted.training.steps(22_500)
-    assert replace(written, epochs=wanted.training.epochs) == wanted.training
+    assert written.steps(22_500) == measured.steps(22_500)
+    assert replace(written, epochs=measured.epochs) == measured
     assert (federation.algorithm, federation.privacy) == (wanted.algorithm, wanted.privacy)
     _, facts = _agreed(wanted, 22_500)
     plan = Plan(federation.algorithm, written, federation.privacy, federation.bottom, federation.top, 0)

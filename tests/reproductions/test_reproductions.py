@@ -103,7 +103,7 @@ def test_a_run_gives_the_test_accuracy_after_each_epoch() -> None:
     same = train(
         dataset("digits", parties=4),
         "cascaded",
-        training=Training(epochs=4, batch_size=64, learning_rate=0.02),
+        training=Training(epochs=4, batch_size=64, learning_rate=0.02, optimiser="sgd"),
         bottom=cascaded.BOTTOM,
         top=TopSettings(hidden=(16,)),
         seed=1,

@@ -14,7 +14,7 @@ import pytest
 
 from colonnade.algorithms.split_models.fdml import Fdml
 from colonnade.algorithms.split_models.vafl import Vafl
-from colonnade.algorithms.training import Training
+from colonnade.algorithms.training import DecidedTraining
 from colonnade.errors import SettingsError
 from colonnade.federation import building
 from colonnade.federation.plan import Facts, Plan
@@ -307,7 +307,7 @@ def test_a_width_elsewhere_is_known_without_building_anything(
     algorithm: Vafl | Fdml, top: TopSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts = Facts("label", ("shop",), 0, 0, "multiclass", 5, {"shop": (4,)}, {})
-    plan = Plan(algorithm, Training(), PerturbationSettings(), BottomSettings(), top, 0)
+    plan = Plan(algorithm, DecidedTraining(), PerturbationSettings(), BottomSettings(), top, 0)
     wanted = building.width_of("shop", facts, plan)
     assert building.width_elsewhere("shop", facts, plan) == wanted
     monkeypatch.setattr(building, "build_bottom", _fail)

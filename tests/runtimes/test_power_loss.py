@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from colonnade import Afsgd, BottomSettings, PerturbationSettings, TopSettings, Training, Vafl, from_arrays
+from colonnade import Afsgd, BottomSettings, PerturbationSettings, TopSettings, Vafl, from_arrays
+from colonnade.algorithms.training import DecidedTraining
 from colonnade.errors import RunError
 from colonnade.federation.building import build_party, facts_of, private_data_of
 from colonnade.federation.plan import Plan
@@ -187,7 +188,7 @@ def private_town(folder: Path) -> FakeCarrier:
     X = generator.normal(size=(32, 4))
     y = (X.sum(1) > 0).astype(int)
     data = from_arrays(X[:24], y[:24], X_test=X[24:], y_test=y[24:], parties=2, task="binary", standardise=False)
-    training = Training(epochs=20, batch_size=8, observe_every_epochs=0.5)
+    training = DecidedTraining(epochs=20, batch_size=8, observe_every_epochs=0.5)
     privacy = PerturbationSettings(noise=0.3, clip=1.0, bottom_update="frozen")
     bottom, top = BottomSettings("linear", embedding=2), TopSettings("concat-linear")
     plan = Plan(Vafl(), training, privacy, bottom, top, seed=0)
@@ -324,7 +325,7 @@ def masked_town(folder: Path, sums: str, sync: bool = False) -> FakeCarrier:
     X = np.random.default_rng(5).normal(size=(32, 6))
     y = (X.sum(1) > 0).astype(int)
     data = from_arrays(X[:24], y[:24], X_test=X[24:], y_test=y[24:], parties=3, task="binary", standardise=False)
-    training = Training(epochs=20, batch_size=8, observe_every_epochs=0.5)
+    training = DecidedTraining(epochs=20, batch_size=8, observe_every_epochs=0.5)
     plan = Plan(Afsgd(sums=sums), training, PerturbationSettings(), BottomSettings(), TopSettings(), seed=0)
     facts = facts_of(data, plan)
     endurance = Endurance(notice_seconds=1.0, arrival_seconds=5.0, checkpoint_seconds=1e9, sync=sync)

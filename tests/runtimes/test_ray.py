@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from ray.cluster_utils import Cluster
 
 import colonnade
+from colonnade.algorithms.training import DecidedTraining
 from colonnade.data.federated import FederatedData
 from colonnade.errors import RunError, SettingsError
 from colonnade.federation.building import facts_of, private_data_of
@@ -42,7 +43,7 @@ from colonnade.settings import build
 from colonnade.testing import Scripted, letter
 from colonnade.trials.sweep import sweep
 
-TRAINING = colonnade.Training(epochs=20, batch_size=16, evaluate_every_epochs=10)
+TRAINING = DecidedTraining(epochs=20, batch_size=16, evaluate_every_epochs=10)
 BOTTOM, TOP = colonnade.BottomSettings(hidden=(4,)), colonnade.TopSettings(hidden=(4,))
 LEAST_CPUS = 0.01  # several parties share the two cores
 

@@ -25,13 +25,13 @@ from colonnade import (
     PerturbationSettings,
     Split,
     TopSettings,
-    Training,
     Vafl,
     algorithms,
     from_arrays,
     train,
 )
 from colonnade.algorithms.linear_models.afsaga import Afsaga
+from colonnade.algorithms.training import DecidedTraining
 from colonnade.federation.building import build_party, facts_of, private_data_of
 from colonnade.federation.plan import Facts, Plan
 from colonnade.messages import EmbeddingUpload, GradientReply
@@ -44,7 +44,7 @@ from colonnade.trace import Record, read_trace
 from colonnade.wire.codec import decode
 
 NAMES = ("label", "party1", "party2")
-TRAINING = Training(epochs=2, batch_size=8, observe_every_epochs=0.5)
+TRAINING = DecidedTraining(epochs=2, batch_size=8, observe_every_epochs=0.5)
 NOISE = PerturbationSettings(noise=0.3, clip=1.0)
 PLANS: dict[str, tuple[Any, PerturbationSettings]] = {
     "split": (Split(), PerturbationSettings()),

@@ -1,7 +1,6 @@
 """The settings that all algorithms share: how long, how fast, how often to look.
 
-What a user leaves at "auto" is decided by the algorithm's own row, from facts that every party knows alike. A learning
-rate of the user's own means the papers' plain SGD with it, unless an optimiser is named as well.
+What a user leaves at "auto" is decided by the algorithm's own row, from facts that every party knows alike.
 """
 
 from collections.abc import Mapping
@@ -26,7 +25,7 @@ class Training:
     batch_size: int | Auto = AUTO
     learning_rate: float | Auto = AUTO  # of the feature parties
     top_learning_rate: float | Auto = AUTO  # of the label party; as learning_rate, if that is given
-    optimiser: str = AUTO  # auto | sgd | momentum | adam | scale-free, on both sides; auto with a rate given: sgd
+    optimiser: str = AUTO  # auto | sgd | momentum | adam | scale-free, on both sides; auto: as the algorithm has it
     momentum: float = 0.9
     l2: float = 0.0  # r(θ_m) = l2/2 ‖θ_m‖², on the feature parties' parameters
     l1: float = 0.0  # r(θ_m) = l1 ‖θ_m‖₁, by a proximal step
@@ -84,6 +83,9 @@ class DecidedTraining(Training):
         return max(1, ceil(self.epochs * batches_per_epoch(rows, self.batch_size) - 1e-9))
 
 
+LARGEST_OF_ADAM = 0.02
+"""A learning rate above this is one of plain SGD, whose steps are as long as the gradient; Adam would not learn."""
+
 BATCHES_PER_EPOCH = 64
 """What a batch is chosen for where it is left open: enough steps in a small table, few messages for a large one."""
 
@@ -111,14 +113,22 @@ class Defaults:
         nearest = 1 << max(0, round(log2(max(1, rows) / BATCHES_PER_EPOCH)))
         return max(1, min(rows, self.most_batch, max(self.least_batch, nearest)))
 
-    def decided(self, training: Training, rows: int) -> DecidedTraining:
-        """The user's settings, and this algorithm's where there are none."""
+    def decided(self, training: Training, rows: int, top_updates: float = 1.0) -> DecidedTraining:
+        """The user's settings, and this algorithm's where there are none.
+
+        `top_updates`: how often the label party's model is updated while each feature party's is once. Its own rate is
+        that much smaller, so that it moves as far per epoch as in one place: with eight parties it would overfit else.
+        """
         rate, top_rate = training.learning_rate, training.top_learning_rate
         optimiser = training.optimiser
         if optimiser == AUTO:
-            optimiser = self.optimiser if rate == AUTO and top_rate == AUTO else "sgd"
+            # What a scale-free step calls a rate is a distance: any rate of the user's own is that of a plain step.
+            largest = 0.0 if self.optimiser == "scale-free" else LARGEST_OF_ADAM
+            large = any(given != AUTO and given > largest for given in (rate, top_rate))
+            optimiser = "sgd" if large else self.optimiser
         if top_rate == AUTO:
-            top_rate = (self.top_rates or self.rates)[optimiser] if rate == AUTO else rate
+            smaller = 1.0 if optimiser == "scale-free" else top_updates  # it knows how many steps there will be
+            top_rate = (self.top_rates or self.rates)[optimiser] / smaller if rate == AUTO else rate
         values = {one.name: getattr(training, one.name) for one in fields(Training)}
         values |= {
             "optimiser": optimiser,

@@ -41,7 +41,7 @@ class Simulated:
     """An algorithm under `simulate`: codec, driver, heap, table, counters, no trace."""
 
     def __init__(self, data: FederatedData, algorithm: Any, embedding: int = WIDTH, rate: float = RATE) -> None:
-        training = Training(epochs=1000, batch_size=BATCH, learning_rate=rate, evaluate_every_epochs=0)
+        training = Training(epochs=1000, batch_size=BATCH, learning_rate=rate, optimiser="sgd", evaluate_every_epochs=0)
         bottom = BottomSettings(embedding=embedding, hidden=())
         top = TopSettings(hidden=(128,))
         parties = build_parties(data, algorithm, training, PerturbationSettings(), bottom, top, seed=0)

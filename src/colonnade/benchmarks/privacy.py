@@ -108,7 +108,7 @@ class _Private(Simulated):
     def __init__(
         self, data: FederatedData, algorithm: Any, privacy: PerturbationSettings, ledger: _SwitchedLedger
     ) -> None:
-        training = Training(epochs=1000, batch_size=BATCH, learning_rate=RATE, evaluate_every_epochs=0)
+        training = Training(epochs=1000, batch_size=BATCH, learning_rate=RATE, optimiser="sgd", evaluate_every_epochs=0)
         bottom, top = BottomSettings(embedding=WIDTH, hidden=()), TopSettings(hidden=(128,))
         parties = build_parties(data, algorithm, training, privacy, bottom, top, seed=0)
         self._label = parties["label"]

@@ -81,7 +81,12 @@ def run(watch: Watch) -> dict[str, float]:
 def _training(data: FederatedData, exchanges: int) -> Training:
     epochs = exchanges * BATCH / (PARTIES * data.rows)
     return Training(
-        epochs=epochs, batch_size=BATCH, learning_rate=RATE, evaluate_every_epochs=0, observe_every_epochs=0.01
+        epochs=epochs,
+        batch_size=BATCH,
+        learning_rate=RATE,
+        optimiser="sgd",
+        evaluate_every_epochs=0,
+        observe_every_epochs=0.01,
     )
 
 

@@ -12,9 +12,9 @@ def main() -> None:
     """The `colonnade` command."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core would write lines of its own beside our log
     try:
-        from colonnade.cli.application import app  # in here, so that Ctrl-C while it loads is answered as well
+        from colonnade.cli.application import command  # in here, so that Ctrl-C while it loads is answered as well
 
-        app(prog_name="colonnade")
+        command()(prog_name="colonnade")
     except ColonnadeError as error:
         print(f"colonnade: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -1,9 +1,11 @@
 """The verbs, put together. Importing this is cheap: a verb loads PyTorch and the rest when it runs, not before."""
 
 from collections.abc import Callable
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
+from typer.main import get_command
 
 import colonnade
 from colonnade.cli import (
@@ -71,3 +73,9 @@ for name, verb in VERBS.items():
 app.add_typer(attack.app, name="attack")
 app.add_typer(data.app, name="data")
 app.add_typer(certs.app, name="certs")
+
+
+@cache
+def command() -> Callable[..., Any]:
+    """The whole command, put together once a process: Typer would do so at every call."""
+    return get_command(app)

@@ -325,6 +325,7 @@ def _federated(
         epochs=epochs,
         batch_size=BATCH_SIZE,
         learning_rate=rate if learning_rate is None else learning_rate,
+        optimiser="sgd",
         top_learning_rate=0.1 if zeroth_order and not direct and said.top_needs_gradients else "auto",
         evaluate_every_epochs=0,
     )

@@ -5,6 +5,8 @@ COLONNADE_DATA names, one subfolder per set; none is shipped or downloaded here.
 scikit-learn and Pillow are imported only where needed: a party that reads no set should not wait for them.
 """
 
+from __future__ import annotations
+
 import gzip
 import io
 import os
@@ -12,19 +14,24 @@ import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import pandas as pd
-from scipy.sparse import csr_array
 
 from colonnade.data.catalogue import FOLDER_VARIABLE, MOST_WORDS
 from colonnade.data.partition import spread_out
 from colonnade.data.preparation import numeric_matrix
-from colonnade.data.sources import UNREADABLE, Array
+from colonnade.data.sources import Array, unreadable
 from colonnade.data.sparse import open_text, read_svmlight
 from colonnade.data.synthetic import sparse_rows
 from colonnade.errors import DataError, unknown_name
+from colonnade.on_demand import on_demand
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from scipy import sparse
+else:
+    pd, sparse = on_demand("pandas"), on_demand("scipy.sparse")
 
 Read = TypeVar("Read")
 
@@ -34,10 +41,10 @@ class JoinedData:
     """Rows with all their columns in one place, before anybody shares them out."""
 
     name: str
-    X: Array | csr_array  # [n, d] a table, perhaps sparse; [n, channels, height, width] images
+    X: Array | sparse.csr_array  # [n, d] a table, perhaps sparse; [n, channels, height, width] images
     y: Array
     names: tuple[str, ...] = ()  # of a table's columns
-    X_test: Array | csr_array | None = None  # the set's own test part, if it has one
+    X_test: Array | sparse.csr_array | None = None  # the set's own test part, if it has one
     y_test: Array | None = None
     groups: Array | None = None  # rows of one group stay on one side of the train/test line
     task: str = ""  # "" = inferred
@@ -178,7 +185,7 @@ def _a9a() -> JoinedData:
     return JoinedData("a9a", X, y, names, X_test=X_test, y_test=y_test, task="binary")
 
 
-def _libsvm(path: Path, columns: int) -> tuple[csr_array, Array]:
+def _libsvm(path: Path, columns: int) -> tuple[sparse.csr_array, Array]:
     with open_text(path) as file:
         return read_svmlight(file, columns)
 
@@ -193,7 +200,7 @@ def _rcv1_sample() -> JoinedData:
     return JoinedData(name, X[:, order], y, names, X_test=X_test[:, order], y_test=y_test, task="binary", scaled=True)
 
 
-def _fair_order(X: csr_array) -> Array:
+def _fair_order(X: sparse.csr_array) -> Array:
     """An order of columns in which contiguous blocks hold about as many values each."""
     by_popularity = np.argsort(-np.bincount(X.indices, minlength=X.shape[1]), kind="stable")
     order = np.empty_like(by_popularity)
@@ -201,7 +208,7 @@ def _fair_order(X: csr_array) -> Array:
     return order
 
 
-def _vowpal(path: Path, columns: int) -> tuple[csr_array, Array]:
+def _vowpal(path: Path, columns: int) -> tuple[sparse.csr_array, Array]:
     """Vowpal Wabbit's lines, `label |f column:value …`: a LIBSVM text but for the name of its one group of columns."""
     with open_text(path) as file:
         return read_svmlight(io.BytesIO(file.read().replace(b"|f ", b"")), columns)
@@ -214,7 +221,7 @@ def _newsgroups20() -> JoinedData:
     return JoinedData(name, X, y, words, X_test=X_test, y_test=y_test, task="multiclass", scaled=True)
 
 
-def _tf_idf(path: Path) -> tuple[csr_array, Array, csr_array, Array, tuple[str, ...]]:
+def _tf_idf(path: Path) -> tuple[sparse.csr_array, Array, sparse.csr_array, Array, tuple[str, ...]]:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     texts: dict[str, list[str]] = {"train": [], "test": []}
@@ -232,7 +239,8 @@ def _tf_idf(path: Path) -> tuple[csr_array, Array, csr_array, Array, tuple[str, 
             groups[part].append(group)
     # Logarithms of counts, since a word that stands fifty times in a message is not fifty times as telling.
     vectorizer = TfidfVectorizer(max_features=MOST_WORDS, sublinear_tf=True, dtype=np.float32)
-    X, X_test = csr_array(vectorizer.fit_transform(texts["train"])), csr_array(vectorizer.transform(texts["test"]))
+    X = sparse.csr_array(vectorizer.fit_transform(texts["train"]))
+    X_test = sparse.csr_array(vectorizer.transform(texts["test"]))
     order = _fair_order(X)
     words = tuple(vectorizer.get_feature_names_out()[order].tolist())
     return X[:, order], np.array(groups["train"]), X_test[:, order], np.array(groups["test"]), words
@@ -298,7 +306,7 @@ def _from_file(name: str, file: str, read: Callable[[Path], Read]) -> Read:
     path = _existing(name, file)
     try:
         return read(path)
-    except (*UNREADABLE, tarfile.TarError) as error:
+    except unreadable(tarfile.TarError) as error:
         raise DataError(
             f"The file {str(path)!r} of the data set {name!r} could not be read ({type(error).__name__}): "
             "it is damaged or incomplete. Replace it."

@@ -6,16 +6,18 @@ every party. A representation shows shapes only, so that logging one of these ob
 
 import hashlib
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
 
 from colonnade.data.sparse import is_canonical
 from colonnade.errors import DataError
 
-Columns: TypeAlias = torch.Tensor | csr_array
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+Columns: TypeAlias = "torch.Tensor | csr_array"
 """Rows of float32: a contiguous tensor, or a sparse table in the form that `sparse` promises."""
 
 

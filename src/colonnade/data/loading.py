@@ -4,13 +4,13 @@ There are two roads. Parties' own tables are first matched row by row; rows that
 first cut into columns. Both then prepare each party's columns on their own.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
-from scipy.sparse import csr_array, issparse, vstack
 
 from colonnade.data import partition
 from colonnade.data.alignment import common_ids, positions, row_digest, split_rows
@@ -18,8 +18,16 @@ from colonnade.data.datasets import JoinedData, read_dataset, synthetic_sparse_r
 from colonnade.data.federated import FederatedData, Labels, OwnData, PartyColumns
 from colonnade.data.preparation import numeric_matrix, prepare_image, prepare_labels, prepare_sparse, prepare_table
 from colonnade.data.settings import DEFAULT_TEST_FRACTION, DataSettings, PartyData, data_settings
-from colonnade.data.sources import Array, Table, choose_columns, nearest, read_table
+from colonnade.data.sources import Array, Table, choose_columns, is_frame, nearest, read_table
+from colonnade.data.sparse import is_sparse
 from colonnade.errors import DataError, SettingsError, unknown_name
+from colonnade.on_demand import on_demand
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from scipy import sparse
+else:
+    pd, sparse = on_demand("pandas"), on_demand("scipy.sparse")
 
 # For each dimension after the first, which part of it a party holds.
 Share = tuple[slice | list[int], ...]
@@ -71,12 +79,12 @@ def from_frames(
 
 
 def from_arrays(
-    X: Array | csr_array | pd.DataFrame,
+    X: Array | sparse.csr_array | pd.DataFrame,
     y: Array | pd.Series,
     *,
     parties: int = 4,
     label_party: str = "label",
-    X_test: Array | csr_array | pd.DataFrame | None = None,
+    X_test: Array | sparse.csr_array | pd.DataFrame | None = None,
     y_test: Array | pd.Series | None = None,
     names: Sequence[str] | None = None,
     columns: Mapping[str, Sequence[str]] | None = None,
@@ -99,7 +107,7 @@ def from_arrays(
         raise SettingsError("Both X_test and test_fraction are given: leave one of them out.")
     array = _feature_array(X, "X")
     test = None if X_test is None else _feature_array(X_test, "X_test")
-    if names is None and isinstance(X, pd.DataFrame):
+    if names is None and is_frame(X):
         names = [str(column) for column in X.columns]
     if names is None and array.ndim == 2:
         names = [f"x{1 + j}" for j in range(array.shape[1])]
@@ -107,7 +115,7 @@ def from_arrays(
         raise DataError(f"There are {len(names)} names for X of shape {list(array.shape)}: give one a column.")
     if test is not None and test.shape[1:] != array.shape[1:]:
         raise DataError(f"X_test has shape {list(test.shape)}, X has {list(array.shape)}: rows must look alike.")
-    if test is not None and issparse(test) != issparse(array):
+    if test is not None and is_sparse(test) != is_sparse(array):
         raise DataError("Only one of X and X_test is sparse: give both in the same form.")
     joined = JoinedData(
         name,
@@ -311,7 +319,7 @@ def _prepared(
     if not chosen:
         raise DataError(f"Party {party!r} holds no column besides the id: give it columns or leave it out.")
     matrix = _chosen_columns(table, chosen, party)
-    prepare = prepare_sparse if issparse(matrix) else prepare_table
+    prepare = prepare_sparse if is_sparse(matrix) else prepare_table
     return prepare(
         matrix[train],
         matrix[test],
@@ -329,7 +337,7 @@ def _prepared_labels(table: Table, train: Array, test: Array, party: str, data: 
     )
 
 
-def _chosen_columns(table: Table, chosen: tuple[str, ...], party: str) -> Array | csr_array:
+def _chosen_columns(table: Table, chosen: tuple[str, ...], party: str) -> Array | sparse.csr_array:
     if table.sparse is None:
         return numeric_matrix(table.frame[list(chosen)], party=party)
     if chosen == table.sparse_names:
@@ -358,7 +366,7 @@ def _from_joined(
         own = X[:, *share]
         block, block_test = own[train], (own if X_test is X else X_test[:, *share])[test]
         if not is_image:
-            prepare = prepare_sparse if issparse(block) else prepare_table
+            prepare = prepare_sparse if is_sparse(block) else prepare_table
             prepared[party] = prepare(
                 block,
                 block_test,
@@ -378,7 +386,7 @@ def _from_joined(
 
 def _joined_rows(
     joined: JoinedData, data: DataSettings
-) -> tuple[Array | csr_array, Array, Array | csr_array, Array, Array, Array, str]:
+) -> tuple[Array | sparse.csr_array, Array, Array | sparse.csr_array, Array, Array, Array, str]:
     """X, y, X_test, y_test, then which of their rows to train and to test on, and the digest of those."""
     X, y = joined.X, joined.y
     rows = X.shape[0]
@@ -390,7 +398,7 @@ def _joined_rows(
             digest = row_digest(train, test + rows)
             return X, y, joined.X_test, joined.y_test, train, test, digest
         whole = (X, joined.X_test)
-        X = vstack(whole, format="csr") if issparse(X) else np.concatenate(whole)
+        X = sparse.vstack(whole, format="csr") if is_sparse(X) else np.concatenate(whole)
         y = np.concatenate([y, joined.y_test])
     fraction = DEFAULT_TEST_FRACTION if data.test_fraction is None else data.test_fraction
     train, test = split_rows(X.shape[0], fraction, seed=data.seed, max_rows=data.max_rows, groups=joined.groups)
@@ -444,18 +452,18 @@ def _piece_name(share: Share, size: tuple[int, ...]) -> str:
     return f"pixels[{spans[0][0]}:{spans[0][1]}, {spans[1][0]}:{spans[1][1]}]"
 
 
-def _feature_array(X: Array | csr_array | pd.DataFrame, what: str) -> Array | csr_array:
+def _feature_array(X: Array | sparse.csr_array | pd.DataFrame, what: str) -> Array | sparse.csr_array:
     """A table [n, d], perhaps sparse, or images [n, channels, height, width], numeric."""
-    if isinstance(X, pd.DataFrame):
+    if is_frame(X):
         return numeric_matrix(X, party=what)
-    array = X if issparse(X) else np.asarray(X)
+    array = X if is_sparse(X) else np.asarray(X)
     if array.ndim not in (2, 3, 4) or array.dtype.kind not in "biuf":
         raise DataError(
             f"{what} has shape {list(array.shape)} and type {array.dtype}; it must be a numeric array "
             "[n, d], [n, height, width] or [n, channels, height, width]."
         )
-    if issparse(array) and array.ndim == 2:
-        return csr_array(array)
+    if is_sparse(array) and array.ndim == 2:
+        return sparse.csr_array(array)
     return array[:, None] if array.ndim == 3 else array
 
 

@@ -4,17 +4,25 @@ Means, deviations and maxima come from the party's own train rows; nothing about
 never shape them. Messages name parties, columns and counts, never a value.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import torch
-from scipy.sparse import csr_array
 
 from colonnade.data.federated import Labels, PartyColumns
 from colonnade.data.sources import Array
 from colonnade.data.sparse import MOST_NONZEROS, canonical, constant_columns, largest_by_column, scaled
 from colonnade.errors import DataError
+from colonnade.on_demand import on_demand
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from scipy.sparse import csr_array
+else:
+    pd = on_demand("pandas")
 
 # More distinct whole numbers than this are as likely amounts as classes, so the user has to say.
 MOST_INFERRED_CLASSES = 100
@@ -122,21 +130,13 @@ def prepare_labels(
 
     Numbers that are not whole → regression; two classes → binary; up to 100 classes → multiclass.
     """
-    whole = pd.concat([pd.Series(train), pd.Series(test)], ignore_index=True).infer_objects()
-    absent = int(whole.isna().sum())
+    values, absent, numeric = _plain_labels(train, test) or _any_labels(train, test)
     if absent:
         raise DataError(
-            f"Party {party!r}: the label is missing in {absent} of the {len(whole)} rows: remove those rows."
+            f"Party {party!r}: the label is missing in {absent} of the {len(values)} rows: remove those rows."
         )
-    numeric = pd.api.types.is_numeric_dtype(whole) and not pd.api.types.is_complex_dtype(whole)
-    values: Array
-    if numeric:
-        values = np.asarray(whole.to_numpy())
-        values = values.astype(np.int64) if values.dtype == bool else values
-        if not np.isfinite(values).all():
-            raise DataError(f"Party {party!r}: some labels are infinite: remove those rows.")
-    else:
-        values = np.array([str(value) for value in whole.tolist()], dtype=np.str_)
+    if numeric and not np.isfinite(values).all():
+        raise DataError(f"Party {party!r}: some labels are infinite: remove those rows.")
     fractional = values.dtype.kind == "f" and bool((values != np.floor(values)).any())
     if task == "regression" or (not task and fractional):
         return _numbers(values, len(train), numeric, party, standardise)
@@ -146,6 +146,26 @@ def prepare_labels(
             "set data.task = 'regression', or store class names."
         )
     return _classes(values, len(train), task, party)
+
+
+def _plain_labels(train: Array | pd.Series, test: Array | pd.Series) -> tuple[Array, int, bool] | None:
+    """As below, of arrays of one kind of numbers, for which pandas need not be loaded; nothing of other labels."""
+    if not (isinstance(train, np.ndarray) and isinstance(test, np.ndarray)):
+        return None
+    if train.dtype != test.dtype or train.dtype.kind not in "iuf":
+        return None
+    values = np.concatenate([train, test])
+    return values, int(np.isnan(values).sum()), True
+
+
+def _any_labels(train: Array | pd.Series, test: Array | pd.Series) -> tuple[Array, int, bool]:
+    """All labels, how many of them are missing, and whether they are numbers; else they are text."""
+    whole = pd.concat([pd.Series(train), pd.Series(test)], ignore_index=True).infer_objects()
+    absent = int(whole.isna().sum())
+    if pd.api.types.is_numeric_dtype(whole) and not pd.api.types.is_complex_dtype(whole) and not absent:
+        values: Array = np.asarray(whole.to_numpy())
+        return (values.astype(np.int64) if values.dtype == bool else values), absent, True
+    return np.array([str(value) for value in whole.tolist()], dtype=np.str_), absent, False
 
 
 def _numbers(values: Array, rows: int, numeric: bool, party: str, standardise: bool) -> Labels:

@@ -4,6 +4,8 @@ A table has one id per row, as text, so that the id 7 of one party's Parquet fil
 CSV. No message repeats what a parser said about a file's contents: that could show a value.
 """
 
+from __future__ import annotations
+
 import lzma
 import warnings
 import zipfile
@@ -12,33 +14,32 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
-from scipy.sparse import csr_array
 
 from colonnade.data.sparse import open_text, read_sparse_npz, read_svmlight
 from colonnade.errors import DataError
+from colonnade.on_demand import is_loaded, on_demand
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from scipy.sparse import csr_array
+else:
+    pd = on_demand("pandas")
 
 Array = npt.NDArray[Any]
 CSV = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz")
 PARQUET = (".parquet", ".pq")
 NUMPY = (".npz", ".npy")
 LIBSVM = tuple(kind + packed for kind in (".svm", ".libsvm", ".svmlight") for packed in ("", ".gz", ".bz2", ".xz"))
-# What the readers of pandas, pyarrow, NumPy, SciPy and scikit-learn raise for a file that is not what its name says.
-UNREADABLE = (
-    OSError,
-    ValueError,
-    EOFError,
-    KeyError,
-    OverflowError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    pd.errors.ParserWarning,
-)
+
+
+def unreadable(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """What pandas, pyarrow, NumPy, SciPy and scikit-learn raise for a file that is not what its name says."""
+    plain = (OSError, ValueError, EOFError, KeyError, OverflowError)
+    return (*others, *plain, zipfile.BadZipFile, zlib.error, lzma.LZMAError, pd.errors.ParserWarning)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,6 +65,11 @@ class Table:
         return f"Table({len(self.ids)} rows, {len(self.names)} columns)"
 
 
+def is_frame(values: object) -> TypeGuard[pd.DataFrame]:
+    """Whether it is a frame of pandas, which is not loaded to tell that it is not."""
+    return is_loaded("pandas") and isinstance(values, pd.DataFrame)
+
+
 def read_table(source: pd.DataFrame | Path | str, *, party: str, id: str, label: str = "") -> Table:
     """One party's table, from a frame or from a file whose ending tells its kind.
 
@@ -74,7 +80,7 @@ def read_table(source: pd.DataFrame | Path | str, *, party: str, id: str, label:
     A LIBSVM text and an .npz file of `scipy.sparse.save_npz` are sparse tables. The text has labels and no ids; to the
     .npz file, `ids`, `names` and `labels` may be added. Without ids, the i-th row has the id i, counted from 1.
     """
-    if isinstance(source, pd.DataFrame):
+    if is_frame(source):
         return _table(source, party=party, id=id, where="its frame")
     path = Path(source)
     name = path.name.lower()
@@ -98,7 +104,7 @@ def read_table(source: pd.DataFrame | Path | str, *, party: str, id: str, label:
             return _sparse_table(path, party, label, text=name.endswith(LIBSVM))
         else:
             frame = _numpy_frame(path, party, id, label)
-    except UNREADABLE as error:
+    except unreadable() as error:
         raise DataError(
             f"Party {party!r}: the file {str(path)!r} could not be read as {path.suffix} "
             f"({type(error).__name__}): check that it is complete and of the kind its ending says."

@@ -4,13 +4,22 @@ A seed means the same rows everywhere. Rows are drawn a block at a time, so that
 not grow with it, and nothing is ever dense.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
-from scipy.sparse import csr_array
 
 from colonnade.data.partition import spread_out
 from colonnade.data.sources import Array
 from colonnade.data.sparse import MOST_NONZEROS
 from colonnade.errors import SettingsError
+from colonnade.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from scipy import sparse
+else:
+    sparse = on_demand("scipy.sparse")
 
 ROWS_A_BLOCK = 32_768
 # Mandelbrot's shift of Zipf's law, 1 / (rank + 2.7), which keeps the first columns from being in every row.
@@ -22,7 +31,7 @@ INFORMATIVE = 0.5
 NOISE = float(np.tan(0.06 * np.pi))
 
 
-def sparse_rows(rows: int, columns: int, nonzeros_per_row: int, seed: int) -> tuple[csr_array, Array]:
+def sparse_rows(rows: int, columns: int, nonzeros_per_row: int, seed: int) -> tuple[sparse.csr_array, Array]:
     """Rows with exactly `nonzeros_per_row` values in [0.5, 1.5) each, and labels −1 or +1, about half of each.
 
     The label is the sign of w·x + noise, shifted to the middle of the rows; w is normal, and 0 for half of the columns.
@@ -43,7 +52,7 @@ def sparse_rows(rows: int, columns: int, nonzeros_per_row: int, seed: int) -> tu
     margin -= np.median(margin)
     noisy = margin + NOISE * margin.std() * random.normal(size=rows)
     pointers = np.arange(0, rows * nonzeros_per_row + 1, nonzeros_per_row, dtype=np.int32)
-    X = csr_array((values.reshape(-1), indices.reshape(-1), pointers), shape=(rows, columns))
+    X = sparse.csr_array((values.reshape(-1), indices.reshape(-1), pointers), shape=(rows, columns))
     return X, np.where(noisy > 0, 1, -1)
 
 

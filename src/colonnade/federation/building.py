@@ -52,7 +52,7 @@ def build_parties(
     seed: int,
 ) -> dict[str, Party]:
     """Every party of a federation, the label party first."""
-    decided = decided_training(training, algorithm, data.rows)
+    decided = decided_training(training, algorithm, data.rows, len(data.feature_parties))
     return build_federation(data, Plan(algorithm, decided, privacy, bottom, top, seed)).parties
 
 

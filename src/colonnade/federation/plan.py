@@ -1,7 +1,7 @@
 """What a federation has agreed on, and what all its parties know of one another."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -128,12 +128,18 @@ def _refuse_unused_privacy(name: str, privacy: PerturbationSettings) -> None:
         raise SettingsError(f"{name} sends exact sums and no embeddings: [privacy] has no effect. Leave it out.")
 
 
-def decided_training(training: Training, algorithm: Any, rows: int) -> DecidedTraining:
-    """`[training]` with nothing left open, as the algorithm of these settings wants it for so many rows."""
+def decided_training(training: Training, algorithm: Any, rows: int, feature_parties: int) -> DecidedTraining:
+    """`[training]` with nothing left open, as the algorithm of these settings wants it for such data."""
+    if isinstance(training, DecidedTraining):
+        return training
     chosen = algorithms.find(algorithms.name_of(algorithm))
     if chosen.family is Family.LINEAR:
         _refuse_unused_training(chosen.name, training)
-    return chosen.defaults.decided(training, rows)
+        training = replace(training, optimiser="sgd")  # with the rate of algorithm.step = "fixed"
+    said = chosen.conversation
+    alternates = said is not None and said.asynchronous and chosen.family is Family.SPLIT
+    updates = feature_parties / getattr(algorithm, "wait_for", 1) if alternates else 1.0
+    return chosen.defaults.decided(training, rows, max(1.0, updates))
 
 
 def _refuse_unused_training(name: str, training: Training) -> None:

@@ -78,7 +78,7 @@ def train(
     asked_for, chosen = training or Training(), _chosen_algorithm(algorithm)
     plan = Plan(
         chosen,
-        decided_training(asked_for, chosen, data.rows),
+        decided_training(asked_for, chosen, data.rows, len(data.feature_parties)),
         privacy or PerturbationSettings(),
         BottomSettings() if bottom is None else bottom,
         TopSettings() if top is None else top,

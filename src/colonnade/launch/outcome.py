@@ -1,12 +1,13 @@
 """What a training gives back in Python: its summary, its curve, and every party's models, which can predict."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from scipy.sparse import csr_array
 from torch import nn
 
 from colonnade.data.federated import Columns
@@ -15,6 +16,9 @@ from colonnade.federation.building import MOST_DENSE_VALUES
 from colonnade.models.network import network_for
 from colonnade.privacy.noise import LayerNoise, PerturbationSettings
 from colonnade.reports.summary import Summary
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 
 @dataclass

@@ -105,5 +105,5 @@ def run(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    importlib.import_module("sklearn.metrics")  # what a first evaluation would load in every party's process
+    importlib.import_module("numba")  # which each party of a linear federation would load again
     serve(int(sys.argv[1]), run)

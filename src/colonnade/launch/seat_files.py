@@ -4,16 +4,17 @@ A folder holds one party's own columns and labels and nothing of the others', so
 another's data if it wanted to. Arrays are safetensors, the rest is JSON; nothing in them is code.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from scipy.sparse import csr_array
 from torch import nn
 
 from colonnade import algorithms
@@ -25,9 +26,15 @@ from colonnade.federation.plan import Facts, Plan
 from colonnade.files import PRIVATE, json_of, make_folder, read_private, write_private
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
+from colonnade.on_demand import on_demand
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.endurance import Endurance
 from colonnade.settings import as_values, build
+
+if TYPE_CHECKING:
+    from scipy import sparse
+else:
+    sparse = on_demand("scipy.sparse")
 
 
 @dataclass(frozen=True)
@@ -189,7 +196,7 @@ def _unpack(tensors: dict[str, torch.Tensor], what: str, shape: list[int] | None
     if shape is None:
         return tensors[what]
     data, indices, indptr = (tensors[f"{what}.{field}"].numpy() for field in ("data", "indices", "indptr"))
-    return csr_array((data, indices, indptr), shape=tuple(shape))
+    return sparse.csr_array((data, indices, indptr), shape=tuple(shape))
 
 
 def _plain(value: Any) -> Any:

@@ -268,6 +268,7 @@ class DenseNetwork:
             tensor.copy_(state[name].detach().t())
 
     def module(self) -> nn.Module:
-        module = deepcopy(self._structure).to_empty(device="cpu")
-        module.load_state_dict(self.state())
+        module = deepcopy(self._structure)
+        # The weights themselves: to copy them, PyTorch would load SymPy to give layers without weights some memory.
+        module.load_state_dict(self.state(), assign=True)
         return module.eval()

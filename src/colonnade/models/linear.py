@@ -6,13 +6,14 @@ others' part of θ with the label, or the residual. A whole window of mini-batch
 the block is preconditioned (linear_metric.py).
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
-from scipy import sparse
 
 from colonnade.errors import DataError, SettingsError
 from colonnade.models.linear_columns import IN_ORDER, ROWS_AT_ONCE, Chosen, RowNumbers, columns_of
@@ -20,6 +21,9 @@ from colonnade.models.linear_loss import LinearLoss
 from colonnade.models.linear_metric import Metric
 from colonnade.models.linear_rows import RESIDUALS_GIVEN, SAGA, SGD, SVRG, Floats, readable
 from colonnade.state import Remembering, State, array, custom, included
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Precondition = Literal["none", "centre", "columns", "block", "curvature"]
 _POWER_STEPS = 20
@@ -70,8 +74,8 @@ class LinearBlock(Remembering):
 
     def __init__(
         self,
-        train: torch.Tensor | sparse.csr_array,
-        test: torch.Tensor | sparse.csr_array,
+        train: torch.Tensor | csr_array,
+        test: torch.Tensor | csr_array,
         outputs: int,
         l2: float,
         intercept: bool,

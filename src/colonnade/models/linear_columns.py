@@ -3,18 +3,22 @@
 A block (linear.py) says which rows and what to do with them; here is how that is done in either storage.
 """
 
+from __future__ import annotations
+
 import math
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy import sparse
 
 from colonnade.errors import DataError
 from colonnade.models import linear_rows as kernels
 from colonnade.models.linear_rows import CLOCK, SCALE, SGD, STRIDE, Floats, readable
 from colonnade.state import Remembering, Remembers, array
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 RowNumbers = npt.NDArray[np.uint32]
 IN_ORDER: RowNumbers = readable((), np.uint32)
@@ -118,7 +122,7 @@ class SparseColumns(Remembering):
     # u, ḡ and what is paid are views of one array.
     MEMORY = (array("_lazy", "lazy_columns", in_place=True), array("_running", "scale_and_clock", in_place=True))
 
-    def __init__(self, train: sparse.csr_array, test: sparse.csr_array, outputs: int) -> None:
+    def __init__(self, train: csr_array, test: csr_array, outputs: int) -> None:
         self._train, self._test = _sparse_data(train), _sparse_data(test)
         self.width = int(train.shape[1])
         _check_same_width(self.width, int(test.shape[1]))
@@ -195,20 +199,20 @@ class SparseColumns(Remembering):
         return kernels.sparse_window(self._train, self._lazy, self._running, *arguments)
 
 
-def columns_of(train: torch.Tensor | sparse.csr_array, test: torch.Tensor | sparse.csr_array, outputs: int) -> Columns:
+def columns_of(train: torch.Tensor | csr_array, test: torch.Tensor | csr_array, outputs: int) -> Columns:
     """Zero weights over these columns, in the storage that they have."""
     if isinstance(train, torch.Tensor):
         return DenseColumns(_flat(train), _flat(test), outputs)
     return SparseColumns(_canonical(train), _canonical(test), outputs)
 
 
-def _flat(table: torch.Tensor | sparse.csr_array) -> npt.NDArray[Any]:
+def _flat(table: torch.Tensor | csr_array) -> npt.NDArray[Any]:
     if not isinstance(table, torch.Tensor):
         raise DataError("A party's training rows are dense and its test rows sparse. Prepare both in the same way.")
     return table.detach().reshape(table.shape[0], math.prod(table.shape[1:])).numpy()
 
 
-def _canonical(table: torch.Tensor | sparse.csr_array) -> sparse.csr_array:
+def _canonical(table: torch.Tensor | csr_array) -> csr_array:
     """With each column at most once a row, without which the squares of a row's values are not its norm."""
     if isinstance(table, torch.Tensor):
         raise DataError("A party's training rows are sparse and its test rows dense. Prepare both in the same way.")
@@ -218,7 +222,7 @@ def _canonical(table: torch.Tensor | sparse.csr_array) -> sparse.csr_array:
     return table
 
 
-def _sparse_data(table: sparse.csr_array) -> kernels.SparseData:
+def _sparse_data(table: csr_array) -> kernels.SparseData:
     width = int(table.shape[1])
     if len(table.indices) and not 0 <= int(table.indices.min()) <= int(table.indices.max()) < width <= 2**32:
         raise DataError(f"A sparse table of {width} columns has a value outside of them. Build the table anew.")

@@ -10,12 +10,18 @@ R may follow from the most curvature that rows can have, or from what they have 
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cholesky, solve_triangular
 
 from colonnade.errors import SettingsError
+from colonnade.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from scipy import linalg
+else:
+    linalg = on_demand("scipy.linalg")
 
 Floats = npt.NDArray[np.float64]
 
@@ -108,8 +114,8 @@ def _each(matrices: Floats, vectors: Floats) -> Floats:
 def _root_of_inverse(centre: Floats, curvature: Floats, bound: float, l2: float) -> Floats:
     """R with RRᵀ = (curvature + λI)⁻¹; the array is used up."""
     curvature[np.diag_indices(len(centre))] += l2 + _floor(np.diag(curvature), bound, centre)
-    factor = cholesky(curvature, lower=True)  # M = LLᵀ, so R = L⁻ᵀ
-    inverse = solve_triangular(factor, np.eye(len(centre)), lower=True)
+    factor = linalg.cholesky(curvature, lower=True)  # M = LLᵀ, so R = L⁻ᵀ
+    inverse = linalg.solve_triangular(factor, np.eye(len(centre)), lower=True)
     return np.ascontiguousarray(inverse.T)
 
 

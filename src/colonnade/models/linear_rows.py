@@ -8,11 +8,11 @@ called, not in the files of those that it calls.
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 Floats = npt.NDArray[np.float64]
 Data = npt.NDArray[np.float32]
@@ -31,12 +31,30 @@ STRIDE = 4  # numbers a lazy column with one output: u, ḡ, paid and one unused
 SMALLEST_SCALE = 1e-6
 
 
+_kernels: list[Callable[..., Any]] = []
+
+
 def compiled(function: Function) -> Function:
-    """Compiles at the first call and keeps the machine code on disk, or in this process alone if no disk may be
-    written.
+    """A kernel: compiled at its first call. Numba is loaded when any kernel is first called, and not by networks."""
+    _kernels.append(function)
+
+    @wraps(function)
+    def first(*arguments: Any) -> Any:
+        if globals()[function.__name__] is first:
+            for kernel in _kernels:  # all, for they call one another
+                globals()[kernel.__name__] = machine_code(kernel)
+        return globals()[function.__name__](*arguments)
+
+    return cast(Function, first)
+
+
+def machine_code(function: Function) -> Function:
+    """Numba's own, which it keeps on disk, or in this process alone if no disk may be written.
 
     Sums may be reassociated (they are then vectorised): the same machine gives the same bits, another one may not.
     """
+    from numba import njit
+
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc"}}
     kernel: Function
     try:

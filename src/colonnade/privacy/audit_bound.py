@@ -9,12 +9,18 @@ Reference: Steinke, Nasr, Jagielski, "Privacy auditing with one (1) training run
 """
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import special, stats
 
 from colonnade.errors import SettingsError
+from colonnade.on_demand import on_demand
 from colonnade.privacy.gaussian import epsilon_of
+
+if TYPE_CHECKING:
+    from scipy import special, stats
+else:
+    special, stats = on_demand("scipy.special"), on_demand("scipy.stats")
 
 _HALVINGS = 40
 

@@ -10,13 +10,18 @@ Reference: Dong, Roth, Su, "Gaussian differential privacy", 2022.
 
 import math
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from colonnade.errors import SettingsError
+from colonnade.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from scipy import special
+else:
+    special = on_demand("scipy.special")
 
 Figures = TypeVar("Figures", float, NDArray[np.float64])
 """One figure, or one for each row."""

@@ -96,6 +96,7 @@ def run(trial: Trial) -> Run:
                 epochs=trial.epochs,
                 batch_size=64,
                 learning_rate=trial.rate,
+                optimiser="sgd",
                 evaluate_every_epochs=0.5 if trial.on_training_rows else 1.0,
             ),
             bottom=BOTTOM,

@@ -134,6 +134,7 @@ def run_job(job: Job) -> tuple[list[Point], dict[str, float], float]:
         epochs=LARGE_BATCH_EPOCHS if job.large_batches else plan.epochs,
         batch_size=batch_size,
         learning_rate=step,
+        optimiser="sgd",
         l2=L2,
         evaluate_every_epochs=job.every,
         observe_every_epochs=1.0,

@@ -152,6 +152,7 @@ def _best_for_labels(cell: Cell, rows: int) -> Asked:
         epochs=plan.epochs,
         batch_size=batch_size,
         learning_rate=0.02,
+        optimiser="sgd",
         top_learning_rate=plan.rate,
         evaluate_every_epochs=0,
     )

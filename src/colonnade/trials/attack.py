@@ -524,7 +524,9 @@ def curious_seat(data: FederatedData, federated: Federated, party: str, seed: in
         label_party=data.label_party,
         rows=data.rows,
         width=outputs if federated.top.only_sums else federated.bottom.embedding,
-        batch_size=decided_training(federated.training, federated.algorithm, data.rows).batch_size,
+        batch_size=decided_training(
+            federated.training, federated.algorithm, data.rows, len(data.feature_parties)
+        ).batch_size,
         upload=conversation.upload,
         chooses_rows=conversation.asynchronous,
         points=conversation.points(federated.algorithm) - 1,

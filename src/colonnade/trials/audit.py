@@ -260,7 +260,9 @@ def _audit_labels(audit: Audit) -> Audited:
     columns = PartyColumns(torch.zeros(rows, 1), torch.zeros(0, 1), ("x",))
     target = Labels(labels, labels[:0], "binary", (0, 1))
     data = FederatedData("canaries", "label", target, {_PARTY: columns}, "")
-    training = Training(epochs=audit.epochs, batch_size=audit.batch_size, learning_rate=0.01, evaluate_every_epochs=0)
+    training = Training(
+        epochs=audit.epochs, batch_size=audit.batch_size, learning_rate=0.01, optimiser="sgd", evaluate_every_epochs=0
+    )
     settings, claimed_mu = _noised_settings(audit, rows)
     bottom = BottomSettings(kind="linear", embedding=_WIDTH)
     top = TopSettings(hidden=(16,))
@@ -352,7 +354,9 @@ def _audit_columns(audit: Audit) -> Audited:
     labels = torch.from_numpy(coin.integers(0, 2, rows))
     columns = PartyColumns(values, values[:0], tuple(f"x{place}" for place in range(_COLUMNS)))
     data = FederatedData("canaries", "label", Labels(labels, labels[:0], "binary", (0, 1)), {_PARTY: columns}, "")
-    training = Training(epochs=audit.epochs, batch_size=audit.batch_size, learning_rate=0.01, evaluate_every_epochs=0)
+    training = Training(
+        epochs=audit.epochs, batch_size=audit.batch_size, learning_rate=0.01, optimiser="sgd", evaluate_every_epochs=0
+    )
     queries = audit.epochs * rows // audit.batch_size
     mu = mu_of(audit.epsilon, audit.delta)
     row = algorithms.find(audit.algorithm)

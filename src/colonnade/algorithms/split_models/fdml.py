@@ -15,6 +15,7 @@ from torch import nn
 from colonnade.algorithms.row import Algorithm, Conversation, Family, Paper
 from colonnade.algorithms.split_models import vafl
 from colonnade.algorithms.split_models.parts.asynchronous import Asynchronous
+from colonnade.algorithms.training import Defaults
 from colonnade.messages import EmbeddingUpload, GradientReply
 from colonnade.models.layers import SumEmbeddings
 
@@ -76,6 +77,7 @@ ALGORITHM = Algorithm(
         year=2019,
         venue="KDD 2019",
     ),
+    defaults=Defaults(optimiser="sgd"),  # a linear model: its gradients need no scaling of their own
     conversation=Conversation(EmbeddingUpload, GradientReply, answers="gradients"),
     label_party=label_party,
     feature_party=feature_party,
