@@ -71,7 +71,7 @@ def test_next_to_no_noise_and_a_wide_clip_are_the_papers_algorithm() -> None:
     for noise in (0.0, 1e-9):
         result = colonnade.train(
             town(),
-            Cascaded(noise=noise, clip=1e6, smoothing_radius=0.1),
+            Cascaded(noise=noise, clip=1e6, smoothing_radius=0.1, directions=1),
             training=Training(epochs=3, batch_size=4, learning_rate=0.05, evaluate_every_epochs=0),
             bottom=BottomSettings("linear", embedding=2),
             top=TopSettings("concat-linear"),

@@ -1,4 +1,4 @@
-"""The step of zeroth order that knows no scale: what it does not depend on, how far it goes, and that defaults learn."""
+"""The step of zeroth order that knows no scale: what it does not depend on, how far it goes; and defaults learn."""
 
 import math
 from typing import Any
