@@ -126,6 +126,11 @@ class Defaults:
             largest = 0.0 if self.optimiser == "scale-free" else LARGEST_OF_ADAM
             large = any(given != AUTO and given > largest for given in (rate, top_rate))
             optimiser = "sgd" if large else self.optimiser
+        if optimiser not in self.rates:
+            raise SettingsError(
+                f"training.optimiser = {optimiser!r} is the step of zeroth-order algorithms, and this is none. Choose "
+                f"{', '.join(self.rates)}, or leave it out."
+            )
         if top_rate == AUTO:
             smaller = 1.0 if optimiser == "scale-free" else top_updates  # it knows how many steps there will be
             top_rate = (self.top_rates or self.rates)[optimiser] / smaller if rate == AUTO else rate
