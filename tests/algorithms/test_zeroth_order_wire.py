@@ -56,7 +56,7 @@ DATA = tiny_data()
 SLOW = Simulate(parties={"party1": SimulatedParty(slowdown=4.0)})
 BUSY: dict[str, Any] = {"warm_up": True, "max_delay": 3, "in_flight": 2}  # so that every kind of message occurs
 RUNS = {
-    "cascaded": Cascaded(**BUSY),
+    "cascaded": Cascaded(**BUSY, directions=1),
     "cascaded, 3 two-sided": Cascaded(**BUSY, directions=3, two_sided=True),
     "zoo": Zoo(**BUSY, directions=2),
     "zoo-sync": ZooSync(directions=2),
@@ -158,7 +158,7 @@ def test_the_whitelist_refuses_what_is_not_on_it() -> None:
     rows = np.arange(4, dtype=np.uint32)
     here = np.zeros((4, WIDTH), np.float32)
     near = np.zeros((1, 4, WIDTH), np.float32)
-    cascaded, czofo = Cascaded(), Czofo()
+    cascaded, czofo = Cascaded(directions=1), Czofo()
     assert unexpected(cascaded, False, PerturbedUpload(0, rows, here, near)) is None
     assert unexpected(cascaded, False, PerturbedUpload(0, rows, here, np.concatenate([near, near])))
     assert unexpected(cascaded, True, PerturbedUpload(0, rows, here, near))
@@ -261,7 +261,9 @@ def test_no_direction_and_no_seed_leaves_its_party(name: str, tmp_path: Path) ->
 
 def test_the_secrets_are_those_of_the_run(tmp_path: Path) -> None:
     """Or looking for them would prove nothing: with a linear model, ĉ − c is μ times the direction's own layer."""
-    given = TinyFederation(DATA, Cascaded(smoothing_radius=0.5), bottom=BottomSettings("linear", embedding=WIDTH))
+    given = TinyFederation(
+        DATA, Cascaded(smoothing_radius=0.5, directions=1), bottom=BottomSettings("linear", embedding=WIDTH)
+    )
     given.run(tmp_path / "run")
     items = read_run(tmp_path / "run")["party2"]
     sent: Any = next(item.message for item in items if isinstance(item.message, PerturbedUpload))
@@ -286,7 +288,7 @@ def leaks(given: TinyFederation) -> Iterable[Message]:
 
 
 def test_a_leak_would_be_found() -> None:
-    given = plan(Cascaded())
+    given = plan(Cascaded(directions=1))
     secrets = secrets_of(given, {"party1": [8]})
     nothing = np.zeros((1, 8, WIDTH), np.float32)
     harmless = PerturbedUpload(0, np.arange(8, dtype=np.uint32), nothing[0], nothing)
@@ -301,9 +303,9 @@ def test_a_leak_would_be_found() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "embeddings"),
     [
-        (Cascaded(**BUSY), 2),
+        (Cascaded(**BUSY, directions=1), 2),
         (Cascaded(**BUSY, directions=2, two_sided=True), 5),
-        (Zoo(**BUSY), 2),
+        (Zoo(**BUSY, directions=1), 2),
         (ZooSync(directions=3), 4),
         (Czofo(**BUSY, directions=3), 1),  # the others are computed from the noised one, and release nothing more
         (Dpzv(**BUSY), 2),

@@ -58,19 +58,43 @@ class Rule:
     momentum: float = 0.9
     l2: float = 0.0
     l1: float = 0.0
+    planned: int = 0  # T, of "scale-free"
 
     def optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         if self.name == "adam":
             return torch.optim.Adam(parameters, lr=self.learning_rate, weight_decay=self.l2)
+        if self.name == "scale-free":
+            return ScaleFree(parameters, self)
         momentum = self.momentum if self.name == "momentum" else 0.0
         return torch.optim.SGD(parameters, lr=self.learning_rate, momentum=momentum, weight_decay=self.l2)
 
-    def proximal_step(self, parameters: list[nn.Parameter]) -> None:
+    def rate(self, weights: int, step: int) -> float:
+        """η of step t, the first is 0. "scale-free": R √(3 / dT) (1 − t/T), and a twentieth at the least."""
+        if self.name != "scale-free":
+            return self.learning_rate
+        first = self.learning_rate * (3 / (weights * self.planned)) ** 0.5
+        return first * max(1 - step / self.planned, 0.05)
+
+    def proximal_step(self, parameters: list[nn.Parameter], rate: float | None = None) -> None:
         """argmin_u ‖u − θ‖²/2 + η l1 ‖u‖₁: "when r is nonsmooth … an extra proximal step"."""
-        threshold = self.learning_rate * self.l1
+        threshold = (self.learning_rate if rate is None else rate) * self.l1
         with torch.no_grad():
             for parameter in parameters:
                 parameter.copy_(parameter.sign() * (parameter.abs() - threshold).clamp(min=0))
+
+
+class ScaleFree(torch.optim.Adam):
+    """Adam without a stabiliser, whose rate follows from d and T."""
+
+    def __init__(self, parameters: list[nn.Parameter], rule: Rule) -> None:
+        super().__init__(parameters, lr=1.0, eps=1e-30, weight_decay=rule.l2)
+        self.rule, self.made = rule, 0
+        self.d = sum(parameter.numel() for parameter in parameters)
+
+    def step(self) -> None:  # type: ignore[override]
+        self.param_groups[0]["lr"] = self.rule.rate(self.d, self.made)
+        super().step()
+        self.made += 1
 
 
 def mean_loss(task: str, outputs: Tensor, targets: Tensor) -> Tensor:

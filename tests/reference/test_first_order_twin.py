@@ -26,7 +26,7 @@ from first_order_split import (
 from recorded_runs import Item, read_run, receipts, sends
 from torch import Tensor, nn
 
-from colonnade import BottomSettings, Centralised, Simulate, SimulatedParty, Split, TopSettings, Training, Vafl
+from colonnade import BottomSettings, Centralised, Dpzv, Simulate, SimulatedParty, Split, TopSettings, Training, Vafl
 from colonnade.algorithms.parts.losses import Loss
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.training import DecidedTraining, Defaults
@@ -125,8 +125,13 @@ def rules(plan: TinyFederation) -> tuple[Rule, Rule]:
     """Of the feature parties and of the label party, which has no regulariser."""
     given = plan.training
     top_rate = given.top_learning_rate
-    below = Rule(given.optimiser, given.learning_rate, given.momentum, given.l2, given.l1)
-    return below, Rule(given.optimiser, top_rate, given.momentum)
+    steps = given.steps(plan.data.rows)
+    at_once = getattr(plan.algorithm, "wait_for", len(plan.data.feature_parties))
+    if isinstance(plan.algorithm, Dpzv):
+        at_once = 1  # its label party makes a step for every upload
+    above = steps * len(plan.data.feature_parties) // at_once
+    below = Rule(given.optimiser, given.learning_rate, given.momentum, given.l2, given.l1, steps)
+    return below, Rule(given.optimiser, top_rate, given.momentum, planned=above)
 
 
 def twins(plan: TinyFederation) -> tuple[dict[str, FeatureTwin], dict[str, Any]]:

@@ -63,14 +63,43 @@ ADAM = training(optimiser="adam", learning_rate=0.02, top_learning_rate=0.01, l2
 
 
 def looking(kind: Callable[..., Any], **settings: Any) -> Any:
-    return kind(smoothing_radius=MU, **settings)
+    """One direction, as in the papers, unless it is said how many."""
+    one = {} if kind is Dpzv else {"directions": 1}
+    return kind(smoothing_radius=MU, **{**one, **settings})
 
 
 def gentle(algorithm: Any, task: str = "binary", own_columns: bool = False, **changes: Any) -> TinyFederation:
     return plan(algorithm, task, own_columns, **{"training": GENTLE, **changes})
 
 
+SCALE_FREE = training(optimiser="scale-free", learning_rate=3.0, top_learning_rate=2.0)
+SCALE_FREE_REGULARISED = training(optimiser="scale-free", learning_rate=3.0, top_learning_rate=2.0, l2=0.01, l1=0.01)
+
 PLANS = {
+    "cascaded, scale-free": gentle(looking(Cascaded), training=SCALE_FREE),
+    "cascaded, scale-free, reordered": gentle(
+        looking(Cascaded, directions=3, in_flight=3), simulate=REORDERED, training=SCALE_FREE
+    ),
+    "cascaded, scale-free, l2, l1, wait_for 2": gentle(
+        looking(Cascaded, wait_for=2, directions=2), "multiclass", training=SCALE_FREE_REGULARISED
+    ),
+    "cascaded, plain by rate, scale-free by step": gentle(
+        looking(Cascaded, step="scale-free"), training=training(learning_rate=3.0)
+    ),
+    "zoo, scale-free": gentle(looking(Zoo), training=SCALE_FREE),
+    "zoo, scale-free, wait_for 3, 3 directions": gentle(looking(Zoo, wait_for=3, directions=3), training=SCALE_FREE),
+    "zoo, scale-free, own columns": gentle(looking(Zoo), "regression", own_columns=True, training=SCALE_FREE),
+    "zoo-sync, scale-free": gentle(looking(ZooSync), training=SCALE_FREE),
+    "zoo-sync, scale-free, 2 two-sided, own columns": gentle(
+        looking(ZooSync, directions=2, two_sided=True), "multiclass", own_columns=True, training=SCALE_FREE
+    ),
+    "dpzv, scale-free": gentle(looking(Dpzv, server_directions=3), training=SCALE_FREE),
+    "dpzv, scale-free, noise, reordered": gentle(
+        looking(Dpzv, clip=0.05, noise=0.2, in_flight=3), simulate=REORDERED, training=SCALE_FREE
+    ),
+    "dpzv, scale-free, l2, l1, first-order": gentle(
+        looking(Dpzv, distribution="signs", server_update="first-order"), training=SCALE_FREE_REGULARISED
+    ),
     "cascaded": gentle(looking(Cascaded)),
     "cascaded, reordered": gentle(looking(Cascaded, in_flight=3), simulate=REORDERED),
     "cascaded, wait_for 2": gentle(looking(Cascaded, wait_for=2)),
@@ -159,12 +188,18 @@ def twins_that_look(given: TinyFederation) -> tuple[dict[str, Any], Server]:
     features, server = twins(given)
     settings = given.algorithm
     looks = Looks(settings.distribution, getattr(settings, "directions", 1), MU, getattr(settings, "two_sided", True))
+    if getattr(settings, "step", "") == "scale-free":
+        given = replace(given, training=replace(given.training, optimiser="scale-free"))
+        _, server = twins(given)
     below, _ = rules(given)
     kind = FEATURES[type(settings)]
     looking = {
         name: kind(twin.bottom, twin.columns, below, looks, generator_for(given.seed, name, "directions"))
         for name, twin in features.items()
     }
+    if isinstance(settings, Dpzv):
+        count = settings.server_directions or (15 if given.training.optimiser == "scale-free" else 1)
+        looks = replace(looks, q=count)
     server |= {"looks": looks, "directions": generator_for(given.seed, "label", "directions")}
     if isinstance(settings, Asynchronous):
         planned = given.training.steps(given.data.rows) * len(features)

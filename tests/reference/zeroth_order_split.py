@@ -128,7 +128,7 @@ class LookingTwin(FeatureTwin):
     def step(self, gradient: Tensor) -> None:
         self.w.grad = gradient
         self.optimiser.step()
-        self.rule.proximal_step([self.w])
+        self.rule.proximal_step([self.w], self.optimiser.param_groups[0]["lr"])
         put_vector(list(self.bottom.parameters()), self.w.detach())
 
 
@@ -158,6 +158,7 @@ class GridTwin(LookingTwin):
         super().__init__(bottom, columns, rule, looks, directions)
         put_vector(list(bottom.parameters()), _to_grid(self.w.detach()))
         self.w = nn.Parameter(vector_of(list(bottom.parameters())))
+        self.slopes: list[float] = []
 
     def look(self, exchange: int, rows: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
         seed = int(torch.randint(2**62, (), generator=self.directions))
@@ -168,12 +169,18 @@ class GridTwin(LookingTwin):
         return self.at(w, rows), [self.at(w + move, rows), self.at(w - move, rows)]
 
     def take_slope(self, exchange: int, slope: float) -> None:
-        """Equation (9): w ← w − η Δ u."""
+        """Equation (9): w ← w − η Δ u; scale-free, with Δ over the root of a weighted mean of all Δ² so far."""
         (u,) = self.looked.pop(exchange)
         w = self.w.detach()
-        w = _to_grid(w * (1 - self.rule.learning_rate * self.rule.l2))
-        w = w - _to_grid(self.rule.learning_rate * slope * u)
-        threshold = round(self.rule.learning_rate * self.rule.l1 / GRID) * GRID
+        rate = self.rule.rate(w.numel(), len(self.slopes))
+        self.slopes.append(slope)
+        if self.rule.name == "scale-free":
+            shares = [0.99**age for age in range(len(self.slopes))]
+            square = sum(share * one**2 for share, one in zip(shares, reversed(self.slopes), strict=True)) / sum(shares)
+            slope /= math.sqrt(square)
+        w = _to_grid(w * (1 - rate * self.rule.l2))
+        w = w - _to_grid(rate * slope * u)
+        threshold = round(rate * self.rule.l1 / GRID) * GRID
         w = w.sign() * (w.abs() - threshold).clamp(min=0)
         self.w = nn.Parameter(w)
         put_vector(list(self.bottom.parameters()), w)

@@ -25,7 +25,7 @@ class Training:
     batch_size: int | Auto = AUTO
     learning_rate: float | Auto = AUTO  # of the feature parties
     top_learning_rate: float | Auto = AUTO  # of the label party; as learning_rate, if that is given
-    optimiser: str = AUTO  # auto | sgd | momentum | adam, on both sides; auto: adam, sgd with a rate above 0.02
+    optimiser: str = AUTO  # auto | sgd | momentum | adam | scale-free, on both sides; auto: as the algorithm has it
     momentum: float = 0.9
     l2: float = 0.0  # r(θ_m) = l2/2 ‖θ_m‖², on the feature parties' parameters
     l1: float = 0.0  # r(θ_m) = l1 ‖θ_m‖₁, by a proximal step
@@ -61,17 +61,23 @@ class DecidedTraining(Training):
     top_learning_rate: float = 0.1
     optimiser: str = "sgd"
 
-    def bottom_optimiser(self) -> OptimiserSettings:
+    def bottom_optimiser(self, planned_steps: int = 0) -> OptimiserSettings:
         return OptimiserSettings(
             name=self.optimiser,
             learning_rate=self.learning_rate,
             momentum=self.momentum,
             l2=self.l2,
             l1=self.l1,
+            planned_steps=planned_steps,
         )
 
-    def top_optimiser(self) -> OptimiserSettings:
-        return OptimiserSettings(name=self.optimiser, learning_rate=self.top_learning_rate, momentum=self.momentum)
+    def top_optimiser(self, planned_steps: int = 0) -> OptimiserSettings:
+        return OptimiserSettings(
+            name=self.optimiser,
+            learning_rate=self.top_learning_rate,
+            momentum=self.momentum,
+            planned_steps=planned_steps,
+        )
 
     def steps(self, rows: int) -> int:
         """How many batches of one party make up the training."""
@@ -117,10 +123,18 @@ class Defaults:
         rate, top_rate = training.learning_rate, training.top_learning_rate
         optimiser = training.optimiser
         if optimiser == AUTO:
-            large = any(given != AUTO and given > LARGEST_OF_ADAM for given in (rate, top_rate))
+            # What a scale-free step calls a rate is a distance: any rate of the user's own is that of a plain step.
+            largest = 0.0 if self.optimiser == "scale-free" else LARGEST_OF_ADAM
+            large = any(given != AUTO and given > largest for given in (rate, top_rate))
             optimiser = "sgd" if large else self.optimiser
+        if optimiser not in self.rates:
+            raise SettingsError(
+                f"training.optimiser = {optimiser!r} is the step of zeroth-order algorithms, and this is none. Choose "
+                f"{', '.join(self.rates)}, or leave it out."
+            )
         if top_rate == AUTO:
-            top_rate = (self.top_rates or self.rates)[optimiser] / top_updates if rate == AUTO else rate
+            smaller = 1.0 if optimiser == "scale-free" else top_updates  # it knows how many steps there will be
+            top_rate = (self.top_rates or self.rates)[optimiser] / smaller if rate == AUTO else rate
         values = {one.name: getattr(training, one.name) for one in fields(Training)}
         values |= {
             "optimiser": optimiser,

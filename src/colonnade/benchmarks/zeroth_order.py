@@ -29,9 +29,9 @@ def run(watch: Watch) -> dict[str, float]:
     data = mnist_shaped()
     rates: dict[str, list[float]] = {}
     sides: dict[str, Simulated | Loop] = {
-        "cascaded": Simulated(data, Cascaded()),
+        "cascaded": Simulated(data, Cascaded(step="plain", directions=1)),
         "cascaded by hand": _CascadedLoop(data),
-        "dpzv": Simulated(data, Dpzv(), rate=RATE / 100),
+        "dpzv": Simulated(data, Dpzv(step="plain"), rate=RATE / 100),
         "dpzv by hand": _DpzvLoop(data),
     }
     for name, side in sides.items():

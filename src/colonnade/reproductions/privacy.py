@@ -107,7 +107,9 @@ def _plain(cell: Cell) -> Asked:
     algorithm: Any
     if cell.algorithm == "dpzv":
         update = "private-zo" if sound else "zeroth-order"
-        algorithm = Dpzv(clip=1.0, server_update=update)  # without noise too: the clip steadies the training
+        algorithm = Dpzv(
+            step="plain", clip=1.0, server_update=update
+        )  # without noise too: the clip steadies the training
         training = replace(training, learning_rate=0.005)
         privacy = replace(privacy, labels_epsilon=cell.epsilon)
     else:
@@ -145,7 +147,7 @@ def _best_for_labels(cell: Cell, rows: int) -> Asked:
     plan = TOP_PLANS.get((cell.data, LOW if cell.epsilon < 10 else HIGH), TopPlan(5, 4, 4.0, 32))
     batch_size = math.ceil(rows / plan.batches)  # a last batch of few rows would cost each of them much more
     # Embeddings tell nothing of labels: the table is filled at no cost.
-    algorithm = Dpzv(warm_up=True, clip=1.0, server_update="dp-sgd", server_clip=1.0)
+    algorithm = Dpzv(step="plain", warm_up=True, clip=1.0, server_update="dp-sgd", server_clip=1.0)
     training = Training(
         epochs=plan.epochs,
         batch_size=batch_size,

@@ -3,6 +3,11 @@
 Every step minimises the loss plus l2/2 ‖θ‖² + l1 ‖θ‖₁ over all given tensors, biases included. L2 enters
 through the gradient; L1 is a proximal step after the update, so weights become exactly zero. Equal to
 torch.optim's SGD and Adam with weight_decay = l2, without their bookkeeping. Gradients are only read.
+
+"scale-free" is Adam whose rate follows from how many weights there are and how many steps are planned: it is for
+estimates of zeroth order, which are nearly all noise. T such steps are a random walk; `learning_rate` is how far it
+carries all d weights together, R. With steps that decrease in a line to zero, step t moves each weight by about
+R √(3 / dT) (1 − t/T).
 """
 
 import math
@@ -14,7 +19,19 @@ from torch import Tensor
 
 from colonnade.errors import SettingsError, unknown_name
 
-OPTIMISERS = ("sgd", "momentum", "adam")
+OPTIMISERS = ("sgd", "momentum", "adam", "scale-free")
+TINY = 1e-30  # in place of Adam's stabiliser: a step of no scale knows no small gradient, but one of zero
+LEAST = 0.05
+"""Of its first rate, what a scale-free step keeps: a party that makes more steps than planned learns on, slowly."""
+
+
+def scale_free_rate(walk: float, weights: int, planned: int, step: int) -> float:
+    """By how much step number `step` (from 0) of `planned` ones moves each of so many weights.
+
+    >>> scale_free_rate(5.0, weights=300, planned=100, step=50)  # 5 √(3 / 30,000) / 2
+    0.025
+    """
+    return walk * math.sqrt(3 / (weights * planned)) * max(1 - step / planned, LEAST)
 
 
 @dataclass(frozen=True)
@@ -27,6 +44,7 @@ class OptimiserSettings:
     stabiliser: float = 1e-8  # of "adam": added to the root in its denominator
     l2: float = 0.0
     l1: float = 0.0
+    planned_steps: int = 0  # of "scale-free": T
 
     def __post_init__(self) -> None:
         if self.name not in OPTIMISERS:
@@ -54,8 +72,14 @@ class Optimiser:
         self.parameters = parameters
         self.settings = settings
         self._steps = 0
+        if settings.name == "scale-free" and settings.planned_steps < 1:
+            raise SettingsError(
+                'training.optimiser = "scale-free" is the step of zeroth-order algorithms, which say how many they '
+                'will make. Choose "adam" here, or leave it out.'
+            )
+        self._weights = sum(one.numel() for one in parameters)
         # Velocities or mean gradients, and mean squared gradients: as many lists as the optimiser needs.
-        moments = OPTIMISERS.index(settings.name)
+        moments = {"sgd": 0, "momentum": 1, "adam": 2, "scale-free": 2}[settings.name]
         self._moments = [[torch.zeros_like(p, requires_grad=False) for p in parameters] for _ in range(moments)]
         self._plain = settings.name == "sgd" and settings.l1 == settings.l2 == 0
 
@@ -63,7 +87,7 @@ class Optimiser:
     def step(self, gradients: list[Tensor]) -> None:
         if not self.parameters:
             return
-        rate = self.settings.learning_rate
+        rate = self._rate()
         if self._plain:
             torch._foreach_add_(self.parameters, gradients, alpha=-rate)
             return
@@ -77,7 +101,7 @@ class Optimiser:
             torch._foreach_add_(velocities, gradients)
             torch._foreach_add_(self.parameters, velocities, alpha=-rate)
         else:
-            self._adam(gradients)
+            self._adam(gradients, rate)
         if self.settings.l1 > 0:
             # prox of t‖·‖₁: θ − clamp(θ, −t, t), the soft threshold
             threshold = rate * self.settings.l1
@@ -85,7 +109,13 @@ class Optimiser:
             torch._foreach_clamp_min_(shrinkage, -threshold)
             torch._foreach_sub_(self.parameters, shrinkage)
 
-    def _adam(self, gradients: list[Tensor]) -> None:
+    def _rate(self) -> float:
+        rate = self.settings.learning_rate
+        if self.settings.name == "scale-free":
+            return scale_free_rate(rate, self._weights, self.settings.planned_steps, self._steps)
+        return rate
+
+    def _adam(self, gradients: list[Tensor], rate: float) -> None:
         means, squares = self._moments
         beta1, beta2 = self.settings.beta1, self.settings.beta2
         self._steps += 1
@@ -95,9 +125,8 @@ class Optimiser:
         # Both means start at zero; dividing by 1 − βᵗ takes that bias away.
         roots = torch._foreach_sqrt(squares)
         torch._foreach_div_(roots, math.sqrt(1 - beta2**self._steps))
-        torch._foreach_add_(roots, self.settings.stabiliser)
-        rate = self.settings.learning_rate / (1 - beta1**self._steps)
-        torch._foreach_addcdiv_(self.parameters, means, roots, -rate)
+        torch._foreach_add_(roots, TINY if self.settings.name == "scale-free" else self.settings.stabiliser)
+        torch._foreach_addcdiv_(self.parameters, means, roots, -rate / (1 - beta1**self._steps))
 
     def state(self) -> dict[str, Tensor]:
         """Clones of what the next step depends on besides the parameters; empty for plain SGD."""
@@ -106,7 +135,7 @@ class Optimiser:
             for order, tensors in enumerate(self._moments, start=1)
             for index, tensor in enumerate(tensors)
         }
-        if self.settings.name == "adam":
+        if len(self._moments) == 2:
             state["steps"] = torch.tensor(self._steps)
         return state
 
@@ -126,5 +155,5 @@ class Optimiser:
         for order, tensors in enumerate(self._moments, start=1):
             for index, tensor in enumerate(tensors):
                 tensor.copy_(state[f"moment{order}.{index}"])
-        if self.settings.name == "adam":
+        if len(self._moments) == 2:
             self._steps = int(state["steps"])

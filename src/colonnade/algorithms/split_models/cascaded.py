@@ -7,7 +7,7 @@ equation numbers are the paper's; the schedule is in parts/asynchronous.py.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -27,23 +27,31 @@ from colonnade.algorithms.split_models.parts.noised_answers import (
     check_update_is_used,
     noised_losses_party,
 )
+from colonnade.algorithms.split_models.parts.steps import (
+    DIRECTIONS,
+    FIRST_ORDER_WALK,
+    SCALE_FREE,
+    StepSettings,
+    optimiser_of_top,
+)
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
 from colonnade.algorithms.split_models.parts.top import Top, mean_gradients
 from colonnade.algorithms.split_models.parts.zeroth_bottom import ZerothOrderBottom
-from colonnade.algorithms.training import Defaults
 from colonnade.messages import LossReply, PerturbedUpload
 from colonnade.party import Effect, Party, Send
 
 
 @dataclass(frozen=True)
-class Cascaded(NoisedAnswerSettings, Asynchronous, DirectionSettings):
+class Cascaded(StepSettings, NoisedAnswerSettings, Asynchronous, DirectionSettings):
     """`[algorithm]` with name = "cascaded". The paper has no noise; with `noise`, losses are those of noised slopes."""
 
+    directions: int = DIRECTIONS  # q, averaged; q + 1 embeddings go up and q + 1 losses come down
     server_update: str = "first-order"  # first-order (the paper's); with noise also dp-sgd | frozen
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.directions_used()
+        self.check_step()
         self.check_noise(("first-order", "dp-sgd", "frozen"))
 
 
@@ -69,7 +77,7 @@ def label_party(seat: LabelSeat) -> Party:
     if seat.settings.noise > 0:
         return noised_losses_party(seat)
     check_update_is_used(seat.settings, "first-order")
-    top = Top(seat)
+    top = Top(seat, optimiser=optimiser_of_top(seat, seat.settings.wait_for))
 
     def answer(uploads: Sequence[Upload], table: EmbeddingTable) -> tuple[list[float], list[Effect]]:
         losses: list[float] = []
@@ -101,7 +109,7 @@ ALGORITHM = Algorithm(
         year=2023,
         arxiv="2306.16077",
     ),
-    defaults=Defaults(optimiser="sgd"),
+    defaults=replace(SCALE_FREE, top_rates={**SCALE_FREE.rates, "scale-free": FIRST_ORDER_WALK}),
     conversation=Conversation(
         upload=PerturbedUpload,
         reply=LossReply,

@@ -14,7 +14,7 @@ parts/noised_answers.py.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +37,8 @@ from colonnade.algorithms.split_models.parts.noised_answers import (
     release,
 )
 from colonnade.algorithms.split_models.parts.seed_replay import SeedReplayBottom
+from colonnade.algorithms.split_models.parts.steps import DIRECTIONS, SCALE_FREE, StepSettings, optimiser_of_top
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
-from colonnade.algorithms.training import Defaults
 from colonnade.errors import SettingsError
 from colonnade.messages import PairUpload, SlopeReply
 from colonnade.party import Effect, Party, Send, Spend
@@ -48,12 +48,13 @@ SERVER_UPDATES = ("zeroth-order", "first-order", "private-zo", "dp-sgd", "frozen
 
 
 @dataclass(frozen=True)
-class Dpzv(NoisedAnswerSettings, Asynchronous):
+class Dpzv(StepSettings, NoisedAnswerSettings, Asynchronous):
     """`[algorithm]` with name = "dpzv"."""
 
     smoothing_radius: float = 0.001  # λ: how far from its parameters a party looks, on both sides
     distribution: str = "sphere"  # of the directions: sphere (radius √d, the paper's) | gaussian | signs
     server_update: str = "zeroth-order"  # zeroth-order | first-order (the paper's two) | private-zo | dp-sgd | frozen
+    server_directions: int = 0  # averaged in "zeroth-order", for which nothing is sent; 0: 1 if plain, 15 if scale-free
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,6 +67,9 @@ class Dpzv(NoisedAnswerSettings, Asynchronous):
             raise SettingsError(
                 f"algorithm.smoothing_radius is {self.smoothing_radius}; dpzv restores weights exactly up to 1 only."
             )
+        self.check_step()
+        if self.server_directions < 0:
+            raise SettingsError(f"algorithm.server_directions is {self.server_directions}; it must not be negative.")
         self.check_noise(SERVER_UPDATES)
 
     def directions_used(self) -> Directions:
@@ -92,7 +96,9 @@ def feature_party(seat: FeatureSeat) -> Party:
 def label_party(seat: LabelSeat) -> Party:
     """Line 9: Δ for the party, then the label party's own update."""
     settings: Dpzv = seat.settings
-    top = NoisedTop(seat, settings, settings.directions_used())
+    scale_free = optimiser_of_top(seat, 1).name == "scale-free"
+    count = settings.server_directions or (DIRECTIONS if scale_free else 1)
+    top = NoisedTop(seat, settings, replace(settings.directions_used(), count=count))
 
     def answer(uploads: Sequence[Upload], table: EmbeddingTable) -> tuple[list[float], list[Effect]]:
         losses: list[float] = []
@@ -135,7 +141,7 @@ ALGORITHM = Algorithm(
         year=2025,
         arxiv="2502.20565",
     ),
-    defaults=Defaults(optimiser="sgd"),
+    defaults=replace(SCALE_FREE, least_batch=8, most_batch=32),
     conversation=Conversation(
         upload=PairUpload,
         reply=SlopeReply,

@@ -14,10 +14,10 @@ from colonnade.algorithms.seats import LabelSeat
 from colonnade.algorithms.split_models.cascaded import Cascaded, feature_party
 from colonnade.algorithms.split_models.parts.asynchronous import AsynchronousLabelParty, Upload
 from colonnade.algorithms.split_models.parts.noised_answers import check_update_is_used, noised_losses_party
+from colonnade.algorithms.split_models.parts.steps import SCALE_FREE
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
 from colonnade.algorithms.split_models.parts.top import means
 from colonnade.algorithms.split_models.parts.zeroth_top import ZerothOrderTop
-from colonnade.algorithms.training import Defaults
 from colonnade.messages import LossReply, PerturbedUpload
 from colonnade.party import Effect, Party, Send
 
@@ -39,7 +39,7 @@ def label_party(seat: LabelSeat) -> Party:
     if seat.settings.noise > 0:
         return noised_losses_party(seat)
     check_update_is_used(seat.settings, "zeroth-order")
-    top = ZerothOrderTop(seat, seat.settings.directions_used())
+    top = ZerothOrderTop(seat, seat.settings.directions_used(), per_step=seat.settings.wait_for)
 
     def answer(uploads: Sequence[Upload], table: EmbeddingTable) -> tuple[list[float], list[Effect]]:
         losses: list[float] = []
@@ -70,7 +70,7 @@ ALGORITHM = Algorithm(
         year=2021,
         venue="CIKM 2021",
     ),
-    defaults=Defaults(optimiser="sgd"),
+    defaults=SCALE_FREE,
     conversation=Conversation(
         upload=PerturbedUpload,
         reply=LossReply,

@@ -16,6 +16,7 @@ from colonnade.algorithms.row import Algorithm, Conversation, Family
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.split_models.cascaded import ALGORITHM as CASCADED
 from colonnade.algorithms.split_models.parts.directions import DirectionSettings
+from colonnade.algorithms.split_models.parts.steps import DIRECTIONS, SCALE_FREE, StepSettings
 from colonnade.algorithms.split_models.parts.synchronous import (
     Step,
     Synchronous,
@@ -26,18 +27,20 @@ from colonnade.algorithms.split_models.parts.table import EmbeddingTable
 from colonnade.algorithms.split_models.parts.top import means
 from colonnade.algorithms.split_models.parts.zeroth_bottom import ZerothOrderBottom
 from colonnade.algorithms.split_models.parts.zeroth_top import ZerothOrderTop
-from colonnade.algorithms.training import Defaults
 from colonnade.messages import LossAndBatch, PerturbedUpload
 from colonnade.party import Effect, Party, Send
 
 
 @dataclass(frozen=True)
-class ZooSync(Synchronous, DirectionSettings):
+class ZooSync(StepSettings, Synchronous, DirectionSettings):
     """`[algorithm]` with name = "zoo-sync"."""
+
+    directions: int = DIRECTIONS  # q, averaged; q + 1 embeddings go up and q + 1 losses come down
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.directions_used()
+        self.check_step()
 
 
 def feature_party(seat: FeatureSeat) -> Party:
@@ -59,7 +62,7 @@ def feature_party(seat: FeatureSeat) -> Party:
 
 def label_party(seat: LabelSeat) -> Party:
     """Lines 2, 5, 9 and 10."""
-    top = ZerothOrderTop(seat, seat.settings.directions_used())
+    top = ZerothOrderTop(seat, seat.settings.directions_used(), per_step=len(seat.feature_parties))
 
     def answer(step: Step, table: EmbeddingTable) -> tuple[float, list[Effect]]:
         batch, embeddings = top.batch(step.rows), table.read(step.rows)
@@ -83,7 +86,7 @@ ALGORITHM = Algorithm(
     family=Family.SPLIT,
     settings=ZooSync,
     paper=CASCADED.paper,
-    defaults=Defaults(optimiser="sgd"),
+    defaults=SCALE_FREE,
     conversation=Conversation(
         upload=PerturbedUpload,
         reply=LossAndBatch,

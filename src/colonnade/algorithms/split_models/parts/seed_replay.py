@@ -16,16 +16,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from colonnade.algorithms.parts.bounds import check_magnitude
+from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude
+from colonnade.algorithms.parts.optimiser import scale_free_rate
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat
 from colonnade.algorithms.split_models.parts.directions import Directions
 from colonnade.algorithms.split_models.parts.embedder import Embedder
+from colonnade.algorithms.split_models.parts.steps import RunningSpread, optimiser_of_bottom
 from colonnade.errors import RunError, SettingsError
 from colonnade.models.flat import flatten
 from colonnade.models.network import network_for
 from colonnade.party import Effect
-from colonnade.state import generator, value
+from colonnade.state import State, custom, generator, value
 
 GRID = 2.0**-20
 LIMIT = 8.0
@@ -35,8 +37,17 @@ PIECE = 1 << 16  # numbers drawn at a time: bounds the memory beside the weights
 class SeedReplayBottom(Embedder):
     """w of one feature party on the grid, and the seeds of its uploads that await a reply."""
 
+    def _save_spread(self, state: State) -> None:
+        if self._chosen.name == "scale-free":
+            state.add("spread", self._spread.state())
+
+    def _load_spread(self, state: State) -> None:
+        if self._chosen.name == "scale-free":
+            self._spread.restore(state.part("spread"))
+
     MEMORY = (
         generator("_seeds"),
+        custom("_spread", save=_save_spread, load=_load_spread),
         value("uploads", "steps"),
         value(
             "_pending",
@@ -51,18 +62,25 @@ class SeedReplayBottom(Embedder):
 
     def __init__(self, seat: FeatureSeat, directions: Directions) -> None:
         super().__init__(seat, network_for(seat.bottom))
-        training = seat.training
-        if training.optimiser != "sgd":
+        training, chosen = seat.training, optimiser_of_bottom(seat)
+        if chosen.name not in ("sgd", "scale-free"):
             raise SettingsError(
-                f"training.optimiser is {training.optimiser!r}, but dpzv holds nothing beside the weights: use 'sgd'."
+                f"training.optimiser is {training.optimiser!r}, but dpzv holds nothing beside the weights: use "
+                "'sgd' or 'scale-free'."
             )
         self._directions = directions
         # A sphere is drawn as Gaussian and brought to its radius, which only the whole direction knows.
         drawn = "gaussian" if directions.distribution == "sphere" else directions.distribution
         self._drawn = replace(directions, distribution=drawn)
-        # An honest slope is clipped, then noised; a step by more than twice LIMIT would carry nearly all weights out.
-        self._most_slope = max(seat.settings.clip + 100 * seat.settings.noise, 2 * LIMIT / training.learning_rate)
-        self._rate, self._l2, self._l1 = training.learning_rate, training.l2, training.l1
+        self._chosen, self._l2, self._l1 = chosen, training.l2, training.l1
+        # An honest slope is clipped, then noised. A plain step by more than twice LIMIT would carry nearly all weights
+        # out; the length of a scale-free one does not depend on the slope's.
+        clip, noise = seat.settings.clip, seat.settings.noise
+        if chosen.name == "sgd":
+            self._most_slope = max(clip + 100 * noise, 2 * LIMIT / chosen.learning_rate)
+        else:
+            self._most_slope = clip + 100 * noise if clip else MOST_TOLD
+        self._spread = RunningSpread()
         self._vector = flatten([self.network], seat.name)
         self._vector.div_(GRID).round_().mul_(GRID)
         self._pieces = torch.split(self._vector, PIECE)
@@ -109,20 +127,27 @@ class SeedReplayBottom(Embedder):
         return [*self.spent(rows), *self.spent(rows)], plus.numpy(), minus.numpy()
 
     def apply(self, exchange: int, slope: float) -> bool:
-        """w ← w − η (Δ u + ∇r(w)), rounded to the grid. False if no upload of that number waits."""
+        """w ← w − η (Δ u + ∇r(w)), rounded to the grid. False if no upload of that number waits.
+
+        The scale-free step has Δ over the spread of all Δ so far in the place of Δ: one number is remembered.
+        """
         pending = self._pending.get(exchange)
         if pending is None:
             return False
         check_magnitude(self._seat.label_party, "a slope", slope, self._most_slope)
         del self._pending[exchange]
         seed, factor = pending
+        rate = self._chosen.learning_rate
+        if self._chosen.name == "scale-free":
+            rate = scale_free_rate(rate, self._vector.numel(), self._chosen.planned_steps, self.steps)
+            slope = self._spread.relative(slope)
         if self._l2:
-            decay = 1 - self._rate * self._l2
+            decay = 1 - rate * self._l2
             self._vector.mul_(decay).div_(GRID).round_().mul_(GRID)
-        self._move(seed, self._rate * slope * factor, -1)
-        self._room -= abs(self._rate * slope) * self._largest + GRID
+        self._move(seed, rate * slope * factor, -1)
+        self._room -= abs(rate * slope) * self._largest + GRID
         if self._l1:
-            threshold = round(self._rate * self._l1 / GRID) * GRID
+            threshold = round(rate * self._l1 / GRID) * GRID
             for piece in self._pieces:
                 piece.sub_(piece.clamp(-threshold, threshold))
         if not self._room > 0:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from colonnade.algorithms.parts.losses import Loss, metrics
-from colonnade.algorithms.parts.optimiser import Optimiser
+from colonnade.algorithms.parts.optimiser import Optimiser, OptimiserSettings
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import LabelSeat
 from colonnade.errors import SettingsError
@@ -58,7 +58,13 @@ class Top(Remembering):
     )
     DERIVED = ("vector",)  # the networks' parameters, seen as one
 
-    def __init__(self, seat: LabelSeat, flat: bool = False, first_order: bool = True) -> None:
+    def __init__(
+        self,
+        seat: LabelSeat,
+        flat: bool = False,
+        first_order: bool = True,
+        optimiser: OptimiserSettings | None = None,
+    ) -> None:
         """With `flat`, all parameters lie in one `vector`, and `update` takes one gradient of that length.
 
         `first_order`: gradients will be asked for, so models without any are refused.
@@ -83,7 +89,7 @@ class Top(Remembering):
         self._trains_as_it_embeds = all(network.trains_as_it_embeds for network in networks)
         self.vector = flatten(networks, seat.name) if flat else torch.zeros(0)
         parameters = [parameter for network in networks for parameter in network.parameters]
-        self._optimiser = Optimiser([self.vector] if flat else parameters, seat.training.top_optimiser())
+        self._optimiser = Optimiser([self.vector] if flat else parameters, optimiser or seat.training.top_optimiser())
         self.steps = 0
 
     def batch(self, rows: NDArray[np.uint32]) -> Batch:

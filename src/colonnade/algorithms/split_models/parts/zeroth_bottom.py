@@ -13,6 +13,7 @@ from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat
 from colonnade.algorithms.split_models.parts.directions import Directions
 from colonnade.algorithms.split_models.parts.embedder import Embedder
+from colonnade.algorithms.split_models.parts.steps import optimiser_of_bottom
 from colonnade.errors import ProtocolError
 from colonnade.models.flat import flatten
 from colonnade.models.network import network_for
@@ -40,7 +41,7 @@ class ZerothOrderBottom(Embedder):
         self._near.generator = self.generator
         self._near_vector = flatten([self._near], seat.name)
         self._looking = generator_for(seat.secret, seat.name, "directions")
-        self._optimiser = Optimiser([self._vector], seat.training.bottom_optimiser())
+        self._optimiser = Optimiser([self._vector], optimiser_of_bottom(seat))
         self._pending: dict[int, torch.Tensor] = {}  # exchange → directions [q, d]
         self.uploads = 0
         self.steps = 0
@@ -80,7 +81,7 @@ class ZerothOrderBottom(Embedder):
         return spent, here.numpy(), perturbed
 
     def apply(self, exchange: int, losses: NDArray[np.float64]) -> bool:
-        """w ← w − η · mean_j φ(d) slope_j u_j. False if no upload of that number waits."""
+        """w ← w − η · mean_j φ(d) slope_j u_j, or a scale-free step. False if no upload of that number waits."""
         looked = self._pending.get(exchange)
         if looked is None:
             return False

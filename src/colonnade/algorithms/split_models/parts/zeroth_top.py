@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 import torch
 
+from colonnade.algorithms.parts.optimiser import OptimiserSettings
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import LabelSeat
 from colonnade.algorithms.split_models.parts.directions import Directions
+from colonnade.algorithms.split_models.parts.steps import optimiser_of_top
 from colonnade.algorithms.split_models.parts.top import Batch, Top
 from colonnade.state import generator
 
@@ -17,11 +19,11 @@ class ZerothOrderTop(Top):
     MEMORY = (generator("looking"),)
     DERIVED = ("near",)
 
-    def __init__(self, seat: LabelSeat, directions: Directions, first_order: bool = False) -> None:
-        super().__init__(seat, flat=True, first_order=first_order)
-        self.near = Top(
-            seat, flat=True, first_order=False
-        )  # holds θ0 ± μu while the loss is taken there: θ0 itself is never touched
+    def __init__(self, seat: LabelSeat, directions: Directions, first_order: bool = False, per_step: int = 1) -> None:
+        """`per_step`: how many uploads are answered with one step."""
+        super().__init__(seat, flat=True, first_order=first_order, optimiser=optimiser_of_top(seat, per_step))
+        # Holds θ0 ± μu while the loss is taken there: θ0 itself is never touched, and this one makes no steps.
+        self.near = Top(seat, flat=True, first_order=False, optimiser=OptimiserSettings())
         self.directions = directions
         self.looking = generator_for(seat.secret, seat.name, "directions")
 
