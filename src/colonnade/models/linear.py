@@ -173,9 +173,12 @@ class LinearBlock(Remembering):
         """The means over the rows of ‖x_i‖² and of ‖x_i‖⁴, of x̃ if preconditioned, with the intercept's constant 1."""
         if self.rows == 0:
             return 0.0, 0.0
-        constant = self.has_intercept * self._scale_of_constant() ** 2
-        squares = (self._columns.squared_norms() if self.metric is None else self._scaled_norms()) + constant
+        squares = self._row_squares()
         return float(squares.mean()), float(np.square(squares).mean())
+
+    def largest_row(self) -> float:
+        """The largest ‖x_i‖² of any row, of x̃ if preconditioned, with the intercept's constant 1."""
+        return float(self._row_squares().max(initial=0.0))
 
     def largest_eigenvalue(self) -> float:
         """λ_max(XᵀX/n) by the power method on this block alone, with a margin for what the method still misses.
@@ -372,6 +375,10 @@ class LinearBlock(Remembering):
         self._columns.gram(readable(weights, np.float64), every, total)
         found: Floats = (total + np.tril(total, -1).T) / len(range(0, max(self.rows, 1), every))
         return found
+
+    def _row_squares(self) -> Floats:
+        constant = self.has_intercept * self._scale_of_constant() ** 2
+        return (self._columns.squared_norms() if self.metric is None else self._scaled_norms()) + constant
 
     def _scaled_norms(self) -> Floats:
         """‖x̃_i‖² of every row."""

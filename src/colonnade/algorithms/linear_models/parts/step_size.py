@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.smoothness import of_longest_row
 from colonnade.state import Remembering, value
 
 _SEARCHED = 10
@@ -13,7 +14,7 @@ _SEARCHED = 10
 class StepSize(Remembering):
     """The step size of one party, as `algorithm.step` says.
 
-    `auto`: 1 / L_b, from what everybody told of their columns. `fixed`: training.learning_rate. `search`: nothing
+    `auto`: 1 / L_b, from what everybody told of their columns, and no longer than its own rows allow. `fixed`: training.learning_rate. `search`: nothing
     is told; a party takes the largest curvature of its own block that it meets along its first gradients, and divides
     by the number of parties, which may all pull in the same direction at once. A Newton step has its length already:
     unless fixed, its share is found while stepping (curved_block.py), and nothing need be told.
@@ -44,7 +45,9 @@ class StepSize(Remembering):
             # they were: the whole objective's curvature counts once for each of them.
             late = getattr(seat.settings, "batches_per_request", 1) - 1
             batches += late * (bound * smoothness.whole + seat.training.l2)
-            self.value = 1 / batches if batches > 0 else 0.0
+            longest = self._block_party.block.largest_row()
+            least = of_longest_row(bound, longest, seat.training.batch_size, seat.workers)
+            self.value = 1 / max(batches, least) if batches > 0 else 0.0
 
     @property
     def searching(self) -> bool:
