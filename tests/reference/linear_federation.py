@@ -109,7 +109,10 @@ class Worker:
         X = self.columns = X - centre
         self.centre = centre
         most = np.full((data.rows, objective.classes), objective.most_curvature())
-        self.root = self._roots(most, plan.training.l2, settings.precondition)
+        self.guard = np.ones(data.rows)
+        if settings.precondition == "auto":
+            self._guard(float(most[0, 0]), plan.training.l2, plan.training.batch_size)
+        self.root = self._roots(most * self.guard[:, None], plan.training.l2, settings.precondition, most[0, 0])
         self.X = np.hstack([X, np.ones((data.rows, 1))]) if self.intercept else X
         self.w = np.zeros((self.X.shape[1], objective.classes))
         self.penalty = np.full(self.w.shape, plan.training.l2)
@@ -173,10 +176,21 @@ class Worker:
         if self.inverse is not None:
             self.inverse.pairs.clear()
 
-    def _roots(self, curvature: Floats, l2: float, precondition: str) -> Floats:
+    def _roots(self, curvature: Floats, l2: float, precondition: str, bound: float | None = None) -> Floats:
         """The symmetric root of the preconditioner for each output, [c, d, d]."""
-        found = [root_of_inverse(self.columns, self.centre, self.intercept, h, l2, precondition) for h in curvature.T]
+        found = [
+            root_of_inverse(self.columns, self.centre, self.intercept, h, l2, precondition, bound) for h in curvature.T
+        ]
         return np.stack(found)
+
+    def _guard(self, bound: float, l2: float, batch_size: int) -> None:
+        """Rows that alone would be more of the curvature than a batch can bear count more, until none is."""
+        for _ in range(10):
+            root = root_of_inverse(self.columns, self.centre, False, bound * self.guard, l2, "block", bound)
+            over = bound * np.square(self.columns @ root).sum(1) / batch_size
+            if not over.size or over.max() <= 1.05:
+                return
+            self.guard = self.guard * np.maximum(over, 1.0)
 
     def _residuals(self, rows: NDArray[np.uint32], others: Floats | None, residuals: Floats | None) -> Floats:
         if others is None:
@@ -237,7 +251,7 @@ class Worker:
         labels = np.where(np.abs(self.seen).sum(1) > 0, self.y, -1)
         curvature = np.stack([self._curvature_of(*row) for row in zip(self.seen, labels, strict=True)])
         most = self.objective.most_curvature() * np.eye(self.objective.classes)
-        return self._hessian_from(self.X, 0.9 * curvature + 0.1 * most)
+        return self._hessian_from(self.X, (0.9 * curvature + 0.1 * most) * self.guard[:, None, None])
 
     def _curvature_of(self, residual: Floats, label: float) -> Floats:
         if label < 0 and self.objective.task != "regression":
@@ -253,10 +267,16 @@ class Worker:
 
 
 def root_of_inverse(
-    X: Floats, centre: Floats, intercept: bool, weights: Floats, l2: float, precondition: str
+    X: Floats,
+    centre: Floats,
+    intercept: bool,
+    weights: Floats,
+    l2: float,
+    precondition: str,
+    bound: float | None = None,
 ) -> Floats:
     """The symmetric root of the preconditioner for rows of these curvatures: any root gives the same steps."""
-    width, bound = X.shape[1], float(weights.mean())
+    width, bound = X.shape[1], float(weights.mean()) if bound is None else bound
     curvature = (weights[:, None] * X).T @ X / len(X)
     if precondition == "columns":
         curvature = np.diag(np.diag(curvature))

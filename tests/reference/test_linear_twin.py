@@ -32,7 +32,7 @@ def settings_of(name: str, **changes: Any) -> Any:
     kind = ALGORITHMS[name].settings
     if issubclass(kind, QuasiNewton):
         changes = {"memory": 3, **changes}
-    return kind(**{"step": "fixed", **changes})
+    return kind(**{"step": "fixed", "precondition": "none", **changes})
 
 
 def final_weights(plan: TinyFederation, out: Path) -> dict[str, Floats]:
@@ -91,6 +91,19 @@ def test_every_party_scales_its_own_steps(name: str, precondition: str, tmp_path
     algorithm = settings_of(name, precondition=precondition, labels="everywhere" if "s" in name[:2] else "one")
     twin = assert_twin_agrees(TinyFederation(data, algorithm, TRAINING, simulate=UNEVEN), tmp_path / "run")
     assert not np.allclose(twin.workers["party1"].root, np.eye(3), atol=0.1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_that_no_batch_can_bear_count_more(name: str, tmp_path: Path) -> None:
+    """One long row in the tiny data: party1's metric takes it several times, everybody else's does not change."""
+    generator = np.random.default_rng(5)
+    X = generator.normal(size=(32, 6))
+    X[3, :2] *= 30
+    y = (X @ np.array([1.0, -1.0, 0.5, 1.5, -0.5, 1.0]) > 0).astype(int)
+    data = from_arrays(X[:24], y[:24], X_test=X[24:], y_test=y[24:], parties=3, task="binary", standardise=False)
+    algorithm = settings_of(name, precondition="auto")
+    twin = assert_twin_agrees(TinyFederation(data, algorithm, TRAINING, simulate=UNEVEN), tmp_path / "run")
+    assert twin.workers["party1"].guard.max() > 1.5 and (twin.workers["party3"].guard == 1).all()
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])

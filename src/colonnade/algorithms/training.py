@@ -105,13 +105,14 @@ class Defaults:
     top_rates: Mapping[str, float] | None = None  # of the label party; None: the same
     least_batch: int = 16
     most_batch: int = 128
+    batches_per_epoch: int = BATCHES_PER_EPOCH
 
     def batch_size(self, rows: int) -> int:
         """
         >>> [Defaults().batch_size(rows) for rows in (10, 500, 2_000, 60_000)]
         [10, 16, 32, 128]
         """
-        nearest = 1 << max(0, round(log2(max(1, rows) / BATCHES_PER_EPOCH)))
+        nearest = 1 << max(0, round(log2(max(1, rows) / self.batches_per_epoch)))
         return max(1, min(rows, self.most_batch, max(self.least_batch, nearest)))
 
     def decided(self, training: Training, rows: int, top_updates: float = 1.0) -> DecidedTraining:

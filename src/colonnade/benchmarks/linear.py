@@ -181,7 +181,7 @@ def _one_epoch(watch: Watch) -> dict[str, float]:
     X = generator.standard_normal((100_000, 330), dtype=np.float32)
     y = (X @ generator.standard_normal(330) / 18 + generator.standard_normal(100_000) > 0).astype(np.int64)
     data = _two_parties(X, y)
-    settings = Afsgd(batches_per_request=BATCHES_PER_REQUEST, max_product_age_epochs=0)
+    settings = Afsgd(precondition="none", batches_per_request=BATCHES_PER_REQUEST, max_product_age_epochs=0)
 
     def seconds() -> float:
         training = Training(epochs=1, batch_size=BATCH, l2=L2, evaluate_every_epochs=0)

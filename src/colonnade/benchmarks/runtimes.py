@@ -209,7 +209,7 @@ def _linear_rates() -> dict[int, float]:
     rates = {}
     for batches, epochs in LINEAR_EPOCHS.items():
         training = Training(epochs=epochs, batch_size=LINEAR_BATCH, evaluate_every_epochs=0, observe_every_epochs=0.1)
-        algorithm = Afsgd(batches_per_request=batches)
+        algorithm = Afsgd(precondition="none", batches_per_request=batches)
         outcome = train(data, algorithm, training=training, runtime=Processes(), seed=0)
         lines = _training_lines(outcome.metrics)
         first, last = lines[len(lines) // 5], lines[-1]

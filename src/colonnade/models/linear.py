@@ -19,6 +19,7 @@ from colonnade.errors import DataError, SettingsError
 from colonnade.models.linear_columns import IN_ORDER, ROWS_AT_ONCE, Chosen, RowNumbers, columns_of
 from colonnade.models.linear_loss import LinearLoss
 from colonnade.models.linear_metric import Metric
+from colonnade.models.linear_pace import Pace
 from colonnade.models.linear_rows import RESIDUALS_GIVEN, SAGA, SGD, SVRG, Floats, readable
 from colonnade.state import Remembering, State, array, custom, included
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 Precondition = Literal["none", "centre", "columns", "block", "curvature"]
 _POWER_STEPS = 20
 _POWER_MARGIN = 1.05
+_GUARD_TURNS, _GUARD_MARGIN = 10, 1.05
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,9 @@ class LinearBlock(Remembering):
     that columns may be centred: x is then x − μ everywhere below. "centre" does that alone, with R = I; "curvature" is
     "block" until `measure` is told how curved the rows are.
 
+    `most_leverage`: rows that would have more of it, bound · ‖x̃‖², count more than once in the metric of "columns" or
+    "block", until none has (nearly). A column that few rows have then takes shorter steps, and all others keep theirs.
+
     >>> block = LinearBlock(torch.tensor([[1.0], [3.0]]), torch.zeros(0, 1), outputs=1, l2=0.0, intercept=False)
     >>> rows, loss = np.array([0, 1], np.uint32), LinearLoss("regression")
     >>> block.sgd_steps(Window(rows, 1, np.zeros((2, 1)), np.array([2.0, 6.0]), loss), 0.25)  # (2² + (6 − 3·1)²)/2
@@ -82,6 +87,7 @@ class LinearBlock(Remembering):
         precondition: Precondition = "none",
         bound: float = 1.0,
         centred: bool = False,
+        most_leverage: float = math.inf,
     ) -> None:
         if outputs < 1:
             raise SettingsError(f"A linear block was asked for {outputs} outputs. Give at least 1.")
@@ -96,6 +102,9 @@ class LinearBlock(Remembering):
         self.metric: Metric | None = None
         self._centre: Floats | None = None  # μ, if there is one
         self.times_measured = 0
+        self._most_leverage = most_leverage
+        self.guard: Floats | None = None  # how much more than once a row counts in the metric, [n]
+        self.pace: Pace | None = None
         if precondition != "none":
             self.metric = self._measured(precondition, centred)
         self._remeasured = precondition == "curvature"
@@ -177,9 +186,12 @@ class LinearBlock(Remembering):
         """The means over the rows of ‖x_i‖² and of ‖x_i‖⁴, of x̃ if preconditioned, with the intercept's constant 1."""
         if self.rows == 0:
             return 0.0, 0.0
-        constant = self.has_intercept * self._scale_of_constant() ** 2
-        squares = (self._columns.squared_norms() if self.metric is None else self._scaled_norms()) + constant
+        squares = self._row_squares()
         return float(squares.mean()), float(np.square(squares).mean())
+
+    def largest_row(self) -> float:
+        """The largest ‖x_i‖² of any row, of x̃ if preconditioned, with the intercept's constant 1."""
+        return float(self._row_squares().max(initial=0.0))
 
     def largest_eigenvalue(self) -> float:
         """λ_max(XᵀX/n) by the power method on this block alone, with a margin for what the method still misses.
@@ -286,11 +298,25 @@ class LinearBlock(Remembering):
             self.metric = replace(self.metric, scale=state.take("scale"), scale_b=state.take("scale_of_intercept"))
             self.times_measured = int(state.take("times_measured")[0])
 
+    def _save_pace(self, state: State) -> None:
+        if self.pace is not None:
+            state.add("pace", self.pace.state())
+
+    def _load_pace(self, state: State) -> None:
+        if self.pace is not None:
+            self.pace.restore(state.part("pace"))
+
+    def keep_pace(self) -> None:
+        """Steps of reduced variance shall find out how much longer than told they can be (linear_pace.py)."""
+        if self.metric is not None:
+            self.pace = Pace(self.columns, self.outputs)
+
     MEMORY = (
         included("_columns"),
         array("_b", "intercept", in_place=True),
         array("_mean_b", "mean_gradient_of_intercept", in_place=True),
         custom("metric", "times_measured", save=_save_measured, load=_load_measured),
+        custom("pace", save=_save_pace, load=_load_pace),
     )
 
     def restore(self, state: State) -> None:
@@ -352,7 +378,11 @@ class LinearBlock(Remembering):
                     table[batch] = residuals
                     share = len(batch) / self.rows
                     self.set_mean_gradient(mean + share * change, mean_b + share * change_b)
-            self.move(*self.outward(*self.inward(v, v_b)), steps[min(number, len(steps) - 1)])
+            direction, direction_b = self.outward(*self.inward(v, v_b))
+            step = steps[min(number, len(steps) - 1)]
+            if self.pace is not None and rule != SGD:
+                step *= self.pace.next(v, v_b * self.has_intercept, direction, direction_b, step)
+            self.move(direction, direction_b, step)
         return total / len(rows) if window.loss is not None else math.nan
 
     def _measured(self, precondition: Precondition, centred: bool) -> Metric:
@@ -364,18 +394,42 @@ class LinearBlock(Remembering):
             self._centre = centre
         if precondition == "centre":
             return Metric(centre, np.ones(self.columns), 1.0)
-        if precondition == "columns":
-            return Metric.of_columns(centre, self.squares(everywhere)[: self.columns], self._bound, self.l2)
-        Metric.check_width(self.columns, self.outputs if precondition == "curvature" else 1)
-        covariance = self.gram(everywhere)[: self.columns, : self.columns]
-        metric = Metric.of_block(centre, np.ascontiguousarray(covariance), self._bound, self.l2)
+        if precondition != "columns":
+            Metric.check_width(self.columns, self.outputs if precondition == "curvature" else 1)
+        metric = self._metric_for(precondition, centre, everywhere)
+        if self._most_leverage < math.inf and precondition != "curvature" and self.rows and self.columns:
+            metric = self._guarded(precondition, metric)
         return metric.outputs_apart(self.outputs) if precondition == "curvature" else metric
+
+    def _metric_for(self, precondition: Precondition, centre: Floats, weights: Floats) -> Metric:
+        """R of rows that count so much each."""
+        if precondition == "columns":
+            return Metric.of_columns(centre, self.squares(weights)[: self.columns], self._bound, self.l2)
+        covariance = self.gram(weights)[: self.columns, : self.columns]
+        return Metric.of_block(centre, np.ascontiguousarray(covariance), self._bound, self.l2)
+
+    def _guarded(self, precondition: Precondition, metric: Metric) -> Metric:
+        """R with ‖x̃_i‖² · bound at most about `most_leverage` in every row: longer rows count more, again and again."""
+        weights = np.ones(self.rows)
+        for _ in range(_GUARD_TURNS):
+            self.metric = metric
+            over = self._bound * self._scaled_norms() / self._most_leverage
+            if over.max() <= _GUARD_MARGIN:
+                break
+            weights *= np.maximum(over, 1.0)
+            metric = self._metric_for(precondition, metric.centre, weights)
+            self.guard = weights
+        return metric
 
     def _gram_with_constant(self, weights: Floats, every: int) -> Floats:
         total = np.zeros((self.columns + 1, self.columns + 1))
         self._columns.gram(readable(weights, np.float64), every, total)
         found: Floats = (total + np.tril(total, -1).T) / len(range(0, max(self.rows, 1), every))
         return found
+
+    def _row_squares(self) -> Floats:
+        constant = self.has_intercept * self._scale_of_constant() ** 2
+        return (self._columns.squared_norms() if self.metric is None else self._scaled_norms()) + constant
 
     def _scaled_norms(self) -> Floats:
         """‖x̃_i‖² of every row."""

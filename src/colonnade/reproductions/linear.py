@@ -328,7 +328,7 @@ def _accuracy(job: _Accuracy) -> float:
         outcome = train(data, "fdml", training=training, seed=job.seed)
     else:
         training = Training(epochs=10, batch_size=64, learning_rate=0.05, evaluate_every_epochs=0)
-        outcome = train(data, settings_for("afsgd"), training=training, seed=job.seed)
+        outcome = train(data, settings_for("afsgd", precondition="none"), training=training, seed=job.seed)
     return 100 * float(outcome.summary["test"]["accuracy"])
 
 

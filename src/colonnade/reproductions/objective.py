@@ -99,7 +99,7 @@ def gaps(
     def look(line: dict[str, Any]) -> None:
         metric = line["metric"]
         if metric:
-            loss = (metric["rmse"]) ** 2 if regression else metric["log_loss"]
+            loss = (metric["rmse"] / data.labels.deviation) ** 2 if regression else metric["log_loss"]
             gap = (loss + metric["penalty"] - best) / best
             points.append(Point(gap, line["epoch"], line["exchange"], line["virtual_seconds"]))
 

@@ -14,7 +14,7 @@ from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLi
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.conversation import sums_of_products
 from colonnade.algorithms.linear_models.parts.curved_block import CurvedBlock
-from colonnade.algorithms.linear_models.parts.settings import QuasiNewton
+from colonnade.algorithms.linear_models.parts.settings import LARGE_BATCHES, QuasiNewton
 from colonnade.algorithms.linear_models.parts.solving import Descent, Floats, Rows, requests_per_epoch, steps_per_epoch
 from colonnade.algorithms.row import Algorithm, Family, Paper, Passes
 from colonnade.algorithms.seats import LinearSeat
@@ -86,4 +86,5 @@ ALGORITHM = Algorithm(
     ),
     conversation=sums_of_products(Passes.FOR_STOPPING),
     linear_party=linear_party,
+    defaults=LARGE_BATCHES,
 )

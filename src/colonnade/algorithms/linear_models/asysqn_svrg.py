@@ -14,7 +14,7 @@ from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.conversation import sums_of_products
 from colonnade.algorithms.linear_models.parts.curved_block import CurvedBlock
 from colonnade.algorithms.linear_models.parts.quasi_newton import QuasiNewtonEstimator
-from colonnade.algorithms.linear_models.parts.settings import QuasiNewton
+from colonnade.algorithms.linear_models.parts.settings import LARGE_BATCHES, QuasiNewton
 from colonnade.algorithms.linear_models.parts.solving import Descent, Floats, Rows, requests_per_epoch
 from colonnade.algorithms.row import Algorithm, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
@@ -53,4 +53,5 @@ ALGORITHM = Algorithm(
     paper=ASYSQN_SGD.paper,
     conversation=sums_of_products(Passes.SNAPSHOTS),
     linear_party=linear_party,
+    defaults=LARGE_BATCHES,
 )

@@ -11,7 +11,7 @@ from colonnade.algorithms.linear_models.asysqn_sgd import ALGORITHM as ASYSQN_SG
 from colonnade.algorithms.linear_models.fsaga import Fsaga
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.conversation import shared_steps
-from colonnade.algorithms.linear_models.parts.settings import QuasiNewton
+from colonnade.algorithms.linear_models.parts.settings import LARGE_BATCHES, QuasiNewton
 from colonnade.algorithms.linear_models.parts.solving import Descent, shared_steps_per_epoch
 from colonnade.algorithms.linear_models.parts.synchronous import SynchronousLinearParty
 from colonnade.algorithms.row import Algorithm, Family, Passes
@@ -40,4 +40,5 @@ ALGORITHM = Algorithm(
     paper=ASYSQN_SGD.paper,
     conversation=shared_steps(SharedStep, Passes.ONCE),
     linear_party=linear_party,
+    defaults=LARGE_BATCHES,
 )

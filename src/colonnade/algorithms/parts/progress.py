@@ -1,6 +1,5 @@
 """When the label party records its loss, evaluates and offers a checkpoint: counted in exchanges, not in time."""
 
-from collections.abc import Sequence
 from math import isfinite
 
 from colonnade.algorithms.training import DecidedTraining
@@ -20,7 +19,15 @@ class Progress(Remembering):
     `exchanges_per_epoch` is what one epoch of all feature parties together takes.
     """
 
-    MEMORY = (value("_loss_sum", "_loss_count", "_observed", "_evaluated", "_epoch_losses", underscored=True),)
+    MEMORY = (
+        value("_loss_sum", "_loss_count", "_observed", "_evaluated", underscored=True),
+        value(
+            "_epoch_losses",
+            underscored=True,
+            saved=lambda losses: [list(one) for one in losses],
+            restored=lambda losses: [tuple(one) if isinstance(one, list) else (one, 1) for one in losses],
+        ),  # earlier versions kept the means alone
+    )
 
     def __init__(self, training: DecidedTraining, exchanges_per_epoch: int) -> None:
         self._per_epoch = exchanges_per_epoch
@@ -30,7 +37,8 @@ class Progress(Remembering):
         self._loss_count = 0
         self._observed = 0
         self._evaluated = 0
-        self._epoch_losses: list[float] = []  # means of the observations of the last epoch, for the summary
+        # Of the observations of the last epoch, for the summary: the mean of each, and of how many batches it is.
+        self._epoch_losses: list[tuple[float, int]] = []
 
     def add_loss(self, loss: float) -> None:
         if not isfinite(loss):
@@ -53,7 +61,7 @@ class Progress(Remembering):
         loss = self._loss_sum / self._loss_count if self._loss_count else None
         if loss is not None:
             kept = max(1, self._per_epoch // self._observe_every)
-            self._epoch_losses = [*self._epoch_losses, loss][-kept:]
+            self._epoch_losses = [*self._epoch_losses, (loss, self._loss_count)][-kept:]
         self._loss_sum, self._loss_count = 0.0, 0
         self._observed = exchange
         recorded = exchange if recorded_as is None else recorded_as
@@ -69,9 +77,9 @@ class Progress(Remembering):
         """Mean loss since the last observation, or of that observation; None before the first batch."""
         if self._loss_count:
             return self._loss_sum / self._loss_count
-        return self._epoch_losses[-1] if self._epoch_losses else None
+        return self._epoch_losses[-1][0] if self._epoch_losses else None
 
     def train_loss(self) -> float | None:
-        """Mean training loss over about the last epoch."""
-        losses: Sequence[float] = self._epoch_losses
-        return sum(losses) / len(losses) if losses else None
+        """Mean training loss over about the last epoch, every batch alike."""
+        batches = sum(count for _, count in self._epoch_losses)
+        return sum(loss * count for loss, count in self._epoch_losses) / batches if batches else None

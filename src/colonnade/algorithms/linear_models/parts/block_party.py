@@ -1,8 +1,9 @@
 """What every party of a linear federation has, whatever its schedule: its block of the model, its side of the sums, and
 what it tells the others before the training."""
 
+import math
 from collections.abc import Callable, Sequence
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,12 @@ from colonnade.privacy.masking import OwnMasks, PairwiseMasks, check_key, genera
 from colonnade.privacy.ring import FixedPoint
 from colonnade.state import Remembering, State, custom, group, included, part, plain
 
+MOST_BLOCK_COLUMNS = 512
+"""Of a party whose metric is a matrix by default: a step through its d² numbers costs about as much as a batch."""
+
+MOST_SCALED_COLUMNS = 4096
+"""Of a party that scales each column by default: with more, mostly sparse, every step would touch all of them."""
+
 _MOST_OF_COLUMNS = 1e100  # of what is told of columns: fourth powers of numbers that a float32 holds at most
 
 
@@ -48,15 +55,19 @@ class BlockParty(Remembering):
         self.peers = tuple(party for party in seat.parties if party != seat.name)
         self.loss = LinearLoss(seat.task, seat.outputs)
         columns = seat.columns
+        chosen: Any = settings.precondition if precondition is None else precondition
+        width = 0 if columns is None else math.prod(columns.shape)
+        self.guarded = chosen == "auto"
         self.block = LinearBlock(
             torch.zeros(seat.rows, 0) if columns is None else columns.train,
             torch.zeros(seat.test_rows, 0) if columns is None else columns.test,
             seat.outputs,
             seat.training.l2,
             seat.intercept,
-            settings.precondition if precondition is None else precondition,
+            chosen_metric(width) if self.guarded else chosen,
             self.loss.smoothness,
             centred=settings.intercept,
+            most_leverage=float(seat.training.batch_size) if self.guarded else inf,
         )
         self.targets = None if seat.labels is None else seat.labels.train.double().numpy()
         self.works = columns is not None or seat.intercept
@@ -118,6 +129,24 @@ class BlockParty(Remembering):
             self._scheme.mask_with(OwnMasks(_entropy(self.seat, "own masks"), self.seat.parties))
         return True
 
+    def most_curvature(self) -> float:
+        """bound · Λ_m + λ: of this block's part of the objective, in the variables of its steps."""
+        penalty = self.seat.training.l2 if self.block.metric is None else 0.0  # a metric's eigenvalue has it in itself
+        return self.loss.smoothness * self.block.largest_eigenvalue() + penalty
+
+    def sound_step(self) -> float:
+        """1/(q · (bound · (Λ_m + max_i‖x̃_i‖²/b) + λ)), a q-th of what this block alone could take of its own batches.
+
+        Windows add what is late in them (step_size.py).
+        """
+        seat, bound, block = self.seat, self.loss.smoothness, self.block
+        if not self.works:
+            return 0.0
+        whole = self.most_curvature()
+        late = int(getattr(seat.settings, "batches_per_request", 1)) - 1
+        alone = (1 + late) * whole + bound * block.largest_row() / seat.training.batch_size
+        return 1 / (seat.workers * alone) if alone > 0 else 0.0
+
     def smoothness(self) -> Smoothness:
         return Smoothness.joined(told for told, _ in self._introduced.values())
 
@@ -165,6 +194,13 @@ class BlockParty(Remembering):
         part("sums"),
     )
     DERIVED = ("_scheme",)  # a part of the sums
+
+
+def chosen_metric(columns: int) -> Precondition:
+    """What `precondition = "auto"` is for a party with so many columns: the best that is cheap beside its batches."""
+    if columns > MOST_SCALED_COLUMNS:
+        return "none"
+    return "block" if columns <= MOST_BLOCK_COLUMNS else "columns"
 
 
 def most_rows(seat: LinearSeat) -> int:

@@ -31,7 +31,11 @@ class CurvedBlock(Remembering):
         settings = block_party.seat.settings
         self._block, self._loss, self._known = block_party.block, block_party.loss, known
         self._curvature_rows: str = settings.curvature_rows
-        self._curvature = DampedLbfgs(settings.memory, settings.least_curvature)
+        # With a metric of the party's own choice the most curvature is known. H₀ of it makes H at most the inverse of
+        # what pairs say: γ of a pair along flat directions would be far too long along all others.
+        sound = block_party.guarded and settings.step != "fixed" and self._curvature_rows == "all"
+        most = block_party.most_curvature() if sound else 0.0
+        self._curvature = DampedLbfgs(settings.memory, settings.least_curvature, most)
         self._before: tuple[Floats, Floats] | None = None  # s and v of the step before
         self._steps = 0
         self._measured = 0  # which of the block's changes of variables it was learnt in
@@ -46,6 +50,11 @@ class CurvedBlock(Remembering):
         self._adapts: bool = adapts and settings.step != "fixed"
         if settings.step == "fixed":
             self._share = 1.0
+        elif sound:
+            # A batch's noise counts as well: the first-order step's share. H is at most 1/MOST_SHARE times as long as
+            # that step's metric, so such a part of it is the first-order step or less, and never less is needed.
+            self._share = block_party.sound_step() * most
+            self._least_share = MOST_SHARE * self._share
 
     def gradient(self, rows: Rows, coefficients: Floats) -> Floats:
         """(1/B) Σ_i coefficient_i x_i."""
@@ -116,6 +125,8 @@ class CurvedBlock(Remembering):
             along = self._block.all_times(matrix, vector)
             bent = (1 - MOST_SHARE) * self._loss.curvature_times(self._known(), along)
             bent += MOST_SHARE * self._loss.smoothness * along
+            if self._block.guard is not None:  # rows that count more in the metric do here, too
+                bent *= self._block.guard[:, None]
             curved, curved_b = self._block.full_gradient(bent)
         else:
             along = self._loss.curvature_times(residuals, self._block.times(rows, matrix, vector))

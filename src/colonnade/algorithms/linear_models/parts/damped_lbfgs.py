@@ -28,14 +28,15 @@ class DampedLbfgs(Remembering):
     [0.25, 0.0]
     """
 
-    def __init__(self, memory: int, least_curvature: float) -> None:
+    def __init__(self, memory: int, least_curvature: float, most_curvature: float = 0.0) -> None:
         self._least = least_curvature
+        self._most = most_curvature  # if known, assumed where no pair says anything; 0: that of the last pair
         self._pairs: deque[tuple[Floats, Floats, float]] = deque(maxlen=memory)  # s, ŷ, ρ
-        self._gamma = 1.0
+        self._gamma = max(1.0, most_curvature)
 
     def start(self, curvature: float) -> None:
         """The γ to begin with, before any pair is known."""
-        self._gamma = max(curvature, self._least)
+        self._gamma = max(curvature, self._least, self._most)
 
     def forget(self) -> None:
         """Begin anew."""
@@ -54,7 +55,7 @@ class DampedLbfgs(Remembering):
             y = theta * y + (1 - theta) * gamma * s  # (12)
             sy = float(s @ y)
         if TINIEST < sy < 1 / TINIEST:
-            self._gamma = gamma
+            self._gamma = max(gamma, self._most)
             self._pairs.append((s, y, 1 / sy))
 
     def direction(self, v: Floats) -> Floats:

@@ -178,7 +178,10 @@ class LinearRecord(Remembering):
         if self._gradient_norm is not None:
             values["gradient_norm"] = self._gradient_norm
         if len(self._outputs):
-            values = {**metrics(labels.task, torch.from_numpy(self._outputs), labels.test), **values}
+            scored = metrics(labels.task, torch.from_numpy(self._outputs), labels.test)
+            if "rmse" in scored:
+                scored["rmse"] *= labels.deviation  # in the label's own unit
+            values = {**scored, **values}
         return values
 
     # --- the end ---

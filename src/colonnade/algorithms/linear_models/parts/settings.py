@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
+from colonnade.algorithms.training import Defaults
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.privacy.ring import FixedPoint
 
@@ -30,8 +31,8 @@ class Linear:
     allow_two_parties: bool = False  # masked sums of two parties hide nothing: the other's product is the rest
     intercept: bool = True  # a constant without penalty: the label party's, or the first feature party's
     step: Literal["auto", "fixed", "search"] = "auto"  # from smoothness | training.learning_rate | from curvature met
-    # by nothing | each column apart | all of its columns | these, and the curvature that rows are known to have
-    precondition: Literal["none", "columns", "block", "curvature"] = "none"  # how a party scales its own steps
+    # as its columns need | by nothing | each column apart | all of its columns | these, and their rows' known curvature
+    precondition: Literal["auto", "none", "columns", "block", "curvature"] = "auto"  # how a party scales its own steps
     tolerance: float = 0.0  # ends the training once the whole gradient's norm is below it; 0: after the planned epochs
     max_product_age_epochs: float = 2.0  # how old a lost party's last known products may be; 0: none are kept
 
@@ -87,6 +88,10 @@ class SynchronousLinear(Linear):
             raise SettingsError(
                 f"algorithm.party_timeout_seconds is {self.party_timeout_seconds}; it must be finite and not negative."
             )
+
+
+LARGE_BATCHES = Defaults(least_batch=64, most_batch=2048, batches_per_epoch=16)
+"""Of the quasi-Newton algorithms: curvature makes noise longer along flat directions, and fewer, better steps pay."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.smoothness import of_longest_row
 from colonnade.state import Remembering, value
 
 _SEARCHED = 10
@@ -13,10 +14,12 @@ _SEARCHED = 10
 class StepSize(Remembering):
     """The step size of one party, as `algorithm.step` says.
 
-    `auto`: 1 / L_b, from what everybody told of their columns. `fixed`: training.learning_rate. `search`: nothing
-    is told; a party takes the largest curvature of its own block that it meets along its first gradients, and divides
-    by the number of parties, which may all pull in the same direction at once. A Newton step has its length already:
-    unless fixed, its share is found while stepping (curved_block.py), and nothing need be told.
+    `auto`: 1 / L_b, from what everybody told of their columns, and no longer than a party's own longest row allows.
+    `fixed`: training.learning_rate. `search`: nothing is told; a party takes the largest curvature of its own block
+    that it meets along its first gradients, and divides by the number of parties, which may all pull in the same
+    direction at once. A Newton step has its length already: unless fixed, its share is found while stepping
+    (curved_block.py), and nothing need be told. Nor need it where a party chooses its own metric
+    (`precondition = "auto"`), in which alone it could take steps of nearly 1: with q parties, a q-th of that.
     """
 
     MEMORY = (value("_curvature", "_looked", "value"),)
@@ -24,7 +27,9 @@ class StepSize(Remembering):
     def __init__(self, block_party: BlockParty, newton: bool) -> None:
         self._block_party = block_party
         self._newton = newton
-        block_party.tells_smoothness = block_party.seat.settings.step == "auto" and not newton
+        settings = block_party.seat.settings
+        self._alone = settings.precondition == "auto"  # it knows all that its step depends on
+        block_party.tells_smoothness = settings.step == "auto" and not newton and not self._alone
         self._curvature = 0.0
         self._looked = 0
         self.value = 0.0
@@ -36,6 +41,8 @@ class StepSize(Remembering):
             self.value = seat.training.learning_rate
         elif self._newton:
             self.value = 1.0
+        elif seat.settings.step == "auto" and self._alone:
+            self.value = self._block_party.sound_step()
         elif seat.settings.step == "auto":
             bound = self._block_party.loss.smoothness
             smoothness = self._block_party.smoothness()
@@ -44,7 +51,9 @@ class StepSize(Remembering):
             # they were: the whole objective's curvature counts once for each of them.
             late = getattr(seat.settings, "batches_per_request", 1) - 1
             batches += late * (bound * smoothness.whole + seat.training.l2)
-            self.value = 1 / batches if batches > 0 else 0.0
+            longest = self._block_party.block.largest_row()
+            least = of_longest_row(bound, longest, seat.training.batch_size, seat.workers)
+            self.value = 1 / max(batches, least) if batches > 0 else 0.0
 
     @property
     def searching(self) -> bool:
