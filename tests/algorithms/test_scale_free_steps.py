@@ -13,7 +13,7 @@ from sklearn.datasets import make_regression
 import colonnade
 from colonnade import Cascaded, Dpzv, Training, Vafl, Zoo, ZooSync
 from colonnade.algorithms.parts.optimiser import Optimiser, OptimiserSettings
-from colonnade.algorithms.split_models.parts.steps import RunningSpread
+from colonnade.algorithms.split_models.parts.steps import SlopeSpread
 from colonnade.data.loading import from_arrays
 from colonnade.errors import SettingsError
 
@@ -40,7 +40,7 @@ def test_a_loss_in_another_unit_leads_to_the_same_place(factor: float, seed: int
 
 @given(factor=FACTORS, slopes=st.lists(st.floats(-3, 3).filter(lambda slope: abs(slope) > 0.01), min_size=1))
 def test_the_relative_slope_has_no_unit_and_a_bound(factor: float, slopes: list[float]) -> None:
-    here, there = RunningSpread(), RunningSpread()
+    here, there = SlopeSpread(), SlopeSpread()
     for slope in slopes:
         relative = here.relative(slope)
         assert there.relative(factor * slope) == pytest.approx(relative, rel=1e-6)
@@ -48,7 +48,7 @@ def test_the_relative_slope_has_no_unit_and_a_bound(factor: float, slopes: list[
 
 
 def test_the_spread_of_zeros_moves_nothing() -> None:
-    spread = RunningSpread()
+    spread = SlopeSpread()
     assert [spread.relative(0.0), spread.relative(0.0)] == [0.0, 0.0]
     assert spread.relative(-2.0) == pytest.approx(-math.sqrt(1 / (0.01 / (1 - 0.99**3))))
 

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from colonnade import BottomSettings, Centralised, Dpzv, Simulate, SimulatedParty, Split, TopSettings, Training, Vafl
 from colonnade.algorithms.parts.losses import Loss
 from colonnade.algorithms.parts.randomness import generator_for
+from colonnade.algorithms.split_models.parts.steps import SCALE_FREE
 from colonnade.algorithms.training import DecidedTraining, Defaults
 from colonnade.data.batches import Batches
 from colonnade.messages import (
@@ -61,7 +62,7 @@ def plan(algorithm: Any, task: str = "binary", own_columns: bool = False, **chan
 
 def training(**changes: Any) -> DecidedTraining:
     asked = Training(**{"epochs": 4, "batch_size": 7, "learning_rate": 0.2, "observe_every_epochs": 0, **changes})
-    return Defaults(optimiser="sgd").decided(asked, rows=7)
+    return Defaults("sgd", SCALE_FREE.rates).decided(asked, rows=7)
 
 
 SLOW_LINKS = Simulate(latency_seconds={"distribution": "exponential", "mean": 0.05})

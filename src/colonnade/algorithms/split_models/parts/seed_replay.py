@@ -22,7 +22,7 @@ from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat
 from colonnade.algorithms.split_models.parts.directions import Directions
 from colonnade.algorithms.split_models.parts.embedder import Embedder
-from colonnade.algorithms.split_models.parts.steps import RunningSpread, optimiser_of_bottom
+from colonnade.algorithms.split_models.parts.steps import SlopeSpread, optimiser_of_bottom
 from colonnade.errors import RunError, SettingsError
 from colonnade.models.flat import flatten
 from colonnade.models.network import network_for
@@ -80,7 +80,7 @@ class SeedReplayBottom(Embedder):
             self._most_slope = max(clip + 100 * noise, 2 * LIMIT / chosen.learning_rate)
         else:
             self._most_slope = clip + 100 * noise if clip else MOST_TOLD
-        self._spread = RunningSpread()
+        self._spread = SlopeSpread()
         self._vector = flatten([self.network], seat.name)
         self._vector.div_(GRID).round_().mul_(GRID)
         self._pieces = torch.split(self._vector, PIECE)

@@ -41,10 +41,10 @@ class StepSettings:
             raise unknown_name("value of algorithm.step", self.step, STEPS)
 
 
-class RunningSpread(Remembering):
+class SlopeSpread(Remembering):
     """The root of the mean square of a party's slopes, the last hundred or so: a number and a count.
 
-    >>> spread = RunningSpread()
+    >>> spread = SlopeSpread()
     >>> spread.relative(3.0), round(spread.relative(3.0), 6), spread.relative(0.0)
     (1.0, 1.0, 0.0)
     """
