@@ -130,5 +130,6 @@ def test_a_misspelt_one_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in LINEAR if name != "fcg"])
-def test_the_papers_steps_are_the_default(name: str) -> None:
-    assert ALGORITHMS[name].settings().precondition == "none"
+def test_the_papers_steps_can_be_asked_for_and_a_metric_is_the_default(name: str) -> None:
+    assert ALGORITHMS[name].settings().precondition == "auto"
+    assert ALGORITHMS[name].settings(precondition="none").precondition == "none"

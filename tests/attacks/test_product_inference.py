@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -267,7 +266,7 @@ def wine() -> FederatedData:
 def measured(
     data: FederatedData, algorithm: str, sums: str, exposed: ExposedParty | None = None, trials: int = 1
 ) -> list[Measurement]:
-    federated = Federated(replace(algorithms.find(algorithm).settings(), sums=sums), TRAINING)
+    federated = Federated(algorithms.find(algorithm).settings(sums=sums, precondition="none"), TRAINING)
     return product_inference(data, federated, exposed or ExposedParty(), Trials(trials))
 
 

@@ -42,7 +42,7 @@ def test_dpzv() -> None:
 
 
 def test_lock_step() -> None:
-    told = sentences(ZooSync())
+    told = sentences(ZooSync(directions=1))
     assert told[0] == "label saw 448 exact 16-number embeddings of 112 training rows of party1."
     assert "party1 saw 32 exact mean losses of 16 batches, that tell of label's labels." in told
     assert "party1 saw 224 exact 16-number gradients that tell of label's labels." in sentences(Split())

@@ -19,7 +19,9 @@ from colonnade.testing import TinyFederation, tiny_data
 NAMES = [f"{family}{rule}" for family in ("af", "f", "asysqn-", "synsqn-") for rule in ("sgd", "svrg", "saga")]
 ASYNCHRONOUS = [name for name in NAMES if issubclass(ALGORITHMS[name].settings, AsynchronousLinear)]
 FIRST_ORDER = [name for name in NAMES if not issubclass(ALGORITHMS[name].settings, QuasiNewton)]
-TRAINING = Training(epochs=6, batch_size=7, learning_rate=0.05, l2=0.02, evaluate_every_epochs=3)
+TRAINING = Training(
+    epochs=6, batch_size=7, learning_rate=0.05, l2=0.02, evaluate_every_epochs=3, end_when_diverged=False
+)
 UNEVEN = Simulate(
     compute_seconds={"distribution": "exponential", "mean": 0.01},
     label_compute_seconds={"distribution": "exponential", "mean": 0.003},

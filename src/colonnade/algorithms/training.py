@@ -134,7 +134,7 @@ class Defaults:
                 f"{', '.join(self.rates)}, or leave it out."
             )
         if top_rate == AUTO:
-            smaller = 1.0 if optimiser == "scale-free" else top_updates  # it knows how many steps there will be
+            smaller = 1.0 if optimiser == "scale-free" else top_updates  # which knows how many steps there will be
             top_rate = (self.top_rates or self.rates)[optimiser] / smaller if rate == AUTO else rate
         values = {one.name: getattr(training, one.name) for one in fields(Training)}
         values |= {

@@ -19,7 +19,6 @@ from colonnade.errors import DataError, SettingsError
 from colonnade.models.linear_columns import IN_ORDER, ROWS_AT_ONCE, Chosen, RowNumbers, columns_of
 from colonnade.models.linear_loss import LinearLoss
 from colonnade.models.linear_metric import Metric
-from colonnade.models.linear_pace import Pace
 from colonnade.models.linear_rows import RESIDUALS_GIVEN, SAGA, SGD, SVRG, Floats, readable
 from colonnade.state import Remembering, State, array, custom, included
 
@@ -104,7 +103,6 @@ class LinearBlock(Remembering):
         self.times_measured = 0
         self._most_leverage = most_leverage
         self.guard: Floats | None = None  # how much more than once a row counts in the metric, [n]
-        self.pace: Pace | None = None
         if precondition != "none":
             self.metric = self._measured(precondition, centred)
         self._remeasured = precondition == "curvature"
@@ -298,25 +296,11 @@ class LinearBlock(Remembering):
             self.metric = replace(self.metric, scale=state.take("scale"), scale_b=state.take("scale_of_intercept"))
             self.times_measured = int(state.take("times_measured")[0])
 
-    def _save_pace(self, state: State) -> None:
-        if self.pace is not None:
-            state.add("pace", self.pace.state())
-
-    def _load_pace(self, state: State) -> None:
-        if self.pace is not None:
-            self.pace.restore(state.part("pace"))
-
-    def keep_pace(self) -> None:
-        """Steps of reduced variance shall find out how much longer than told they can be (linear_pace.py)."""
-        if self.metric is not None:
-            self.pace = Pace(self.columns, self.outputs)
-
     MEMORY = (
         included("_columns"),
         array("_b", "intercept", in_place=True),
         array("_mean_b", "mean_gradient_of_intercept", in_place=True),
         custom("metric", "times_measured", save=_save_measured, load=_load_measured),
-        custom("pace", save=_save_pace, load=_load_pace),
     )
 
     def restore(self, state: State) -> None:
@@ -378,11 +362,7 @@ class LinearBlock(Remembering):
                     table[batch] = residuals
                     share = len(batch) / self.rows
                     self.set_mean_gradient(mean + share * change, mean_b + share * change_b)
-            direction, direction_b = self.outward(*self.inward(v, v_b))
-            step = steps[min(number, len(steps) - 1)]
-            if self.pace is not None and rule != SGD:
-                step *= self.pace.next(v, v_b * self.has_intercept, direction, direction_b, step)
-            self.move(direction, direction_b, step)
+            self.move(*self.outward(*self.inward(v, v_b)), steps[min(number, len(steps) - 1)])
         return total / len(rows) if window.loss is not None else math.nan
 
     def _measured(self, precondition: Precondition, centred: bool) -> Metric:

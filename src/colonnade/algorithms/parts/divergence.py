@@ -11,7 +11,7 @@ from colonnade.algorithms.parts.losses import check_task
 from colonnade.errors import RunError
 from colonnade.state import Remembering, State, custom
 
-FAR_ABOVE = 1.5
+FAR_ABOVE = 10.0
 """Times the constant prediction's loss."""
 
 
@@ -53,7 +53,7 @@ class DivergenceWatch(Remembering):
         self._sum, self._count = 0.0, 0
         if len(self._halves) == 3:
             before, earlier, later = self._halves
-            if min(earlier, later) > self._bound and later >= before and earlier >= before:
+            if min(earlier, later) > self._bound > 0 and later >= before and earlier >= before:
                 raise RunError(self._words(later, epoch))
 
     def _words(self, loss: float, epoch: float) -> str:

@@ -58,8 +58,6 @@ class Descent(Remembering):
         self._estimator = estimator
         self._windows = Windows(seat, batches_per_request(seat), shared_rows, estimator.independent_rows)
         self._step_size = StepSize(block_party, newton)
-        if block_party.guarded and not newton and seat.settings.step == "auto" and batches_per_request(seat) == 1:
-            block_party.block.keep_pace()  # in a window the next gradient would say nothing of the last step
         self._pass: FullPass | None = None
         self._passed_at = -1  # steps when the last full pass began
         curved = seat.settings.precondition == "curvature" and block_party.works

@@ -63,7 +63,8 @@ class SplitRecord(Remembering):
         self.table = EmbeddingTable(rows, parties, seat.widths)
         # Noise that was agreed on is no party's doing, and no Gaussian number is so far out.
         self._most = (seat.training.embedding_bound or inf) + 100 * seat.privacy.noise
-        self._watches = seat.training.end_when_diverged
+        # Where embeddings carry noise, so does the loss.
+        self._watches = seat.training.end_when_diverged and seat.privacy.noise == 0
         # Where labels are protected, nothing that others notice may depend on a loss, which knows them.
         self._is_private = bool(getattr(seat.settings, "noise", 0.0) > 0 or seat.privacy.labels_epsilon)
         self._evaluation = Evaluation(len(seat.labels.test), self.table.slices)
