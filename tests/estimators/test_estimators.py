@@ -386,3 +386,22 @@ def test_what_cannot_be_done_is_said_in_scikit_learns_words():
         VerticalRegressor().predict(rows())
     with pytest.raises(ValueError, match="NaN"):
         VerticalRegressor().fit(np.full((24, 2), np.nan), np.arange(24.0))
+
+
+# --- every algorithm, with the defaults --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", colonnade.algorithms.ALGORITHMS)
+def test_every_algorithm_learns_with_defaults(algorithm: str) -> None:
+    X, y = load_iris(return_X_y=True)
+    X, y = X[50:], y[50:]  # two flowers that are nearly alike
+    classifier = VerticalClassifier(2, algorithm=algorithm, epochs=10, random_state=0).fit(X, y)
+    assert classifier.score(X, y) > 0.85
+
+
+def test_a_search_over_algorithms() -> None:
+    X, y = load_iris(return_X_y=True)
+    search = GridSearchCV(
+        VerticalClassifier(2, epochs=3, random_state=0), {"algorithm": ["vafl", "afsaga", "dpzv"]}, cv=2
+    )
+    assert search.fit(X, y).best_score_ > 0.6

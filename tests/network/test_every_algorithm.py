@@ -26,7 +26,8 @@ ALL = [name for name, algorithm in ALGORITHMS.items() if algorithm.alone is None
 # 5 times faster to 3 times slower) were at most 1 step from the usual one; with zoo and dpzv, whose steps are random
 # directions times what arrived last, 3 steps. Two more are left for schedules that were not among them.
 STEP = 1 / 38
-TOLERANCE = dict.fromkeys(("zoo", "dpzv"), 5 * STEP + 1e-09)
+# fdml was 5 steps away on a busy machine, where parties come and go on at very different times.
+TOLERANCE = {"zoo": 5 * STEP + 1e-09, "dpzv": 5 * STEP + 1e-09, "fdml": 7 * STEP + 1e-09}
 USUAL_TOLERANCE = 3 * STEP + 1e-9
 
 
