@@ -95,11 +95,12 @@ def headline(task: str) -> str:
     return "rmse" if task == "regression" else "accuracy"
 
 
-def metrics(task: str, outputs: Tensor, targets: Tensor) -> dict[str, float]:
+def metrics(task: str, outputs: Tensor, targets: Tensor, deviation: float = 1.0) -> dict[str, float]:
     """What reports show for a task: accuracy, log_loss and auc, or rmse and r2.
 
     AUC is left out unless every class occurs in the targets (for multiclass it is the mean of one class
-    against the rest) and the outputs are finite; r2 is left out if all targets are equal.
+    against the rest) and the outputs are finite; r2 is left out if all targets are equal. `deviation`: what the targets
+    were divided by; rmse is in the label's own unit.
     """
     loss = Loss(task)
     if len(targets) == 0 or len(outputs) != len(targets):
@@ -110,7 +111,7 @@ def metrics(task: str, outputs: Tensor, targets: Tensor) -> dict[str, float]:
     outputs = outputs.detach().double()
     mean_loss = float(loss.per_row(outputs, targets).mean())
     if task == "regression":
-        values = {"rmse": mean_loss**0.5}
+        values = {"rmse": mean_loss**0.5 * deviation}
         variance = float(targets.double().var(correction=0))
         if variance > 0:
             values["r2"] = 1 - mean_loss / variance

@@ -40,8 +40,7 @@ class OnlyParty(Remembering):
         self._bottoms = {seat.name: Bottom(seat) for seat in features}
         self._top = Top(label)
         self._progress = Progress(label.training, batches_per_epoch(rows, label.training.batch_size))
-        self._watches = label.training.end_when_diverged
-        self._watch = DivergenceWatch(label.labels.task, label.labels.train)
+        self._watch = DivergenceWatch(label.labels.task, label.labels.train, label.training.end_when_diverged)
         self._batches = Batches(rows, label.training.batch_size, generator_for(label.seed, "everybody", "rows"))
         self._last_step = label.training.steps(rows)
         self._widths = [seat.width for seat in features]
@@ -69,8 +68,7 @@ class OnlyParty(Remembering):
             bottom.apply(number, gradient.contiguous().numpy())
         self._progress.add_loss(loss)
         step = self._top.steps
-        if self._watches:
-            self._watch.add(loss, self._progress.epoch(step))
+        self._watch.add(loss, self._progress.epoch(step))
         ending = step >= self._last_step
         metric = self._score() if self._progress.evaluation_is_due(step) or ending else None
         effects = self._progress.observe(step, step, metric)

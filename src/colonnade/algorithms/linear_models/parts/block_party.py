@@ -1,9 +1,8 @@
 """What every party of a linear federation has, whatever its schedule: its block of the model, its side of the sums, and
 what it tells the others before the training."""
 
-import math
 from collections.abc import Callable, Sequence
-from math import ceil, inf
+from math import ceil, inf, prod
 from typing import Any
 
 import numpy as np
@@ -56,7 +55,7 @@ class BlockParty(Remembering):
         self.loss = LinearLoss(seat.task, seat.outputs)
         columns = seat.columns
         chosen: Any = settings.precondition if precondition is None else precondition
-        width = 0 if columns is None else math.prod(columns.shape)
+        width = 0 if columns is None else prod(columns.shape)
         self.guarded = chosen == "auto"
         self.block = LinearBlock(
             torch.zeros(seat.rows, 0) if columns is None else columns.train,
@@ -137,14 +136,13 @@ class BlockParty(Remembering):
     def sound_step(self) -> float:
         """1/(q · (bound · (Λ_m + max_i‖x̃_i‖²/b) + λ)), a q-th of what this block alone could take of its own batches.
 
-        Windows add what is late in them (step_size.py).
+        With windows of several mini-batches, Λ_m counts once for each of them: the later ones see old weights.
         """
         seat, bound, block = self.seat, self.loss.smoothness, self.block
         if not self.works:
             return 0.0
         whole = self.most_curvature()
-        late = int(getattr(seat.settings, "batches_per_request", 1)) - 1
-        alone = (1 + late) * whole + bound * block.largest_row() / seat.training.batch_size
+        alone = batches_per_request(seat) * whole + bound * block.largest_row() / seat.training.batch_size
         return 1 / (seat.workers * alone) if alone > 0 else 0.0
 
     def smoothness(self) -> Smoothness:
@@ -203,9 +201,14 @@ def chosen_metric(columns: int) -> Precondition:
     return "block" if columns <= MOST_BLOCK_COLUMNS else "columns"
 
 
+def batches_per_request(seat: LinearSeat) -> int:
+    """Mini-batches of one request; a synchronous schedule shares them one by one."""
+    return int(getattr(seat.settings, "batches_per_request", 1))
+
+
 def most_rows(seat: LinearSeat) -> int:
     """How many rows a worker asks for at once: a window of mini-batches, or a piece of a full pass."""
-    window = seat.training.batch_size * int(getattr(seat.settings, "batches_per_request", 1))
+    window = seat.training.batch_size * batches_per_request(seat)
     return max(window, min(seat.rows, ROWS_OF_A_PASS))
 
 

@@ -53,8 +53,7 @@ class LinearRecord(Remembering):
         self._batch_size = seat.training.batch_size
         per_epoch = batches_per_epoch(seat.rows, seat.training.batch_size) * seat.workers
         self._progress = Progress(seat.training, per_epoch)
-        self._watches = seat.training.end_when_diverged
-        self._watch = DivergenceWatch(seat.task, seat.labels.train)
+        self._watch = DivergenceWatch(seat.task, seat.labels.train, seat.training.end_when_diverged)
         self._last_batch = ceil(seat.training.epochs * per_epoch - 1e-9)
         self._exchange = 0
         self._batch = 0
@@ -89,8 +88,7 @@ class LinearRecord(Remembering):
 
     def add_loss(self, loss: float) -> None:
         self._progress.add_loss(loss)
-        if self._watches:
-            self._watch.add(loss, self._progress.epoch(self._batch))
+        self._watch.add(loss, self._progress.epoch(self._batch))
 
     def look_for_an_optimum(
         self, outputs: NDArray[np.float64], targets: NDArray[np.float64], rows: NDArray[np.uint32] | None = None
@@ -178,10 +176,8 @@ class LinearRecord(Remembering):
         if self._gradient_norm is not None:
             values["gradient_norm"] = self._gradient_norm
         if len(self._outputs):
-            scored = metrics(labels.task, torch.from_numpy(self._outputs), labels.test)
-            if "rmse" in scored:
-                scored["rmse"] *= labels.deviation  # in the label's own unit
-            values = {**scored, **values}
+            outputs = torch.from_numpy(self._outputs)
+            values = {**metrics(labels.task, outputs, labels.test, labels.deviation), **values}
         return values
 
     # --- the end ---

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.block_party import BlockParty, batches_per_request
 from colonnade.algorithms.linear_models.parts.step_size import StepSize
 from colonnade.algorithms.linear_models.parts.windows import FullPass, Windows
 from colonnade.algorithms.seats import LinearSeat
@@ -152,11 +152,6 @@ class Descent(Remembering):
         part("_step_size"),
         part("_estimator"),
     )
-
-
-def batches_per_request(seat: LinearSeat) -> int:
-    """Mini-batches of one request; a synchronous schedule shares them one by one."""
-    return int(getattr(seat.settings, "batches_per_request", 1))
 
 
 def requests_per_epoch(seat: LinearSeat) -> int:

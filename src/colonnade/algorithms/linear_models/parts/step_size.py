@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.block_party import BlockParty, batches_per_request
 from colonnade.algorithms.linear_models.parts.smoothness import of_longest_row
 from colonnade.state import Remembering, value
 
@@ -28,8 +28,7 @@ class StepSize(Remembering):
         self._block_party = block_party
         self._newton = newton
         settings = block_party.seat.settings
-        self._alone = settings.precondition == "auto"  # it knows all that its step depends on
-        block_party.tells_smoothness = settings.step == "auto" and not newton and not self._alone
+        block_party.tells_smoothness = settings.step == "auto" and not newton and not block_party.guarded
         self._curvature = 0.0
         self._looked = 0
         self.value = 0.0
@@ -41,7 +40,7 @@ class StepSize(Remembering):
             self.value = seat.training.learning_rate
         elif self._newton:
             self.value = 1.0
-        elif seat.settings.step == "auto" and self._alone:
+        elif seat.settings.step == "auto" and self._block_party.guarded:
             self.value = self._block_party.sound_step()
         elif seat.settings.step == "auto":
             bound = self._block_party.loss.smoothness
@@ -49,7 +48,7 @@ class StepSize(Remembering):
             batches = smoothness.of_batches(bound, seat.training.l2, seat.training.batch_size)
             # Mini-batches that are asked for together see the others' weights, and without labels also their own, as
             # they were: the whole objective's curvature counts once for each of them.
-            late = getattr(seat.settings, "batches_per_request", 1) - 1
+            late = batches_per_request(seat) - 1
             batches += late * (bound * smoothness.whole + seat.training.l2)
             longest = self._block_party.block.largest_row()
             least = of_longest_row(bound, longest, seat.training.batch_size, seat.workers)

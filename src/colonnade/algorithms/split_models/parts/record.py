@@ -63,13 +63,13 @@ class SplitRecord(Remembering):
         self.table = EmbeddingTable(rows, parties, seat.widths)
         # Noise that was agreed on is no party's doing, and no Gaussian number is so far out.
         self._most = (seat.training.embedding_bound or inf) + 100 * seat.privacy.noise
-        # Where embeddings carry noise, so does the loss.
-        self._watches = seat.training.end_when_diverged and seat.privacy.noise == 0
         # Where labels are protected, nothing that others notice may depend on a loss, which knows them.
         self._is_private = bool(getattr(seat.settings, "noise", 0.0) > 0 or seat.privacy.labels_epsilon)
         self._evaluation = Evaluation(len(seat.labels.test), self.table.slices)
         self.progress = Progress(seat.training, batches_per_epoch(rows, seat.training.batch_size) * len(parties))
-        self._watch = DivergenceWatch(seat.labels.task, seat.labels.train)
+        # Where embeddings carry noise, so does the loss.
+        looks = seat.training.end_when_diverged and seat.privacy.noise == 0 and not self._is_private
+        self._watch = DivergenceWatch(seat.labels.task, seat.labels.train, looks)
         self.exchange = 0
         self.replies = dict.fromkeys(parties, 0)
         self.lost: set[str] = set()
@@ -133,8 +133,7 @@ class SplitRecord(Remembering):
             if not isfinite(loss):
                 raise RunError(f"{DIVERGED} {self.table.magnitudes()}")
             self.progress.add_loss(loss)
-            if self._watches and not self._is_private:
-                self._watch.add(loss, self.epoch())
+            self._watch.add(loss, self.epoch())
         effects = self.progress.observe(self.exchange, self._top.steps)
         if self.ending or (not self._evaluation.under_way and self.progress.evaluation_is_due(self.exchange)):
             reachable = [party for party in self._parties if party not in self.lost]

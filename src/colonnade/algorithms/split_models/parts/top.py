@@ -191,10 +191,8 @@ class Top(Remembering):
             return {}
         if self.own is not None and self._columns is not None:
             test_embeddings = torch.cat([test_embeddings, self.own.embed(self._columns.test)], 1)
-        scored = metrics(self._labels.task, self.network.embed(test_embeddings), self._labels.test)
-        if "rmse" in scored:
-            scored["rmse"] *= self._labels.deviation  # in the label's own unit
-        return scored
+        labels = self._labels
+        return metrics(labels.task, self.network.embed(test_embeddings), labels.test, labels.deviation)
 
     def models(self) -> dict[str, torch.nn.Module]:
         own = {} if self.own is None else {"bottom": self.own.module()}
