@@ -142,6 +142,17 @@ def test_a_weight_beyond_the_exact_range_is_refused() -> None:
         bottom.apply(0, 10.0)
 
 
+def test_scale_free_steps_stay_within_the_exact_range() -> None:
+    """A walk that leads out of it ends at its edge."""
+    bottom = bottom_of(Dpzv(), layer(7.9), DecidedTraining(epochs=1e5, optimiser="scale-free", learning_rate=1e6))
+    largest = 0.0
+    for exchange in range(100):
+        bottom.look_both_ways(exchange, ROWS)
+        bottom.apply(exchange, 1.0 + exchange % 7)
+        largest = max(largest, *(float(own.detach().abs().max()) for own in bottom.module().parameters()))
+    assert largest == 8.0
+
+
 @pytest.mark.parametrize(("distribution", "l2"), [("sphere", 0.0), ("signs", 0.0), ("gaussian", 0.0), ("sphere", 0.01)])
 def test_the_range_is_left_by_no_small_step_unseen(distribution: str, l2: float) -> None:
     """The range is not looked at after steps that cannot leave it; the step that leaves it is refused all the same."""

@@ -72,7 +72,7 @@ class Rule:
         """η of step t, the first is 0. "scale-free": R √(3 / dT) (1 − t/T), and a twentieth at the least."""
         if self.name != "scale-free":
             return self.learning_rate
-        first = self.learning_rate * (3 / (weights * self.planned)) ** 0.5
+        first = min(0.1, self.learning_rate * (3 / (weights * self.planned)) ** 0.5)
         return first * max(1 - step / self.planned, 0.05)
 
     def proximal_step(self, parameters: list[nn.Parameter], rate: float | None = None) -> None:

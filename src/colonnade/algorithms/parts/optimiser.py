@@ -25,13 +25,18 @@ LEAST = 0.05
 """Of its first rate, what a scale-free step keeps: a party that makes more steps than planned learns on, slowly."""
 
 
+LONGEST = 0.1
+"""By how much a scale-free step moves a weight at most. Only with few weights and few steps would it be more: then the
+walk would end far outside of where weights of a network lie."""
+
+
 def scale_free_rate(walk: float, weights: int, planned: int, step: int) -> float:
     """By how much step number `step` (from 0) of `planned` ones moves each of so many weights.
 
     >>> scale_free_rate(5.0, weights=300, planned=100, step=50)  # 5 √(3 / 30,000) / 2
     0.025
     """
-    return walk * math.sqrt(3 / (weights * planned)) * max(1 - step / planned, LEAST)
+    return min(LONGEST, walk * math.sqrt(3 / (weights * planned))) * max(1 - step / planned, LEAST)
 
 
 @dataclass(frozen=True)

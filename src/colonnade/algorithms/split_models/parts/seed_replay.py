@@ -5,8 +5,8 @@ and move the weights in place (S. Malladi et al., "Fine-Tuning Language Models w
 
 Adding and subtracting floats drifts; here it does not. Weights and moves are whole multiples of 2⁻²⁰, and float32
 adds such numbers exactly while they stay below 2⁴: its significand has 24 bits. So w + r − 2r + r is w, bit for bit.
-A weight beyond ±8 is refused, which leaves room for any move while λ is at most 1. Rounding changes λu ≈ 10⁻³ by at
-most 5·10⁻⁷, and a step by as much.
+A weight beyond ±8 is refused, or kept at ±8 where steps are scale-free, which leaves room for any move while λ is at
+most 1. Rounding changes λu ≈ 10⁻³ by at most 5·10⁻⁷, and a step by as much.
 """
 
 import math
@@ -151,6 +151,8 @@ class SeedReplayBottom(Embedder):
             for piece in self._pieces:
                 piece.sub_(piece.clamp(-threshold, threshold))
         if not self._room > 0:
+            if self._chosen.name == "scale-free":
+                self._vector.clamp_(-LIMIT, LIMIT)  # its length says nothing of the slope's: no sign of divergence
             self._check_range()
         self.steps += 1
         return True

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude
 from colonnade.algorithms.parts.optimiser import Optimiser
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat
@@ -90,9 +91,10 @@ class ZerothOrderBottom(Embedder):
                 f"{self._seat.label_party} sent {losses.size} losses for exchange {exchange}; "
                 f"{1 + self._directions.points} embeddings were sent to it."
             )
-        del self._pending[exchange]
         slopes = self._directions.slopes(losses)
         slopes = slopes * (self._directions.factor(self._vector.numel()) / len(slopes))
+        check_magnitude(self._seat.label_party, "losses with slopes", slopes, MOST_TOLD)
+        del self._pending[exchange]
         if len(slopes) == 1:  # the usual case; the direction is not needed any more
             estimate = looked.view(-1).mul_(slopes.item())
         else:
