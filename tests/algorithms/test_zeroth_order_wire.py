@@ -29,6 +29,7 @@ from colonnade import (
 from colonnade.algorithms import ALGORITHMS
 from colonnade.algorithms.parts.randomness import generator_for, seed_for
 from colonnade.algorithms.split_models.parts.directions import Directions
+from colonnade.errors import ProtocolError
 from colonnade.messages import (
     BatchRequest,
     EvaluationEmbedding,
@@ -46,7 +47,8 @@ from colonnade.messages import (
     Stop,
     WarmUpUpload,
 )
-from colonnade.testing import TinyFederation, tiny_data
+from colonnade.party import Received, Send, Started
+from colonnade.testing import TinyFederation, assert_same_bits, tiny_data, weights
 from colonnade.trace import read_trace
 from colonnade.wire.codec import decode, encode
 
@@ -333,3 +335,14 @@ def test_every_noised_embedding_is_spent_before_it_is_sent(algorithm: Any, embed
                     assert (protects, viewers) == (f"columns of {party}, {which} rows", ["label"])
                 spent = []
         assert spent == []
+
+
+def test_losses_too_far_apart_are_refused_and_change_nothing() -> None:
+    """Each loss is a number that a float holds; their slopes would be none."""
+    party = TinyFederation(DATA, Cascaded(directions=2)).parties()["party1"]
+    (upload,) = [effect for effect in party.handle(Started(0.0)) if isinstance(effect, Send)]
+    before = weights({"party1": party.model()})
+    lie = LossReply(upload.message.exchange, np.array([0.0, 1e300, -1e300]))
+    with pytest.raises(ProtocolError, match="label sent losses with slopes"):
+        party.handle(Received(1.0, "label", lie))
+    assert_same_bits(before, weights({"party1": party.model()}))
