@@ -238,14 +238,13 @@ class LossAndBatch(Message, frozen=True, eq=False):
 class Introduction(Message, frozen=True, eq=False):
     """What every party of a linear federation tells every other before the training.
 
-    Three numbers about its columns from which a step size follows (0 where none is wanted): the means over the rows of
-    ‖x‖² and ‖x‖⁴, and the largest eigenvalue of XᵀX/n. And the key of which pairwise masks are derived (zeros where
-    none are).
+    Two numbers about its columns from which a step size follows (0 where none is wanted): how long rows are, ‖x‖²,
+    along the column that has the longest, and the largest eigenvalue of XᵀX/n. And the key of which pairwise masks are
+    derived (zeros where none are).
     """
 
     free: ClassVar[bool] = True
-    mean_square: float
-    mean_fourth: float
+    longest_rows: float
     largest_eigenvalue: float
     public_key: Annotated[NDArray[np.uint64], ArrayField("<u8", ("key",))]
 

@@ -62,7 +62,7 @@ def words(*shape: int) -> Any:
         ("party1", "plain", "label", ResidualReply(1, zeros(3, 1))),  # 8 rows were asked for
         ("party1", "plain", "party2", ResidualRequest(1, ROWS)),  # it has no residuals to give
         ("label", "plain", "party2", ResidualRequest(1, np.array([24], np.uint32))),
-        ("party1", "plain", "party2", Introduction(0.0, 0.0, 0.0, np.zeros(4, np.uint64))),  # once is enough
+        ("party1", "plain", "party2", Introduction(0.0, 0.0, np.zeros(4, np.uint64))),  # once is enough
         ("party1", "plain", "label", SharedStep(1, 1, zeros(0, 1), ROWS)),  # of another schedule
     ],
 )

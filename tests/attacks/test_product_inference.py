@@ -224,7 +224,7 @@ def test_the_range_tells_the_factor_and_the_sign() -> None:
 
 
 def test_an_introduction_tells_the_factor_but_not_the_sign() -> None:
-    told = Introduction(float(np.square(COLUMN).mean()), 0.0, 0.0, np.zeros(4, np.uint64))
+    told = Introduction(0.0, float(np.square(COLUMN).mean()), np.zeros(4, np.uint64))
     found = scaled_by_introduction(HALF, seen_by_label([("party2", "label", told)]), "party2")
     assert found.values.tolist() == pytest.approx((-COLUMN).tolist())
     with pytest.raises(SettingsError, match="nothing scales its answers"):

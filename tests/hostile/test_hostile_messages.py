@@ -197,7 +197,7 @@ def test_a_mask_key_that_is_none_is_its_senders_fault() -> None:
     plan = TinyFederation(tiny_data(), ALGORITHMS["afsgd"].settings(sums="pairwise"), TRAINING)
     party = plan.parties()["party1"]
     party.handle(Started(0.0))
-    refuses(party, "party2", Introduction(0.0, 0.0, 0.0, np.zeros(4, np.uint64)), "X25519")
+    refuses(party, "party2", Introduction(0.0, 0.0, np.zeros(4, np.uint64)), "X25519")
 
 
 def test_an_honest_reply_is_not_refused_for_an_evaluation_that_was_wrong() -> None:

@@ -267,7 +267,10 @@ def test_step_size_constants(storage: str, intercept: bool) -> None:
     x = np.hstack([values.astype(np.float64), np.full((ROWS, 1), float(intercept))])
     block = block_of(values, storage, 1, 0.1, intercept)
     squares = (x**2).sum(1)
-    assert block.row_moments() == pytest.approx((squares.mean(), (squares**2).mean()))
+    columns = np.square(x[:, : x.shape[1] if intercept else -1])
+    penalty = np.append(np.full(x.shape[1] - 1, 0.1), 0.0)[: columns.shape[1]]
+    along = (squares[:, None] * columns).mean(0) / (columns.mean(0) + penalty)
+    assert block.longest_rows() == pytest.approx(along.max())
     largest = np.linalg.eigvalsh(x.T @ x / ROWS)[-1]
     assert largest <= block.largest_eigenvalue() <= 1.0501 * largest
     assert block.largest_eigenvalue() == block.largest_eigenvalue()
@@ -290,7 +293,7 @@ def test_a_party_without_columns(storage: str, outputs: int) -> None:
     assert block.products(rows).tolist() == [[-0.5] * outputs] * 2
     assert block.weights().shape == (0, outputs)
     assert block.full_gradient(kept)[0].shape == (0, outputs)
-    assert block.row_moments() == (1.0, 1.0) and block.largest_eigenvalue() == 1.0
+    assert block.longest_rows() == 1.0 and block.largest_eigenvalue() == 1.0
     assert block_of(nothing, storage, outputs, 0.1, False).largest_eigenvalue() == 0.0
 
 
@@ -305,7 +308,7 @@ def test_sparse_rows_with_a_column_twice_and_wide_indices() -> None:
     parts = (np.array([1.0, 2.0, 5.0], np.float32), np.array([1, 1, 0], np.int64), np.array([0, 2, 3], np.int64))
     twice = sparse.csr_array(parts, shape=(2, 2))
     block = LinearBlock(twice, twice, 1, 0.0, False)
-    assert block.row_moments() == (17.0, 353.0)  # of (1 + 2)² and 5²
+    assert block.longest_rows() == 25.0  # of (1 + 2)² and 5²
     assert twice.nnz == 3  # the caller's table stays as it is
     block.set_weights(np.array([[1.0], [10.0]]), np.zeros(1))
     assert block.products(np.arange(block.rows)).tolist() == [[30.0], [5.0]]

@@ -89,7 +89,11 @@ def test_what_is_told_is_of_the_scaled_columns(kind: str, stored: str) -> None:
     block = block_of(kind, stored)
     P = preconditioner(kind)
     squares = np.einsum("ij,jk,ik->i", CENTRED, P, CENTRED) + 1 / BOUND  # the intercept's column is 1/√bound
-    assert np.allclose(block.row_moments(), (squares.mean(), np.square(squares).mean()), rtol=1e-4)
+    assert block.metric is not None
+    scaled = np.square(CENTRED @ (np.diag(block.metric.scale) if kind == "columns" else block.metric.scale))
+    penalty = L2 / BOUND * np.square(block.metric.scale) if kind == "columns" else 1 / BOUND - scaled.mean(0)
+    along = (squares[:, None] * scaled).mean(0) / (scaled.mean(0) + penalty)
+    assert np.allclose(block.longest_rows(), max(along.max(), squares.mean()), rtol=1e-4)
     root = np.linalg.cholesky(P)
     whole = root.T @ (CENTRED.T @ CENTRED / 5 + L2 / BOUND * np.eye(3)) @ root
     largest = max(float(np.linalg.eigvalsh(whole)[-1]), 1 / BOUND)

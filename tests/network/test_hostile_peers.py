@@ -586,7 +586,7 @@ def test_a_feature_party_cannot_play_the_label_party(town: Callable[..., Town], 
     one.label.hear("listening")
     traitor = one["party3"]
     guest = guest_of(traitor, traitor.out)
-    hidden = Introduction(0.0, 0.0, 0.0, np.zeros(4, np.uint64))
+    hidden = Introduction(0.0, 0.0, np.zeros(4, np.uint64))
     with calling(traitor) as caller:
         caller.enter(guest._hello(b"0123456789abcdef"))
         generation, key = _presence_of(caller, "party1")

@@ -108,11 +108,13 @@ class Worker:
         centre = X.mean(0) if settings.precondition != "none" and settings.intercept else np.zeros(X.shape[1])
         X = self.columns = X - centre
         self.centre = centre
+        self.objective = objective
         most = np.full((data.rows, objective.classes), objective.most_curvature())
         self.guard = np.ones(data.rows)
         if settings.precondition == "auto":
-            self._guard(float(most[0, 0]), plan.training.l2, plan.training.batch_size)
-        self.root = self._roots(most * self.guard[:, None], plan.training.l2, settings.precondition, most[0, 0])
+            X = self._choose(float(most[0, 0]), plan.training.l2, 16 * plan.training.batch_size)
+        else:
+            self.root = self._roots(most, plan.training.l2, settings.precondition, most[0, 0])
         self.X = np.hstack([X, np.ones((data.rows, 1))]) if self.intercept else X
         self.w = np.zeros((self.X.shape[1], objective.classes))
         self.penalty = np.full(self.w.shape, plan.training.l2)
@@ -120,7 +122,7 @@ class Worker:
             self.penalty[-1] = 0.0
         self.y = data.labels.train.double().numpy()
         self.has_labels = name == data.label_party or settings.labels == "everywhere"
-        self.objective, self.settings, self.training = objective, settings, plan.training
+        self.settings, self.training = settings, plan.training
         self.per_epoch = -(-data.rows // plan.training.batch_size)
         self.rule = type(settings).__name__.lower().removeprefix("asysqn").removeprefix("synsqn")
         self.rule = self.rule.removeprefix("af").removeprefix("f")
@@ -183,14 +185,22 @@ class Worker:
         ]
         return np.stack(found)
 
-    def _guard(self, bound: float, l2: float, batch_size: int) -> None:
-        """Rows that alone would be more of the curvature than a batch can bear count more, until none is."""
+    def _choose(self, bound: float, l2: float, most: float) -> Floats:
+        """Dense columns to variance 1, unless they nearly have it. Rows beyond `most` count more, until none is."""
         for _ in range(10):
-            root = root_of_inverse(self.columns, self.centre, False, bound * self.guard, l2, "block", bound)
-            over = bound * np.square(self.columns @ root).sum(1) / batch_size
-            if not over.size or over.max() <= 1.05:
-                return
+            squares = (self.guard[:, None] * self.columns**2).mean(0)
+            floors = 1e-7 * squares + 1e-10 * self.centre**2
+            scale = (squares + np.where(floors > 0, floors, 1.0) + l2 / bound) ** -0.5
+            over = bound * np.square(self.columns * scale).sum(1, initial=0.0) / most
+            if over.max() <= 1.05:
+                break
             self.guard = self.guard * np.maximum(over, 1.0)
+        deviations = np.sqrt(squares[squares > 0])
+        alike = ((deviations >= 0.8) & (deviations <= 1.25)).all() and (np.abs(self.centre) <= 0.1).all()
+        if alike and (self.guard == 1).all():
+            self.columns, self.centre, scale = self.columns + self.centre, 0 * self.centre, np.ones(len(scale))
+        self.root = np.stack([np.diag(np.append(scale, 1.0) if self.intercept else scale)] * self.objective.classes)
+        return self.columns
 
     def _residuals(self, rows: NDArray[np.uint32], others: Floats | None, residuals: Floats | None) -> Floats:
         if others is None:
@@ -210,7 +220,9 @@ class Worker:
         v = v + self.penalty * self.w
         rate = self.training.learning_rate
         if self.rule == "sgd":
-            rate /= 1 + self.settings.decay * self.steps / self.per_epoch
+            epochs = self.steps / self.per_epoch
+            line = max(1 - epochs / self.training.epochs, 0.02)
+            rate *= line if self.settings.decay == "auto" else 1 / (1 + self.settings.decay * epochs)
         if self.rule == "sgd":
             self.seen[rows] = residuals
         else:

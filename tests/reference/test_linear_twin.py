@@ -1,5 +1,6 @@
 """Every linear algorithm against its slow twin: all sums, residuals and final weights of recorded runs, to 1e-9."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,15 +98,19 @@ def test_every_party_scales_its_own_steps(name: str, precondition: str, tmp_path
 
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_that_no_batch_can_bear_count_more(name: str, tmp_path: Path) -> None:
-    """One long row in the tiny data: party1's metric takes it several times, everybody else's does not change."""
+    """One long row in the tiny data: party1's metric takes it several times, party2's scales, party3 needs none."""
     generator = np.random.default_rng(5)
     X = generator.normal(size=(32, 6))
+    X[:24] = (X[:24] - X[:24].mean(0)) / X[:24].std(0)
     X[3, :2] *= 30
-    y = (X @ np.array([1.0, -1.0, 0.5, 1.5, -0.5, 1.0]) > 0).astype(int)
-    data = from_arrays(X[:24], y[:24], X_test=X[24:], y_test=y[24:], parties=3, task="binary", standardise=False)
-    algorithm = settings_of(name, precondition="auto")
-    twin = assert_twin_agrees(TinyFederation(data, algorithm, TRAINING, simulate=UNEVEN), tmp_path / "run")
-    assert twin.workers["party1"].guard.max() > 1.5 and (twin.workers["party3"].guard == 1).all()
+    X[:, 2:4] = 100 * X[:, 2:4] + 30
+    y = X @ np.array([1.0, -1.0, 0.005, 0.015, -0.5, 1.0])
+    data = from_arrays(X[:24], y[:24], X_test=X[24:], y_test=y[24:], parties=3, task="regression", standardise=False)
+    training = replace(TRAINING, batch_size=2, learning_rate=0.01)
+    plan = TinyFederation(data, settings_of(name, precondition="auto"), training, simulate=UNEVEN)
+    one, two, three = list(assert_twin_agrees(plan, tmp_path / "run").workers.values())[-3:]
+    assert one.guard.max() > 1.5 and (two.guard == 1).all()
+    assert np.diag(two.root[0])[:2].max() < 0.02 and (np.diag(three.root[0]) == 1).all()
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])

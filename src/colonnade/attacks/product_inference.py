@@ -162,8 +162,11 @@ def scaled_by_range(found: InferredColumn, smallest: float, largest: float) -> I
 
 
 def scaled_by_introduction(found: InferredColumn, view: View, party: str) -> InferredColumn:
-    """The adversary knows nothing beforehand: the mean of x_i² is in the party's Introduction; the sign is not."""
-    told = [m.mean_square for sender, _, m in view.crossings() if sender == party and isinstance(m, Introduction)]
+    """The adversary knows nothing beforehand: the largest eigenvalue in the party's Introduction
+    is, of one column, the mean of x_i²; the sign is not told."""
+    told = [
+        m.largest_eigenvalue for sender, _, m in view.crossings() if sender == party and isinstance(m, Introduction)
+    ]
     if not told or told[0] <= 0:
         raise SettingsError(
             f"{party!r} has told nobody how large its rows are, so nothing scales its answers: choose an algorithm "

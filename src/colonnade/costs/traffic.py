@@ -275,7 +275,7 @@ def _linear_traffic(plan: Plan, facts: Facts) -> list[Expected]:
     for sender in sent.parties:
         for receiver in sent.parties:
             if sender != receiver:
-                sent.add(sender, receiver, 1, messages.Introduction(0.0, 0.0, 0.0, np.zeros(4, np.uint64)))
+                sent.add(sender, receiver, 1, messages.Introduction(0.0, 0.0, np.zeros(4, np.uint64)))
     _LINEAR_SCHEDULES[plan.conversation.reply](sent, schedule)
     _evaluations(sent, schedule.evaluations)
     for peer in sent.peers:

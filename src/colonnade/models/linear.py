@@ -9,6 +9,7 @@ the block is preconditioned (linear_metric.py).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -25,10 +26,14 @@ from colonnade.state import Remembering, State, array, custom, included
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-Precondition = Literal["none", "centre", "columns", "block", "curvature"]
+Precondition = Literal["auto", "none", "centre", "columns", "block", "curvature"]
 _POWER_STEPS = 20
 _POWER_MARGIN = 1.05
 _GUARD_TURNS, _GUARD_MARGIN = 10, 1.05
+_ALIKE = 1.25  # columns whose deviations lie within this factor of 1 are left as they are
+_CENTRED = 0.1  # as are those whose mean is below this share of it
+MOST_SCALED_COLUMNS = 4096
+"""Of a block that scales its columns by default: with more, mostly sparse, every step would touch all of them."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +70,10 @@ class LinearBlock(Remembering):
     that columns may be centred: x is then x − μ everywhere below. "centre" does that alone, with R = I; "curvature" is
     "block" until `measure` is told how curved the rows are.
 
-    `most_leverage`: rows that would have more of it, bound · ‖x̃‖², count more than once in the metric of "columns" or
-    "block", until none has (nearly). A column that few rows have then takes shorter steps, and all others keep theirs.
+    "auto" is "columns" where they are not alike as they are, and "none" otherwise; a column of variance 1 is left at
+    its size, so that blocks with and without a metric take steps of the same length. Sparse columns are scaled by the
+    entries that they have, and not centred. Rows with bound · ‖x̃‖² above `most_leverage` then count more than once in the
+    metric, until none has more (nearly): a column that few rows have takes shorter steps, and all others keep theirs.
 
     >>> block = LinearBlock(torch.tensor([[1.0], [3.0]]), torch.zeros(0, 1), outputs=1, l2=0.0, intercept=False)
     >>> rows, loss = np.array([0, 1], np.uint32), LinearLoss("regression")
@@ -103,7 +110,9 @@ class LinearBlock(Remembering):
         self.times_measured = 0
         self._most_leverage = most_leverage
         self.guard: Floats | None = None  # how much more than once a row counts in the metric, [n]
-        if precondition != "none":
+        if precondition == "auto":
+            self.metric = self._automatic(centred)
+        elif precondition != "none":
             self.metric = self._measured(precondition, centred)
         self._remeasured = precondition == "curvature"
 
@@ -180,16 +189,20 @@ class LinearBlock(Remembering):
             total += np.outer(moved, total[-1]) + np.outer(total[-1], moved) + total[-1, -1] * np.outer(moved, moved)
         return total if self.has_intercept else np.ascontiguousarray(total[:-1, :-1])
 
-    def row_moments(self) -> tuple[float, float]:
-        """The means over the rows of ‖x_i‖² and of ‖x_i‖⁴, of x̃ if preconditioned, with the intercept's constant 1."""
-        if self.rows == 0:
-            return 0.0, 0.0
-        squares = self._row_squares()
-        return float(squares.mean()), float(np.square(squares).mean())
+    def longest_rows(self) -> float:
+        """R²: how long rows are along the column that has the longest: max_j E‖x‖²x_j² / (E x_j² + λ/bound).
 
-    def largest_row(self) -> float:
-        """The largest ‖x_i‖² of any row, of x̃ if preconditioned, with the intercept's constant 1."""
-        return float(self._row_squares().max(initial=0.0))
+        Of x̃ if preconditioned; the intercept's constant 1 is a column, too. Never more than the longest row.
+        """
+        if self.rows == 0:
+            return 0.0
+        norms = self._row_squares()
+        found = norms.mean() if self.has_intercept else 0.0
+        if self.columns:
+            along, of_columns = self._scaled_squares(norms)
+            ratios = along / np.maximum(of_columns, np.finfo(float).tiny)
+            found = max(found, float(ratios[along > 0].max(initial=0.0)))
+        return float(min(found, norms.max()))
 
     def largest_eigenvalue(self) -> float:
         """λ_max(XᵀX/n) by the power method on this block alone, with a margin for what the method still misses.
@@ -201,7 +214,7 @@ class LinearBlock(Remembering):
             return float(self.has_intercept) * self._scale_of_constant() ** 2
         if self.metric is not None and self.metric.is_matrix:
             return 1 / self._bound
-        trace = self.row_moments()[0]
+        trace = float(self._row_squares().mean())
         penalty = 0.0
         if self.metric is not None:
             penalty = self.l2 / self._bound
@@ -368,38 +381,43 @@ class LinearBlock(Remembering):
     def _measured(self, precondition: Precondition, centred: bool) -> Metric:
         """μ and R of these columns; R is 1 where there is no row to measure."""
         everywhere = np.ones(self.rows)
-        centre = np.zeros(self.columns)
-        if centred and self.rows:
-            centre = self._columns.sums(self._all(), readable(everywhere[:, None], np.float64))[:, 0] / self.rows
-            self._centre = centre
+        centre = self._set_centre() if centred and self.rows else np.zeros(self.columns)
         if precondition == "centre":
             return Metric(centre, np.ones(self.columns), 1.0)
-        if precondition != "columns":
-            Metric.check_width(self.columns, self.outputs if precondition == "curvature" else 1)
-        metric = self._metric_for(precondition, centre, everywhere)
-        if self._most_leverage < math.inf and precondition != "curvature" and self.rows and self.columns:
-            metric = self._guarded(precondition, metric)
+        if precondition == "columns":
+            return Metric.of_columns(centre, self.squares(everywhere)[: self.columns], self._bound, self.l2)
+        Metric.check_width(self.columns, self.outputs if precondition == "curvature" else 1)
+        covariance = self.gram(everywhere)[: self.columns, : self.columns]
+        metric = Metric.of_block(centre, np.ascontiguousarray(covariance), self._bound, self.l2)
         return metric.outputs_apart(self.outputs) if precondition == "curvature" else metric
 
-    def _metric_for(self, precondition: Precondition, centre: Floats, weights: Floats) -> Metric:
-        """R of rows that count so much each."""
-        if precondition == "columns":
-            return Metric.of_columns(centre, self.squares(weights)[: self.columns], self._bound, self.l2)
-        covariance = self.gram(weights)[: self.columns, : self.columns]
-        return Metric.of_block(centre, np.ascontiguousarray(covariance), self._bound, self.l2)
+    def _set_centre(self) -> Floats:
+        ones = readable(np.ones((self.rows, 1)), np.float64)
+        self._centre = self._columns.sums(self._all(), ones)[:, 0] / self.rows
+        return self._centre
 
-    def _guarded(self, precondition: Precondition, metric: Metric) -> Metric:
-        """R with ‖x̃_i‖² · bound at most about `most_leverage` in every row: longer rows count more, again and again."""
+    def _automatic(self, centred: bool) -> Metric | None:
+        """What "auto" is for these columns."""
+        if not self.rows or not 0 < self.columns <= MOST_SCALED_COLUMNS:
+            return None
+        entries = self._columns.entries()
+        shares = np.ones(self.columns) if entries is None else np.maximum(entries, 1) / self.rows
+        centre = self._set_centre() if centred and entries is None else np.zeros(self.columns)
         weights = np.ones(self.rows)
         for _ in range(_GUARD_TURNS):
-            self.metric = metric
+            squares = self.squares(weights)[: self.columns] / shares
+            self.metric = Metric.of_columns(centre, squares, 1.0, self.l2 / self._bound)
             over = self._bound * self._scaled_norms() / self._most_leverage
             if over.max() <= _GUARD_MARGIN:
                 break
             weights *= np.maximum(over, 1.0)
-            metric = self._metric_for(precondition, metric.centre, weights)
             self.guard = weights
-        return metric
+        deviations = np.sqrt(squares[squares > 0])
+        alike = (deviations <= _ALIKE).all() and (deviations >= 1 / _ALIKE).all()
+        if self.guard is None and alike and (np.abs(centre) <= _CENTRED).all():
+            self._centre = None
+            return None
+        return self.metric
 
     def _gram_with_constant(self, weights: Floats, every: int) -> Floats:
         total = np.zeros((self.columns + 1, self.columns + 1))
@@ -411,22 +429,37 @@ class LinearBlock(Remembering):
         constant = self.has_intercept * self._scale_of_constant() ** 2
         return (self._columns.squared_norms() if self.metric is None else self._scaled_norms()) + constant
 
-    def _scaled_norms(self) -> Floats:
-        """‖x̃_i‖² of every row."""
+    def _scaled_squares(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Σ_i weight_i x̃_ij²/n of every column, and E x̃_j² with the penalty λ/bound."""
+        if self.metric is None or not self.metric.is_matrix:
+            factors = 1.0 if self.metric is None else np.square(self.metric.scale)
+            weighted, plain = (self.squares(one)[: self.columns] for one in (weights, np.ones(self.rows)))
+            return factors * weighted, factors * (plain + self.l2 / self._bound)
+        weighted = np.zeros(self.columns)
+        for chosen, scaled in self._scaled_rows():
+            weighted += weights[chosen.first : chosen.first + chosen.number] @ np.square(scaled)
+        return weighted / self.rows, np.full(self.columns, 1 / self._bound)
+
+    def _scaled_rows(self) -> Iterator[tuple[Chosen, Floats]]:
+        """x̃ of all rows where R is a matrix, some of them at a time."""
         assert self.metric is not None
         scale, centre = self.metric.scale, self.metric.centre
         scale = scale[0] if scale.ndim == 3 else scale  # told before anything is measured: all are the same
+        for first in range(0, self.rows, ROWS_AT_ONCE):
+            chosen = Chosen(IN_ORDER, first, min(ROWS_AT_ONCE, self.rows - first))
+            yield chosen, self._columns.times(chosen, scale) - centre @ scale
+
+    def _scaled_norms(self) -> Floats:
+        """‖x̃_i‖² of every row."""
+        assert self.metric is not None
+        centre = self.metric.centre
         if not self.metric.is_matrix:
-            squares = np.square(scale)
+            squares = np.square(self.metric.scale)
             cross = self._columns.times(self._all(), (squares * centre)[:, None])[:, 0]
             found: Floats = self._columns.squared_norms(squares) - 2 * cross + float(squares @ np.square(centre))
             return np.maximum(found, 0.0)
-        norms = np.empty(self.rows)
-        for first in range(0, self.rows, ROWS_AT_ONCE):
-            chosen = Chosen(IN_ORDER, first, min(ROWS_AT_ONCE, self.rows - first))
-            scaled = self._columns.times(chosen, scale) - centre @ scale
-            norms[first : first + chosen.number] = np.square(scaled).sum(1)
-        return norms
+        norms = [np.square(scaled).sum(1) for _, scaled in self._scaled_rows()]
+        return np.concatenate(norms) if norms else np.zeros(0)
 
     def _times(self, chosen: Chosen, vector: Floats, vector_b: Floats) -> Floats:
         products = self._columns.times(chosen, vector)

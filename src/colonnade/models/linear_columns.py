@@ -44,6 +44,10 @@ class Columns(Remembers, Protocol):
     def gram(self, weights: Floats, every: int, gram: Floats) -> None: ...
     def squares(self, weights: Floats) -> Floats: ...
     def squared_norms(self, factors: Floats | None = None) -> Floats: ...
+    def entries(self) -> npt.NDArray[np.int64] | None:
+        """How many rows have an entry in each column, where others are left out; None: every row has all."""
+        ...
+
     def weights(self) -> Floats: ...
     def mean(self) -> Floats: ...
     def set_weights(self, weights: Floats) -> None: ...
@@ -96,6 +100,9 @@ class DenseColumns(Remembering):
         else:
             norms = np.einsum("ij,ij,j->i", self._train, self._train, factors, dtype=np.float64)
         return norms
+
+    def entries(self) -> npt.NDArray[np.int64] | None:
+        return None
 
     def weights(self) -> Floats:
         return np.array(self._w.T, order="C")
@@ -173,6 +180,9 @@ class SparseColumns(Remembering):
             return np.bincount(of_row, squares, len(norms)).astype(np.float64)
         kernels.sparse_squared_norms(self._train, norms)
         return norms
+
+    def entries(self) -> npt.NDArray[np.int64] | None:
+        return np.bincount(self._train[1].astype(np.int64), minlength=self.width)
 
     def weights(self) -> Floats:
         weights: Floats = self._running[SCALE] * (self._u - self._mean * (self._running[CLOCK] - self._paid))

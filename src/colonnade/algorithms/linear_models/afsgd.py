@@ -23,9 +23,13 @@ from colonnade.algorithms.linear_models.parts.solving import (
 )
 from colonnade.algorithms.row import Algorithm, Family, Paper, Passes
 from colonnade.algorithms.seats import LinearSeat
+from colonnade.algorithms.training import AUTO, Auto
 from colonnade.models.linear import Window
 from colonnade.party import Party
 from colonnade.state import Remembering
+
+LEAST_STEP = 0.02
+"""Of the first step, what one keeps that falls in a line: a party that makes more than the planned ones learns on."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +37,32 @@ class Afsgd(AsynchronousLinear):
     """`[algorithm]` with name = "afsgd"."""
 
     keeps_residuals: ClassVar[bool] = False
-    decay: float = 0.1  # the step size is divided by 1 + decay × epoch; 0: constant, as in the paper
+    decay: float | Auto = AUTO  # the step is divided by 1 + decay × epoch; 0: constant, as in the paper; auto: falls in a line
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_not_negative("decay", self.decay)
+        check_decay(self.decay)
 
 
 def linear_party(seat: LinearSeat) -> Party:
     """Algorithm 3 on worker ℓ."""
     block_party = BlockParty(seat, abandons=True, requests_per_epoch=requests_per_epoch(seat))
     return AsynchronousLinearParty(block_party, Descent(block_party, Sgd(block_party), shared_rows=False))
+
+
+def check_decay(decay: float | Auto) -> None:
+    if decay != AUTO:
+        check_not_negative("decay", decay)
+
+
+def decayed(seat: LinearSeat, epochs: Floats) -> Floats:
+    """What is left of the first step after so many epochs of a party's own.
+
+    A constant step ends where its noise lets it; one that falls in a line to nearly nothing ends near the optimum.
+    """
+    decay = seat.settings.decay
+    line: Floats = np.maximum(1 - epochs / seat.training.epochs, LEAST_STEP)
+    return line if decay == AUTO else 1 / (1 + decay * epochs)
 
 
 class Sgd(Remembering):
@@ -68,9 +87,7 @@ class Sgd(Remembering):
     def step(self, window: Window, step_size: float, steps: int) -> float:
         batches = -(-window.rows.size // window.batch_size)
         epochs = (steps + np.arange(batches)) / self._per_epoch
-        return self._block_party.block.sgd_steps(
-            window, step_size / (1 + self._block_party.seat.settings.decay * epochs)
-        )
+        return self._block_party.block.sgd_steps(window, step_size * decayed(self._block_party.seat, epochs))
 
 
 ALGORITHM = Algorithm(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from colonnade.algorithms.linear_models.afsgd import Afsgd, Sgd
+from colonnade.algorithms.linear_models.afsgd import Afsgd, Sgd, decayed
 from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.conversation import sums_of_products
@@ -50,7 +50,7 @@ class SqnSgd(Remembering):
         )  # ϑ of each row when it came last
         self._block = CurvedBlock(block_party, adapts=False, known=self.known)
         self._per_epoch = steps_per_epoch(block_party)
-        self._decay: float = block_party.seat.settings.decay
+        self._seat = block_party.seat
 
     def pass_is_due(self, steps: int) -> bool:
         return self._first_order.pass_is_due(steps)
@@ -66,10 +66,10 @@ class SqnSgd(Remembering):
             self._seen[rows] = residuals
             return self._block.gradient(rows, residuals)
 
-        def decayed(batch: int) -> float:
-            return step_size / (1 + self._decay * (steps + batch) / self._per_epoch)
+        def shorter(batch: int) -> float:
+            return step_size * float(decayed(self._seat, np.array((steps + batch) / self._per_epoch)))
 
-        return self._block.steps(window, gradient, decayed)
+        return self._block.steps(window, gradient, shorter)
 
 
 ALGORITHM = Algorithm(

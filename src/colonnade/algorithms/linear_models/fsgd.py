@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from colonnade.algorithms.linear_models.afsgd import ALGORITHM as AFSGD
-from colonnade.algorithms.linear_models.afsgd import Sgd
+from colonnade.algorithms.linear_models.afsgd import Sgd, check_decay
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.conversation import shared_steps
 from colonnade.algorithms.linear_models.parts.settings import SynchronousLinear
-from colonnade.algorithms.linear_models.parts.solving import Descent, check_not_negative, shared_steps_per_epoch
+from colonnade.algorithms.linear_models.parts.solving import Descent, shared_steps_per_epoch
 from colonnade.algorithms.linear_models.parts.synchronous import SynchronousLinearParty
 from colonnade.algorithms.row import Algorithm, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
+from colonnade.algorithms.training import AUTO, Auto
 from colonnade.messages import SharedStep
 from colonnade.party import Party
 
@@ -25,11 +26,11 @@ class Fsgd(SynchronousLinear):
     """`[algorithm]` with name = "fsgd"."""
 
     keeps_residuals: ClassVar[bool] = False
-    decay: float = 0.1  # the step size is divided by 1 + decay × epoch; 0: constant
+    decay: float | Auto = AUTO  # the step is divided by 1 + decay × epoch; 0: constant; auto: falls in a line
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_not_negative("decay", self.decay)
+        check_decay(self.decay)
 
 
 def linear_party(seat: LinearSeat) -> Party:

@@ -2,7 +2,8 @@
 what it tells the others before the training."""
 
 from collections.abc import Callable, Sequence
-from math import ceil, inf, prod
+from dataclasses import replace
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -27,11 +28,9 @@ from colonnade.privacy.masking import OwnMasks, PairwiseMasks, check_key, genera
 from colonnade.privacy.ring import FixedPoint
 from colonnade.state import Remembering, State, custom, group, included, part, plain
 
-MOST_BLOCK_COLUMNS = 512
-"""Of a party whose metric is a matrix by default: a step through its d² numbers costs about as much as a batch."""
-
-MOST_SCALED_COLUMNS = 4096
-"""Of a party that scales each column by default: with more, mostly sparse, every step would touch all of them."""
+MOST_LEVERAGE = 16.0
+"""Batches that a row may weigh before the metric of `precondition = "auto"` shortens it: rows up to there slow all
+columns down less than a metric would slow down theirs (tried with rows of 20 to 3,000)."""
 
 _MOST_OF_COLUMNS = 1e100  # of what is told of columns: fourth powers of numbers that a float32 holds at most
 
@@ -55,18 +54,17 @@ class BlockParty(Remembering):
         self.loss = LinearLoss(seat.task, seat.outputs)
         columns = seat.columns
         chosen: Any = settings.precondition if precondition is None else precondition
-        width = 0 if columns is None else prod(columns.shape)
-        self.guarded = chosen == "auto"
+        self.automatic = chosen == "auto"
         self.block = LinearBlock(
             torch.zeros(seat.rows, 0) if columns is None else columns.train,
             torch.zeros(seat.test_rows, 0) if columns is None else columns.test,
             seat.outputs,
             seat.training.l2,
             seat.intercept,
-            chosen_metric(width) if self.guarded else chosen,
+            chosen,
             self.loss.smoothness,
             centred=settings.intercept,
-            most_leverage=float(seat.training.batch_size) if self.guarded else inf,
+            most_leverage=MOST_LEVERAGE * seat.training.batch_size,
         )
         self.targets = None if seat.labels is None else seat.labels.train.double().numpy()
         self.works = columns is not None or seat.intercept
@@ -95,16 +93,16 @@ class BlockParty(Remembering):
         """Tell everybody what they need to know of these columns."""
         settings: Linear = self.seat.settings
         wanted = self.works and self.tells_smoothness
-        told = ColumnsTold(0.0, 0.0, 0.0)
+        told = ColumnsTold(0.0, 0.0)
         if wanted:
-            told = ColumnsTold(*self.block.row_moments(), self.block.largest_eigenvalue())
+            told = ColumnsTold(self.block.longest_rows(), self.block.largest_eigenvalue())
         key = np.frombuffer(self._public_key, np.uint64) if settings.sums == "pairwise" else np.zeros(4, np.uint64)
         self._introduced[self.seat.name] = (told, key.tolist())
         return [Send(peer, Introduction(*told, key)) for peer in self.peers]
 
     def meet(self, sender: str, introduction: Introduction) -> bool:
         """Take a peer's introduction; True if it was the last one."""
-        told = ColumnsTold(introduction.mean_square, introduction.mean_fourth, introduction.largest_eigenvalue)
+        told = ColumnsTold(introduction.longest_rows, introduction.largest_eigenvalue)
         if introduction.public_key.size != 4 or min(told) < 0 or max(told) > _MOST_OF_COLUMNS:
             raise ProtocolError(f"{sender} introduced itself with a key or a size that cannot be.")
         if sender in self._introduced:
@@ -133,20 +131,17 @@ class BlockParty(Remembering):
         penalty = self.seat.training.l2 if self.block.metric is None else 0.0  # a metric's eigenvalue has it in itself
         return self.loss.smoothness * self.block.largest_eigenvalue() + penalty
 
-    def sound_step(self) -> float:
-        """1/(q · (bound · (Λ_m + max_i‖x̃_i‖²/b) + λ)), a q-th of what this block alone could take of its own batches.
-
-        With windows of several mini-batches, Λ_m counts once for each of them: the later ones see old weights.
-        """
-        seat, bound, block = self.seat, self.loss.smoothness, self.block
-        if not self.works:
-            return 0.0
-        whole = self.most_curvature()
-        alone = batches_per_request(seat) * whole + bound * block.largest_row() / seat.training.batch_size
-        return 1 / (seat.workers * alone) if alone > 0 else 0.0
-
-    def smoothness(self) -> Smoothness:
-        return Smoothness.joined(told for told, _ in self._introduced.values())
+    def sound_step(self, alone: bool = False) -> float:
+        """1 / L_b from what everybody told of their columns; `alone`: if the others' weights stood still."""
+        seat = self.seat
+        smoothness = Smoothness.joined(told for told, _ in self._introduced.values())
+        if alone:
+            smoothness = replace(smoothness, whole=self._introduced[seat.name][0].largest_eigenvalue)
+        late = batches_per_request(seat) - 1
+        keeps_residuals: bool = seat.settings.keeps_residuals
+        l2, batch_size = seat.training.l2, seat.training.batch_size
+        least = smoothness.of_batches(self.loss.smoothness, l2, batch_size, late, keeps_residuals)
+        return 1 / least if least > 0 else 0.0
 
     # --- evaluation ---
 
@@ -192,13 +187,6 @@ class BlockParty(Remembering):
         part("sums"),
     )
     DERIVED = ("_scheme",)  # a part of the sums
-
-
-def chosen_metric(columns: int) -> Precondition:
-    """What `precondition = "auto"` is for a party with so many columns: the best that is cheap beside its batches."""
-    if columns > MOST_SCALED_COLUMNS:
-        return "none"
-    return "block" if columns <= MOST_BLOCK_COLUMNS else "columns"
 
 
 def batches_per_request(seat: LinearSeat) -> int:

@@ -29,11 +29,12 @@ class CurvedBlock(Remembering):
 
     def __init__(self, block_party: BlockParty, adapts: bool, known: Callable[[], Floats]) -> None:
         settings = block_party.seat.settings
+        self._block_party = block_party
         self._block, self._loss, self._known = block_party.block, block_party.loss, known
         self._curvature_rows: str = settings.curvature_rows
-        # With a metric of the party's own choice the most curvature is known. H₀ of it makes H at most the inverse of
-        # what pairs say: γ of a pair along flat directions would be far too long along all others.
-        sound = block_party.guarded and settings.step != "fixed" and self._curvature_rows == "all"
+        # A step that begins as the first-order one has H₀ = 1/L_m of the most curvature of this block, so that H is at
+        # most the inverse of what pairs say: γ of a pair along flat directions would be far too long along all others.
+        sound = block_party.automatic and settings.step == "auto" and self._curvature_rows == "all"
         most = block_party.most_curvature() if sound else 0.0
         self._curvature = DampedLbfgs(settings.memory, settings.least_curvature, most)
         self._before: tuple[Floats, Floats] | None = None  # s and v of the step before
@@ -51,10 +52,11 @@ class CurvedBlock(Remembering):
         if settings.step == "fixed":
             self._share = 1.0
         elif sound:
-            # A batch's noise counts as well: the first-order step's share. H is at most 1/MOST_SHARE times as long as
-            # that step's metric, so such a part of it is the first-order step or less, and never less is needed.
-            self._share = block_party.sound_step() * most
-            self._least_share = MOST_SHARE * self._share
+            # L_m η H₀ = η, the first-order step. H is at most 1/MOST_SHARE times as long as H₀, so such a part of it is
+            # the first-order step or less, and never less is needed.
+            self._share = most
+            self._least_share = MOST_SHARE * most
+        self._begun_with = most  # 0: with a share of Hv
 
     def gradient(self, rows: Rows, coefficients: Floats) -> Floats:
         """(1/B) Σ_i coefficient_i x_i."""
@@ -116,7 +118,13 @@ class CurvedBlock(Remembering):
     def _adapted(self, slope: float) -> float:
         """The share of a step after one along which the gradient now has this slope: uphill means it was too long."""
         share = self._share * (_SHORTER if slope > 0 else _LONGER)
-        return min(1.0, max(self._least_share, share))
+        return min(self._most_share(), max(self._least_share, share))
+
+    def _most_share(self) -> float:
+        """All of Hv; where it began as the first-order step, what that could be if nobody else moved: the noise of a
+        batch stays as it is."""
+        party = self._block_party
+        return self._begun_with * party.sound_step(alone=True) / party.sound_step() if self._begun_with else 1.0
 
     def _curved(self, s: Floats, rows: Rows, residuals: Floats) -> Floats:
         """∇²f s: how the gradient of a batch, or of all rows, changes along s, to first order."""

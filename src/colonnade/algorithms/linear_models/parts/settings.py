@@ -90,7 +90,7 @@ class SynchronousLinear(Linear):
             )
 
 
-LARGE_BATCHES = Defaults(least_batch=64, most_batch=2048, batches_per_epoch=16)
+LARGE_BATCHES = Defaults(least_batch=32, most_batch=2048, batches_per_epoch=32)
 """Of the quasi-Newton algorithms: curvature makes noise longer along flat directions, and fewer, better steps pay."""
 
 

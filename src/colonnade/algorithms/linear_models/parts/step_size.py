@@ -3,8 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.algorithms.linear_models.parts.block_party import BlockParty, batches_per_request
-from colonnade.algorithms.linear_models.parts.smoothness import of_longest_row
+from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.state import Remembering, value
 
 _SEARCHED = 10
@@ -14,12 +13,11 @@ _SEARCHED = 10
 class StepSize(Remembering):
     """The step size of one party, as `algorithm.step` says.
 
-    `auto`: 1 / L_b, from what everybody told of their columns, and no longer than a party's own longest row allows.
-    `fixed`: training.learning_rate. `search`: nothing is told; a party takes the largest curvature of its own block
-    that it meets along its first gradients, and divides by the number of parties, which may all pull in the same
-    direction at once. A Newton step has its length already: unless fixed, its share is found while stepping
-    (curved_block.py), and nothing need be told. Nor need it where a party chooses its own metric
-    (`precondition = "auto"`), in which alone it could take steps of nearly 1: with q parties, a q-th of that.
+    `auto`: 1 / L_b, from what everybody told of their columns. `fixed`: training.learning_rate. `search`: nothing is
+    told; a party takes the largest curvature of its own block that it meets along its first gradients, and divides by
+    the number of parties, which may all pull in the same direction at once. A Newton step in a metric of the user's
+    choice has its length already: unless fixed, its share is found while stepping (curved_block.py), and nothing need
+    be told. In the party's own metric it begins as the first-order step.
     """
 
     MEMORY = (value("_curvature", "_looked", "value"),)
@@ -28,7 +26,7 @@ class StepSize(Remembering):
         self._block_party = block_party
         self._newton = newton
         settings = block_party.seat.settings
-        block_party.tells_smoothness = settings.step == "auto" and not newton and not block_party.guarded
+        block_party.tells_smoothness = settings.step == "auto" and (not newton or block_party.automatic)
         self._curvature = 0.0
         self._looked = 0
         self.value = 0.0
@@ -38,21 +36,10 @@ class StepSize(Remembering):
         seat = self._block_party.seat
         if seat.settings.step == "fixed":
             self.value = seat.training.learning_rate
-        elif self._newton:
+        elif self._newton and not (self._block_party.automatic and seat.settings.step == "auto"):
             self.value = 1.0
-        elif seat.settings.step == "auto" and self._block_party.guarded:
-            self.value = self._block_party.sound_step()
         elif seat.settings.step == "auto":
-            bound = self._block_party.loss.smoothness
-            smoothness = self._block_party.smoothness()
-            batches = smoothness.of_batches(bound, seat.training.l2, seat.training.batch_size)
-            # Mini-batches that are asked for together see the others' weights, and without labels also their own, as
-            # they were: the whole objective's curvature counts once for each of them.
-            late = batches_per_request(seat) - 1
-            batches += late * (bound * smoothness.whole + seat.training.l2)
-            longest = self._block_party.block.largest_row()
-            least = of_longest_row(bound, longest, seat.training.batch_size, seat.workers)
-            self.value = 1 / max(batches, least) if batches > 0 else 0.0
+            self.value = self._block_party.sound_step()
 
     @property
     def searching(self) -> bool:
