@@ -63,7 +63,7 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         batch_size: int | str = AUTO,
         learning_rate: float | str = AUTO,
         optimiser: str = AUTO,
-        l2: float = 0.0,
+        l2: float | str = AUTO,
         l1: float = 0.0,
         bottom: Bottoms | None = None,
         top: TopSettings | nn.Module | None = None,
@@ -99,7 +99,7 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             batch_size=AUTO if self.batch_size == AUTO else min(_whole("batch_size", self.batch_size), rows),
             learning_rate=AUTO if self.learning_rate == AUTO else _number("learning_rate", self.learning_rate),
             optimiser=self.optimiser,
-            l2=_number("l2", self.l2),
+            l2=AUTO if self.l2 == AUTO else _number("l2", self.l2),
             l1=_number("l1", self.l1),
             evaluate_every_epochs=0,  # there are no test rows: scikit-learn's own tools hold them
             observe_every_epochs=1,

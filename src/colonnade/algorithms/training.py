@@ -27,7 +27,7 @@ class Training:
     top_learning_rate: float | Auto = AUTO  # of the label party; as learning_rate, if that is given
     optimiser: str = AUTO  # auto | sgd | momentum | adam | scale-free, on both sides; auto: as the algorithm has it
     momentum: float = 0.9
-    l2: float = 0.0  # r(θ_m) = l2/2 ‖θ_m‖², on the feature parties' parameters
+    l2: float | Auto = AUTO  # r(θ_m) = l2/2 ‖θ_m‖², on the feature parties' parameters; auto: 0, linear 1/rows
     l1: float = 0.0  # r(θ_m) = l1 ‖θ_m‖₁, by a proximal step
     evaluate_every_epochs: float = 1.0  # 0: only at the end
     observe_every_epochs: float = 0.1  # how often the training loss is recorded
@@ -49,7 +49,8 @@ class Training:
                 raise SettingsError(f"training.{name} is {value}; it must not be negative.")
         if self.optimiser not in (AUTO, *OPTIMISERS):
             raise unknown_name("value of training.optimiser", self.optimiser, (AUTO, *OPTIMISERS))
-        OptimiserSettings(momentum=self.momentum, l2=self.l2, l1=self.l1)  # refuses what is out of range
+        l2 = 0.0 if self.l2 == AUTO else self.l2
+        OptimiserSettings(momentum=self.momentum, l2=l2, l1=self.l1)  # refuses what is out of range
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class DecidedTraining(Training):
     learning_rate: float = 0.1
     top_learning_rate: float = 0.1
     optimiser: str = "sgd"
+    l2: float = 0.0
 
     def bottom_optimiser(self, planned_steps: int = 0) -> OptimiserSettings:
         return OptimiserSettings(
@@ -142,5 +144,6 @@ class Defaults:
             "learning_rate": self.rates[optimiser] if rate == AUTO else rate,
             "top_learning_rate": top_rate,
             "batch_size": self.batch_size(rows) if training.batch_size == AUTO else training.batch_size,
+            "l2": 0.0 if training.l2 == AUTO else training.l2,
         }
         return DecidedTraining(**values)

@@ -135,7 +135,10 @@ def decided_training(training: Training, algorithm: Any, rows: int, feature_part
     chosen = algorithms.find(algorithms.name_of(algorithm))
     if chosen.family is Family.LINEAR:
         _refuse_unused_training(chosen.name, training)
-        training = replace(training, optimiser="sgd")  # with the rate of algorithm.step = "fixed"
+        # The rate is that of algorithm.step = "fixed". Without a penalty, the optimum of classes that a line parts is
+        # infinitely far away; 1/rows is scikit-learn's default, too.
+        penalty = 1 / max(1, rows) if training.l2 == AUTO else training.l2
+        training = replace(training, optimiser="sgd", l2=penalty)
     said = chosen.conversation
     alternates = said is not None and said.asynchronous and chosen.family is Family.SPLIT
     updates = feature_parties / getattr(algorithm, "wait_for", 1) if alternates else 1.0

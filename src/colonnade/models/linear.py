@@ -72,8 +72,8 @@ class LinearBlock(Remembering):
 
     "auto" is "columns" where they are not alike as they are, and "none" otherwise; a column of variance 1 is left at
     its size, so that blocks with and without a metric take steps of the same length. Sparse columns are scaled by the
-    entries that they have, and not centred. Rows with bound · ‖x̃‖² above `most_leverage` then count more than once in the
-    metric, until none has more (nearly): a column that few rows have takes shorter steps, and all others keep theirs.
+    entries that they have, and not centred. Rows with bound · ‖x̃‖² above `most_leverage` then count more than once in
+    the metric, until none has more (nearly): a column that few rows have takes shorter steps, all others keep theirs.
 
     >>> block = LinearBlock(torch.tensor([[1.0], [3.0]]), torch.zeros(0, 1), outputs=1, l2=0.0, intercept=False)
     >>> rows, loss = np.array([0, 1], np.uint32), LinearLoss("regression")
