@@ -326,13 +326,14 @@ class LinearBlock(Remembering):
         batches = -(-len(rows) // window.batch_size)
         if len(steps) != 1 and len(steps) != batches:
             raise SettingsError(f"{len(steps)} step sizes came for {batches} mini-batches. Give one, or one for each.")
-        loss, targets = RESIDUALS_GIVEN, readable((), np.float64)
+        loss, scale, targets = RESIDUALS_GIVEN, 1.0, readable((), np.float64)
         if window.loss is not None and window.targets is not None:
             if window.loss.outputs != self.outputs:
                 raise SettingsError(
                     f"A loss of {window.loss.outputs} outputs was given to a block of {self.outputs}. They must agree."
                 )
-            loss, targets = window.loss.code, window.loss.checked_targets(window.targets, len(rows))
+            loss, scale = window.loss.code, window.loss.scale
+            targets = window.loss.checked_targets(window.targets, len(rows))
         if len(rows) == 0:
             return math.nan
         if self.metric is not None:
@@ -340,7 +341,7 @@ class LinearBlock(Remembering):
         intercept = (self.has_intercept, self._b, self._mean_b)
         batch_size = min(window.batch_size, len(rows))
         return self._columns.steps(
-            (*intercept, rows, batch_size, values, targets, loss, rule, steps, float(self.l2), table), rule
+            (*intercept, rows, batch_size, values, targets, loss, scale, rule, steps, float(self.l2), table), rule
         )
 
     def _scaled_steps(self, rule: int, window: Window, values: Floats, steps: Floats, table: Floats) -> float:

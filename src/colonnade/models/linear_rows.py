@@ -23,7 +23,8 @@ SparseData = tuple[Starts, Indices, Data]  # row i has its columns and values at
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # What is a number at run time is not compiled anew for each value, which would cost seconds and gain nothing.
-BINARY, REGRESSION, MULTICLASS, RESIDUALS_GIVEN = 0, 1, 2, 3  # losses
+BINARY, REGRESSION, MULTICLASS, RESIDUALS_GIVEN = 0, 1, 2, 3  # losses: logistic, square, softmax, none
+SMOOTHED_HINGE, SIGMOID, HUBER, ROBUST = 4, 5, 6, 7  # and those of one output that are asked for by name
 SGD, SVRG, SAGA = 0, 1, 2  # rules
 
 SCALE, CLOCK = 0, 1  # the two running numbers of lazy columns
@@ -79,7 +80,30 @@ def readable(values: npt.ArrayLike, kind: type[np.generic]) -> npt.NDArray[Any]:
 
 
 @compiled
-def fill_residual(loss: int, outputs: Floats, row: int, target: float, residuals: Floats) -> float:
+def named_residual(loss: int, scale: float, output: float, target: float) -> tuple[float, float]:
+    """ϑ and the loss of a row, of the losses that are asked for by name (linear_loss.py has their equations)."""
+    if loss == HUBER:
+        error = output - target
+        if abs(error) <= scale:
+            return 2.0 * error, error * error
+        return math.copysign(2.0 * scale, error), scale * (2.0 * abs(error) - scale)
+    if loss == ROBUST:
+        t = (output - target) / scale
+        if abs(t) > 1e8:  # where the 1 is lost beside t²/2, which might overflow
+            return 2.0 * scale / t, scale * scale * (2.0 * math.log(abs(t)) - math.log(2.0))
+        return scale * t / (1.0 + t * t / 2.0), scale * scale * math.log1p(t * t / 2.0)
+    sign = 1.0 if target > 0.5 else -1.0
+    z = sign * output
+    if loss == SMOOTHED_HINGE:
+        short = min(max(1.0 - z, 0.0), 1.0)
+        return -sign * short, short * short / 2.0 + max(-z, 0.0)
+    small = math.exp(-abs(z))
+    share = small / (1.0 + small)
+    return -sign * share / (1.0 + small), share if z >= 0.0 else 1.0 / (1.0 + small)
+
+
+@compiled
+def fill_residual(loss: int, scale: float, outputs: Floats, row: int, target: float, residuals: Floats) -> float:
     """Writes ϑ of one row and returns the row's loss. Both matrices are indexed by the same row."""
     if loss == BINARY:
         # With z = θ for y = 0 and −θ for y = 1: loss = log(1 + eᶻ) and ϑ = ±σ(z); exp never overflows.
@@ -92,6 +116,9 @@ def fill_residual(loss: int, outputs: Floats, row: int, target: float, residuals
         error = float(outputs[row, 0] - target)
         residuals[row, 0] = 2.0 * error
         return error * error
+    if loss != MULTICLASS:
+        residuals[row, 0], value = named_residual(loss, scale, outputs[row, 0], target)
+        return value
     label = int(target)
     largest = outputs[row, 0]
     for k in range(1, outputs.shape[1]):
@@ -110,23 +137,38 @@ def fill_residual(loss: int, outputs: Floats, row: int, target: float, residuals
 
 
 @compiled
-def fill_residuals(loss: int, outputs: Floats, targets: Floats, residuals: Floats) -> float:
+def fill_residuals(loss: int, scale: float, outputs: Floats, targets: Floats, residuals: Floats) -> float:
     """The same for all rows; returns the sum of their losses."""
     total = 0.0
     for row in range(outputs.shape[0]):
-        total += fill_residual(loss, outputs, row, targets[row], residuals)
+        total += fill_residual(loss, scale, outputs, row, targets[row], residuals)
     return total
 
 
 @compiled
-def fill_curvature(loss: int, residuals: Floats, direction: Floats, products: Floats) -> None:
+def curvature_of(loss: int, scale: float, residual: float) -> float:
+    """loss''(θ) of one output, or what stands for it where a loss is not convex, from the residual."""
+    size = abs(residual)
+    if loss == BINARY:
+        return size * (1.0 - size)
+    if loss == SMOOTHED_HINGE:
+        return 1.0 if 0.0 < size < 1.0 else 0.0
+    if loss == SIGMOID:
+        return size * math.sqrt(max(1.0 - 4.0 * size, 0.0))
+    if loss == HUBER:
+        return 2.0 if size < 2.0 * scale else 0.0
+    if loss == ROBUST:
+        root = math.sqrt(max(1.0 - 2.0 * (size / scale) * (size / scale), 0.0))
+        return root * (1.0 + root) / 2.0
+    return 2.0
+
+
+@compiled
+def fill_curvature(loss: int, scale: float, residuals: Floats, direction: Floats, products: Floats) -> None:
     """loss''(θ_i) · direction_i, with loss'' from the residual."""
     for row in range(residuals.shape[0]):
-        if loss == BINARY:
-            size = abs(residuals[row, 0])
-            products[row, 0] = size * (1.0 - size) * direction[row, 0]
-        elif loss == REGRESSION:
-            products[row, 0] = 2.0 * direction[row, 0]
+        if loss != MULTICLASS:
+            products[row, 0] = curvature_of(loss, scale, residuals[row, 0]) * direction[row, 0]
         else:
             label = 0
             for k in range(1, residuals.shape[1]):
@@ -360,6 +402,7 @@ def settle(lazy: Floats, running: Floats, decay: float) -> None:
 def fill_differences(
     rule: int,
     loss: int,
+    scale: float,
     theta: Floats,
     rows: Indices,
     values: Floats,
@@ -374,7 +417,7 @@ def fill_differences(
             for k in range(values.shape[1]):
                 differences[p, k] = values[p, k]
         else:
-            total += fill_residual(loss, theta, p, targets[p], differences)
+            total += fill_residual(loss, scale, theta, p, targets[p], differences)
         if rule != SGD:
             for k in range(values.shape[1]):
                 residual = differences[p, k]
@@ -412,6 +455,7 @@ def dense_window(
     values: Floats,
     targets: Floats,
     loss: int,
+    loss_scale: float,
     rule: int,
     step_sizes: Floats,
     l2: float,
@@ -432,7 +476,9 @@ def dense_window(
             for p in range(count):
                 for k in range(outputs):
                     theta[p, k] += values[first + p, k] + b[k]
-        total_loss += fill_differences(rule, loss, theta, batch, values[first:], targets[first:], table, differences)
+        total_loss += fill_differences(
+            rule, loss, loss_scale, theta, batch, values[first:], targets[first:], table, differences
+        )
         sums[:, :] = 0.0
         dense_sums(data, batch, 0, differences[:count], sums)
         decay, share = 1.0 - eta * l2, eta / count
@@ -463,6 +509,7 @@ def sparse_window(
     values: Floats,
     targets: Floats,
     loss: int,
+    loss_scale: float,
     rule: int,
     step_sizes: Floats,
     l2: float,
@@ -485,7 +532,9 @@ def sparse_window(
             for p in range(count):
                 for k in range(outputs):
                     theta[p, k] += values[first + p, k] + b[k]
-        total_loss += fill_differences(rule, loss, theta, batch, values[first:], targets[first:], table, differences)
+        total_loss += fill_differences(
+            rule, loss, loss_scale, theta, batch, values[first:], targets[first:], table, differences
+        )
         decay = 1.0 - eta * l2
         if running[SCALE] * decay >= SMALLEST_SCALE:
             running[SCALE] *= decay

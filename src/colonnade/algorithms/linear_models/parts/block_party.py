@@ -52,7 +52,7 @@ class BlockParty(Remembering):
         check_scheme(settings.sums, seat.workers, settings.allow_two_parties)
         self.seat = seat
         self.peers = tuple(party for party in seat.parties if party != seat.name)
-        self.loss = LinearLoss(seat.task, seat.outputs)
+        self.loss = LinearLoss(seat.task, seat.outputs, settings.loss, settings.loss_scale)
         columns = seat.columns
         chosen: Any = settings.precondition if precondition is None else precondition
         width = 0 if columns is None else prod(columns.shape)
