@@ -145,9 +145,11 @@ class Worker:
         self.centre = centre
         most = np.full((data.rows, objective.classes), objective.most_curvature())
         self.guard = np.ones(data.rows)
-        if settings.precondition == "auto":
-            self._guard(float(most[0, 0]), plan.training.l2, plan.training.batch_size)
-        self.root = self._roots(most * self.guard[:, None], plan.training.l2, settings.precondition, most[0, 0])
+        metric = settings.precondition
+        if metric == "auto":  # a matrix, unless an L1 penalty needs one column at a time
+            metric = "columns" if plan.training.l1 else "block"
+            self._guard(float(most[0, 0]), plan.training.l2, plan.training.batch_size, metric)
+        self.root = self._roots(most * self.guard[:, None], plan.training.l2, metric, most[0, 0])
         self.X = np.hstack([X, np.ones((data.rows, 1))]) if self.intercept else X
         self.w = np.zeros((self.X.shape[1], objective.classes))
         self.penalty = np.full(self.w.shape, plan.training.l2)
@@ -218,10 +220,10 @@ class Worker:
         ]
         return np.stack(found)
 
-    def _guard(self, bound: float, l2: float, batch_size: int) -> None:
+    def _guard(self, bound: float, l2: float, batch_size: int, metric: str) -> None:
         """Rows that alone would be more of the curvature than a batch can bear count more, until none is."""
         for _ in range(10):
-            root = root_of_inverse(self.columns, self.centre, False, bound * self.guard, l2, "block", bound)
+            root = root_of_inverse(self.columns, self.centre, False, bound * self.guard, l2, metric, bound)
             over = bound * np.square(self.columns @ root).sum(1) / batch_size
             if not over.size or over.max() <= 1.05:
                 return
@@ -253,6 +255,17 @@ class Worker:
         inward = np.einsum("cde,ec->dc", self.root, v)
         s = -rate * inward if self.inverse is None else self._newton_step(inward, rate, rows, residuals)
         self.w = self.w + np.einsum("cde,ec->dc", self.root, s)
+        if self.training.l1:
+            self._threshold(rate * self.training.l1)
+
+    def _threshold(self, length: float) -> None:
+        """The proximal step of length · ‖w‖₁ in the metric, which is diagonal; the intercept is left alone."""
+        for output, root in enumerate(self.root):
+            assert not (root - np.diag(np.diag(root))).any()
+            for column in range(len(self.w) - self.intercept):
+                threshold = length * root[column, column] ** 2
+                w = self.w[column, output]
+                self.w[column, output] = 0.0 if abs(w) <= threshold else w - np.sign(w) * threshold
 
     def _newton_step(self, v: Floats, rate: float, rows: NDArray[np.uint32], residuals: Floats) -> Floats:
         assert self.inverse is not None

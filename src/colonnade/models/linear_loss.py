@@ -28,8 +28,8 @@ from colonnade.models.linear_rows import (
     Floats,
     fill_curvature,
     fill_residuals,
-    readable,
 )
+from colonnade.models.machine_code import readable
 
 LossName = Literal["auto", "smoothed-hinge", "sigmoid", "huber", "robust"]
 

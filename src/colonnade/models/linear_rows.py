@@ -7,12 +7,11 @@ called, not in the files of those that it calls.
 """
 
 import math
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
+
+from colonnade.models.machine_code import compiled
 
 Floats = npt.NDArray[np.float64]
 Data = npt.NDArray[np.float32]
@@ -20,7 +19,6 @@ Data = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.uint32]
 Starts = npt.NDArray[np.uint64]
 SparseData = tuple[Starts, Indices, Data]  # row i has its columns and values at starts[i]:starts[i + 1]
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 # What is a number at run time is not compiled anew for each value, which would cost seconds and gain nothing.
 BINARY, REGRESSION, MULTICLASS, RESIDUALS_GIVEN = 0, 1, 2, 3  # losses: logistic, square, softmax, none
@@ -30,49 +28,12 @@ SGD, SVRG, SAGA = 0, 1, 2  # rules
 SCALE, CLOCK = 0, 1  # the two running numbers of lazy columns
 STRIDE = 4  # numbers a lazy column with one output: u, ḡ, paid and one unused, so that none straddles a cache line
 SMALLEST_SCALE = 1e-6
-
-
-_kernels: list[Callable[..., Any]] = []
-
-
-def compiled(function: Function) -> Function:
-    """A kernel: compiled at its first call. Numba is loaded when any kernel is first called, and not by networks."""
-    _kernels.append(function)
-
-    @wraps(function)
-    def first(*arguments: Any) -> Any:
-        if globals()[function.__name__] is first:
-            for kernel in _kernels:  # all, for they call one another
-                globals()[kernel.__name__] = machine_code(kernel)
-        return globals()[function.__name__](*arguments)
-
-    return cast(Function, first)
-
-
-def machine_code(function: Function) -> Function:
-    """Numba's own, which it keeps on disk, or in this process alone if no disk may be written.
-
-    Sums may be reassociated (they are then vectorised): the same machine gives the same bits, another one may not.
-    """
-    from numba import njit
-
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc"}}
-    kernel: Function
-    try:
-        kernel = njit(cache=True, **options)(function)
-    except RuntimeError:  # neither the package's directory nor the user's cache can be written
-        kernel = njit(**options)(function)
-    return kernel
-
-
-def readable(values: npt.ArrayLike, kind: type[np.generic]) -> npt.NDArray[Any]:
-    """The values as contiguous memory that kernels may read alone.
-
-    Always read-only, because Numba would compile a kernel once more for arrays that may be written to.
-    """
-    view = np.require(values, kind, ("C", "ALIGNED")).view()
-    view.flags.writeable = False
-    return view
+PENALTY, DRIFTS, TICKS, CLOCKS = (
+    0,
+    1,
+    2,
+    3,
+)  # of lazy columns with L1: l1, whether ḡ counts, k, and from there C_0 … C_k
 
 
 # Losses. The residual of a row is ϑ = ∂loss/∂θ, a number for each of its c outputs. None is formed as 1 − p, which
@@ -294,10 +255,49 @@ def sparse_squared_norms(data: SparseData, norms: Floats) -> None:
 # ḡ_j (C − paid_j) to u_j. A column pays before its ḡ_j changes, and when a step reads it. Its numbers lie side by
 # side, so that a column costs one access to memory: with one output u, ḡ, paid at STRIDE·j of a flat array, with c
 # outputs a row of paid, u_1 … u_c, ḡ_1 … ḡ_c.
+#
+# With L1 a step ends with the soft threshold η·l1, in units of u tick·l1, and a column owes that too. The clocks of the
+# steps since all columns were settled are kept (`prox`; without L1 it is empty), so that what is owed is exact.
 
 
 @compiled
-def lazy_times(data: SparseData, rows: Indices, first: int, lazy: Floats, running: Floats, products: Floats) -> None:
+def soft(value: float, threshold: float) -> float:
+    """argmin_z (z − value)²/2 + threshold·|z|: towards 0, and not across it."""
+    return value - min(max(value, -threshold), threshold)
+
+
+@compiled
+def after_steps(u: float, mean: float, paid: float, clock: float, prox: Floats) -> float:
+    """u after every step u ← soft(u − tick·ḡ, tick·l1) between the two clocks.
+
+    It moves evenly until it comes to 0. There it stays if |ḡ| ≤ l1; else the step in which it comes is looked up.
+    """
+    sign, l1 = -1.0 if u < 0.0 else 1.0, float(prox[PENALTY])
+    size, drift = sign * u, sign * mean * float(prox[DRIFTS])
+    left = size - (drift + l1) * (clock - paid)
+    if left > 0.0 or drift + l1 <= 0.0:
+        return sign * left
+    if drift <= l1:
+        return 0.0
+    below, at = (
+        0,
+        int(prox[TICKS]),
+    )  # the first clock after `paid` at which nothing is left lies after one, not the other
+    while at - below > 1:
+        middle = (below + at) // 2
+        if prox[CLOCKS + middle] > paid and (drift + l1) * (prox[CLOCKS + middle] - paid) >= size:
+            at = middle
+        else:
+            below = middle
+    before, after = max(float(prox[CLOCKS + at - 1]), paid), float(prox[CLOCKS + at])
+    across = soft(size - (drift + l1) * (before - paid) - drift * (after - before), l1 * (after - before))
+    return sign * (across - (drift - l1) * (clock - after))
+
+
+@compiled
+def lazy_times(
+    data: SparseData, rows: Indices, first: int, lazy: Floats, running: Floats, prox: Floats, products: Floats
+) -> None:
     """products_i = x_iᵀ w. Pays nothing, so that a look at the weights leaves no trace in later bits."""
     starts, columns, values = data
     scale, clock = running[SCALE], running[CLOCK]
@@ -308,21 +308,25 @@ def lazy_times(data: SparseData, rows: Indices, first: int, lazy: Floats, runnin
             total = 0.0
             for e in range(starts[i], starts[i + np.uint64(1)]):
                 j = np.uint64(columns[e]) * np.uint64(STRIDE)
-                total += values[e] * (lazy[j] - lazy[j + np.uint64(1)] * (clock - lazy[j + np.uint64(2)]))
+                u, mean, paid = lazy[j], lazy[j + np.uint64(1)], lazy[j + np.uint64(2)]
+                u = after_steps(u, mean, paid, clock, prox) if prox.size else u - mean * (clock - paid)
+                total += values[e] * u
             products[p, 0] = scale * total
         else:
             products[p, :] = 0.0
             for e in range(starts[i], starts[i + np.uint64(1)]):
                 j, x = columns[e], np.float64(values[e])
-                owed = clock - lazy[j, 0]
+                paid = lazy[j, 0]
                 for k in range(outputs):
-                    products[p, k] += x * (lazy[j, 1 + k] - lazy[j, 1 + outputs + k] * owed)
+                    u, mean = lazy[j, 1 + k], lazy[j, 1 + outputs + k]
+                    u = after_steps(u, mean, paid, clock, prox) if prox.size else u - mean * (clock - paid)
+                    products[p, k] += x * u
             for k in range(outputs):
                 products[p, k] *= scale
 
 
 @compiled
-def paid_times(data: SparseData, rows: Indices, lazy: Floats, running: Floats, products: Floats) -> None:
+def paid_times(data: SparseData, rows: Indices, lazy: Floats, running: Floats, prox: Floats, products: Floats) -> None:
     """The same, and every column of these rows pays."""
     starts, columns, values = data
     scale, clock = running[SCALE], running[CLOCK]
@@ -333,7 +337,8 @@ def paid_times(data: SparseData, rows: Indices, lazy: Floats, running: Floats, p
             total = 0.0
             for e in range(starts[i], starts[i + np.uint64(1)]):
                 j = np.uint64(columns[e]) * np.uint64(STRIDE)
-                u = lazy[j] - lazy[j + np.uint64(1)] * (clock - lazy[j + np.uint64(2)])
+                u, mean, paid = lazy[j], lazy[j + np.uint64(1)], lazy[j + np.uint64(2)]
+                u = after_steps(u, mean, paid, clock, prox) if prox.size else u - mean * (clock - paid)
                 lazy[j] = u
                 lazy[j + np.uint64(2)] = clock
                 total += values[e] * u
@@ -342,11 +347,13 @@ def paid_times(data: SparseData, rows: Indices, lazy: Floats, running: Floats, p
             products[p, :] = 0.0
             for e in range(starts[i], starts[i + np.uint64(1)]):
                 j, x = columns[e], np.float64(values[e])
-                owed = clock - lazy[j, 0]
+                paid = lazy[j, 0]
                 lazy[j, 0] = clock
                 for k in range(outputs):
-                    lazy[j, 1 + k] -= lazy[j, 1 + outputs + k] * owed
-                    products[p, k] += x * lazy[j, 1 + k]
+                    u, mean = lazy[j, 1 + k], lazy[j, 1 + outputs + k]
+                    u = after_steps(u, mean, paid, clock, prox) if prox.size else u - mean * (clock - paid)
+                    lazy[j, 1 + k] = u
+                    products[p, k] += x * u
             for k in range(outputs):
                 products[p, k] *= scale
 
@@ -377,25 +384,57 @@ def lazy_add(
 
 
 @compiled
-def settle(lazy: Floats, running: Floats, decay: float) -> None:
+def prox_add(
+    data: SparseData, rows: Indices, coefficients: Floats, tick: float, mean_factor: float, lazy: Floats, prox: Floats
+) -> None:
+    """u ← soft(u − tick·(Σ_i coefficient_i x_i/m + ḡ), tick·l1) of these rows' columns, which have paid; then ḡ.
+
+    Every column once, however many of its rows there are: in between it is marked as having paid −1.
+    """
+    starts, columns, values = data
+    flat, outputs = lazy.reshape(-1), coefficients.shape[1]
+    stride, paid, u, mean = (STRIDE, 2, 0, 1) if lazy.ndim == 1 else (1 + 2 * outputs, 0, 1, 1 + outputs)
+    clock = prox[CLOCKS + int(prox[TICKS])]
+    for p in range(rows.size):
+        for e in range(starts[rows[p]], starts[np.uint64(rows[p]) + np.uint64(1)]):
+            j, x = int(columns[e]) * stride, np.float64(values[e])
+            drift = prox[DRIFTS] if flat[j + paid] >= 0.0 else 0.0
+            for k in range(outputs):
+                flat[j + u + k] -= tick * (drift * flat[j + mean + k] + coefficients[p, k] * x / rows.size)
+            flat[j + paid] = -1.0
+    for p in range(rows.size):
+        for e in range(starts[rows[p]], starts[np.uint64(rows[p]) + np.uint64(1)]):
+            j, x = int(columns[e]) * stride, np.float64(values[e])
+            for k in range(outputs):
+                if flat[j + paid] < 0.0:
+                    flat[j + u + k] = soft(flat[j + u + k], tick * prox[PENALTY])
+                flat[j + mean + k] += mean_factor * coefficients[p, k] * x
+            flat[j + paid] = clock
+
+
+@compiled
+def settle(lazy: Floats, running: Floats, prox: Floats, decay: float) -> None:
     """w ← decay·w with every column paid, s = 1 and C = 0."""
     scale, clock = running[SCALE] * decay, running[CLOCK]
     if lazy.ndim == 1:
         for j in range(0, lazy.size, STRIDE):
-            lazy[j] = scale * (lazy[j] - lazy[j + 1] * (clock - lazy[j + 2]))
+            u, mean, paid = lazy[j], lazy[j + 1], lazy[j + 2]
+            lazy[j] = scale * (after_steps(u, mean, paid, clock, prox) if prox.size else u - mean * (clock - paid))
             lazy[j + 2] = 0.0
     else:
         outputs = lazy.shape[1] // 2
         for j in range(lazy.shape[0]):
             for k in range(outputs):
-                lazy[j, 1 + k] = scale * (lazy[j, 1 + k] - lazy[j, 1 + outputs + k] * (clock - lazy[j, 0]))
+                u, mean, paid = lazy[j, 1 + k], lazy[j, 1 + outputs + k], lazy[j, 0]
+                u = after_steps(u, mean, paid, clock, prox) if prox.size else u - mean * (clock - paid)
+                lazy[j, 1 + k] = scale * u
             lazy[j, 0] = 0.0
-    running[SCALE] = 1.0
-    running[CLOCK] = 0.0
+    running[SCALE], running[CLOCK] = 1.0, 0.0
+    prox[TICKS : TICKS + 1] = 0.0  # if there is one
 
 
 # Windows of steps: v = (1/B) Σ_i ϑ_i x_i + λw for SGD; with the differences ϑ_i − table_i and + ḡ for SVRG (whose
-# table is the snapshot) and SAGA. The intercept takes the same steps on a constant 1, without λ.
+# table is the snapshot) and SAGA. The intercept takes the same steps on a constant 1, without λ and l1.
 
 
 @compiled
@@ -447,6 +486,7 @@ def dense_window(
     data: Data,
     w: Floats,
     mean: Floats,
+    l1: float,
     has_intercept: bool,
     b: Floats,
     mean_b: Floats,
@@ -491,6 +531,9 @@ def dense_window(
             if rule == SAGA:
                 for j in range(columns):
                     mean[k, j] += sums[k, j] / total_rows
+            if l1 > 0.0:
+                for j in range(columns):
+                    w[k, j] = soft(w[k, j], eta * l1)
         if has_intercept:
             step_intercept(rule, differences, count, total_rows, eta, b, mean_b)
     return total_loss / rows.size if loss != RESIDUALS_GIVEN else math.nan
@@ -501,6 +544,7 @@ def sparse_window(
     data: SparseData,
     lazy: Floats,
     running: Floats,
+    prox: Floats,
     has_intercept: bool,
     b: Floats,
     mean_b: Floats,
@@ -523,11 +567,11 @@ def sparse_window(
         batch = rows[first : first + batch_size]
         count = batch.size
         eta = step_sizes[min(number, step_sizes.size - 1)]
-        # Where ḡ stays as it is, debts may wait until someone reads the column: they only grow by C.
-        if rule == SAGA or (rule == SVRG and loss != RESIDUALS_GIVEN):
-            paid_times(data, batch, lazy, running, theta)
+        # Where ḡ stays as it is, debts may wait until someone reads the column: they only grow by C. Not with L1.
+        if prox.size or rule == SAGA or (rule == SVRG and loss != RESIDUALS_GIVEN):
+            paid_times(data, batch, lazy, running, prox, theta)
         elif loss != RESIDUALS_GIVEN:
-            lazy_times(data, batch, 0, lazy, running, theta[:count])
+            lazy_times(data, batch, 0, lazy, running, prox, theta[:count])
         if loss != RESIDUALS_GIVEN:
             for p in range(count):
                 for k in range(outputs):
@@ -536,19 +580,21 @@ def sparse_window(
             rule, loss, loss_scale, theta, batch, values[first:], targets[first:], table, differences
         )
         decay = 1.0 - eta * l2
-        if running[SCALE] * decay >= SMALLEST_SCALE:
+        full = prox.size > 0 and CLOCKS + int(prox[TICKS]) + 1 >= prox.size
+        if running[SCALE] * decay >= SMALLEST_SCALE and not full:
             running[SCALE] *= decay
         else:  # s would be so small that sums of η/s lose digits, or 0, or negative
-            settle(lazy, running, decay)
+            settle(lazy, running, prox, decay)
         tick = eta / running[SCALE]
-        weight_factor, mean_factor = -tick / count, 0.0
-        if rule != SGD:
+        weight_factor, mean_factor = -tick / count, 1.0 / total_rows if rule == SAGA else 0.0
+        if rule != SGD or prox.size:
             running[CLOCK] += tick
-        if rule == SAGA:
-            # This step owes the old ḡ, but its columns will pay with the new one: they get the excess back.
-            mean_factor = 1.0 / total_rows
-            weight_factor += tick * mean_factor
-        lazy_add(data, batch, differences, weight_factor, mean_factor, lazy)
+        if prox.size:
+            prox[TICKS] += 1.0
+            prox[CLOCKS + int(prox[TICKS])] = running[CLOCK]
+            prox_add(data, batch, differences, tick, mean_factor, lazy, prox)
+        else:  # the step owes SAGA's old ḡ, but its columns will pay with the new one: they get the excess back
+            lazy_add(data, batch, differences, weight_factor + tick * mean_factor, mean_factor, lazy)
         if has_intercept:
             step_intercept(rule, differences, count, total_rows, eta, b, mean_b)
     return total_loss / rows.size if loss != RESIDUALS_GIVEN else math.nan

@@ -65,6 +65,12 @@ class Fcg(Linear):
                 "search are those of one. Choose another algorithm, such as fsaga, or another loss."
             )
 
+    def check_l1(self, name: str) -> None:
+        raise SettingsError(
+            f"{name} takes no training.l1: conjugate directions are those of a smooth objective. Leave it out, or "
+            "choose a first-order algorithm, such as fsaga."
+        )
+
 
 def linear_party(seat: LinearSeat) -> Party:
     # Columns are centred, and no more: M_m is formed here, from the curvature where the weights are.

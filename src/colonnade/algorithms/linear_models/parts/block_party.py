@@ -63,10 +63,11 @@ class BlockParty(Remembering):
             seat.outputs,
             seat.training.l2,
             seat.intercept,
-            chosen_metric(width) if self.guarded else chosen,
+            chosen_metric(width, seat.training.l1) if self.guarded else chosen,
             self.loss.smoothness,
             centred=settings.intercept,
             most_leverage=float(seat.training.batch_size) if self.guarded else inf,
+            l1=seat.training.l1,
         )
         self.targets = None if seat.labels is None else seat.labels.train.double().numpy()
         self.works = columns is not None or seat.intercept
@@ -157,7 +158,7 @@ class BlockParty(Remembering):
         tolerance: float = self.seat.settings.tolerance
         # In units of the tolerance: in fixed point a square far below 1 would be lost.
         gradient = min(self.gradient_square() / tolerance**2, self.most_gradient) if tolerance else 0.0
-        return np.array([[self.seat.training.l2 / 2 * self.block.squared_norm(), gradient]])
+        return np.array([[self.block.penalty(), gradient]])
 
     # --- the model ---
 
@@ -194,11 +195,14 @@ class BlockParty(Remembering):
     DERIVED = ("_scheme",)  # a part of the sums
 
 
-def chosen_metric(columns: int) -> Precondition:
-    """What `precondition = "auto"` is for a party with so many columns: the best that is cheap beside its batches."""
+def chosen_metric(columns: int, l1: float = 0.0) -> Precondition:
+    """What `precondition = "auto"` is for a party with so many columns: the best that is cheap beside its batches.
+
+    With an L1 penalty, of those in which its proximal step goes column by column.
+    """
     if columns > MOST_SCALED_COLUMNS:
         return "none"
-    return "block" if columns <= MOST_BLOCK_COLUMNS else "columns"
+    return "block" if columns <= MOST_BLOCK_COLUMNS and not l1 else "columns"
 
 
 def batches_per_request(seat: LinearSeat) -> int:

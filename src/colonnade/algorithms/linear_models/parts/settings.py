@@ -57,6 +57,14 @@ class Linear:
                 raise SettingsError(f"algorithm.{name} is {value}; it must be finite and not negative.")
         FixedPoint(self.fraction_bits, parties=2)  # refuses what cannot be represented
 
+    def check_l1(self, name: str) -> None:
+        """Refuse an L1 penalty where a step could not be followed by its proximal step."""
+        if self.precondition in ("block", "curvature"):
+            raise SettingsError(
+                f"training.l1 needs steps that go one column at a time, and algorithm.precondition = "
+                f'"{self.precondition}" of {name} mixes columns. Use "columns", or leave it out.'
+            )
+
     @property
     def masked(self) -> bool:
         return self.sums != "plain"
@@ -122,3 +130,9 @@ class QuasiNewton(Linear):
             )
         if not (isfinite(self.least_curvature) and self.least_curvature > 0):
             raise SettingsError(f"algorithm.least_curvature is {self.least_curvature}; it must be above 0.")
+
+    def check_l1(self, name: str) -> None:
+        raise SettingsError(
+            f"{name} takes no training.l1: a quasi-Newton direction mixes columns, and the proximal step of an L1 "
+            "penalty goes one column at a time. Leave it out, or choose a first-order algorithm, such as afsaga."
+        )
