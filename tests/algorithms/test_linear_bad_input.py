@@ -60,6 +60,9 @@ def test_noise_and_optimisers_that_would_not_be_used_are_refused(name: str) -> N
         ("least_curvature", 0.0, r"algorithm\.least_curvature is 0\.0; it must be above 0"),
         ("curvature_rows", "old", r"no value of algorithm\.curvature_rows 'old'.*Known: "),
         ("decay", -0.1, r"algorithm\.decay is -0\.1"),
+        ("loss", "hinge", r"no value of algorithm\.loss 'hinge'.*Known: "),
+        ("loss_scale", 0.0, r"algorithm\.loss_scale is 0\.0; it must be above 0"),
+        ("loss_scale", 0.5, r"algorithm\.loss_scale is 0\.5, and algorithm\.loss = 'auto' has no scale"),
     ],
 )
 def test_a_wrong_setting_is_named(setting: str, value: Any, sentence: str) -> None:
