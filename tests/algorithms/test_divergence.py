@@ -60,7 +60,7 @@ def test_it_can_be_told_to_go_on(ends: bool) -> None:
     X = random.normal(size=(400, 8))
     data = colonnade.from_arrays(X, X @ random.normal(size=8), parties=2, task="regression")
     training = colonnade.Training(epochs=3, batch_size=16, learning_rate=0.9, end_when_diverged=ends)
-    settings = colonnade.algorithms.find("afsgd").settings(step="fixed", precondition="none")
+    settings = colonnade.algorithms.find("afsgd").settings(step="fixed", decay=0.0, precondition="none")
     with pytest.raises(RunError, match="diverged") if ends else nullcontext():
         assert colonnade.train(data, settings, training=training).summary["train_loss"] > 100
 
@@ -90,5 +90,7 @@ def test_a_linear_training_that_diverges() -> None:
     training = colonnade.Training(epochs=20, batch_size=16, learning_rate=2.0)
     with pytest.raises(RunError, match="diverged"):
         colonnade.train(
-            data, colonnade.algorithms.find("afsgd").settings(step="fixed", precondition="none"), training=training
+            data,
+            colonnade.algorithms.find("afsgd").settings(step="fixed", decay=0.0, precondition="none"),
+            training=training,
         )

@@ -36,7 +36,7 @@ def test_models_that_would_not_be_used_are_refused(name: str, models: dict[str, 
 def test_noise_and_optimisers_that_would_not_be_used_are_refused(name: str) -> None:
     with pytest.raises(SettingsError, match=rf"{name} sends exact sums.*\[privacy\] has no effect"):
         train(tiny_data(), name, training=TRAINING, privacy=PerturbationSettings(noise=1.0, clip=1.0))
-    changes: list[tuple[str, Any]] = [("optimiser", "adam"), ("l1", 0.1), ("top_learning_rate", 0.5)]
+    changes: list[tuple[str, Any]] = [("optimiser", "adam"), ("top_learning_rate", 0.5)]
     for setting, value in changes:
         with pytest.raises(SettingsError, match=rf"{name} does not use training.{setting}\. Leave it out"):
             train(tiny_data(), name, training=Training(epochs=1, batch_size=8, **{setting: value}))
@@ -60,6 +60,9 @@ def test_noise_and_optimisers_that_would_not_be_used_are_refused(name: str) -> N
         ("least_curvature", 0.0, r"algorithm\.least_curvature is 0\.0; it must be above 0"),
         ("curvature_rows", "old", r"no value of algorithm\.curvature_rows 'old'.*Known: "),
         ("decay", -0.1, r"algorithm\.decay is -0\.1"),
+        ("loss", "hinge", r"no value of algorithm\.loss 'hinge'.*Known: "),
+        ("loss_scale", 0.0, r"algorithm\.loss_scale is 0\.0; it must be above 0"),
+        ("loss_scale", 0.5, r"algorithm\.loss_scale is 0\.5, and algorithm\.loss = 'auto' has no scale"),
     ],
 )
 def test_a_wrong_setting_is_named(setting: str, value: Any, sentence: str) -> None:

@@ -16,6 +16,7 @@ from colonnade.errors import DataError, SettingsError
 from colonnade.models import linear_rows
 from colonnade.models.linear import LinearBlock, Window
 from colonnade.models.linear_loss import LinearLoss
+from colonnade.models.machine_code import machine_code
 
 Floats = npt.NDArray[np.float64]
 ROWS, COLUMNS = 23, 17
@@ -138,7 +139,7 @@ def test_steps_are_the_twins(
     near(kept, twin_kept)
     rows = np.arange(ROWS, dtype=np.uint32)
     near(block.products(rows), twin.x @ twin.w + (twin.b if intercept else 0.0))
-    assert block.squared_norm() == pytest.approx(float((twin.w**2).sum()))
+    assert block.penalty() == pytest.approx(block.l2 / 2 * float((twin.w**2).sum()))
 
 
 @pytest.mark.parametrize("decay", [1.0, 0.0, -0.5], ids=lambda decay: f"decay={decay}")
@@ -210,7 +211,7 @@ def test_reading_leaves_no_trace(storage: str) -> None:
                     block.products(np.arange(block.rows)),
                     block.test_products(0, 5),
                     block.weights(),
-                    block.squared_norm(),
+                    block.penalty(),
                     block.state(),
                 )
         results.append(block.weights().tobytes())
@@ -336,7 +337,7 @@ def test_a_disk_that_cannot_be_written_is_done_without(monkeypatch: pytest.Monke
         return lambda function: function
 
     monkeypatch.setattr(numba, "njit", njit)
-    assert linear_rows.machine_code(abs) is abs
+    assert machine_code(abs) is abs
     assert asked == [True, False]
 
 

@@ -34,8 +34,20 @@ class Objective:
 
     task: str
     classes: int
+    name: str = "auto"
+    scale: float = 1.0
 
     def residuals(self, theta: Floats, y: Floats) -> Floats:
+        if self.name == "huber":
+            return 2 * np.clip(theta - y[:, None], -self.scale, self.scale)
+        if self.name == "robust":
+            r = theta - y[:, None]
+            return r / (1 + r**2 / (2 * self.scale**2))
+        sign = 2 * y[:, None] - 1
+        if self.name == "smoothed-hinge":
+            return -sign * np.clip(1 - sign * theta, 0, 1)
+        if self.name == "sigmoid":
+            return -sign / (1 + np.exp(theta)) / (1 + np.exp(-theta))
         if self.task == "regression":
             return 2 * (theta - y[:, None])
         if self.task == "binary":
@@ -43,6 +55,15 @@ class Objective:
         return self._softmax(theta) - np.eye(self.classes)[y.astype(int)]
 
     def loss(self, theta: Floats, y: Floats) -> float:
+        r, z = np.abs(theta[:, 0] - y), (2 * y - 1) * theta[:, 0]
+        if self.name == "huber":
+            return float(np.where(r <= self.scale, r**2, 2 * self.scale * r - self.scale**2).mean())
+        if self.name == "robust":
+            return float(self.scale**2 * np.log(1 + r**2 / (2 * self.scale**2)).mean())
+        if self.name == "smoothed-hinge":
+            return float(np.where(z >= 1, 0, np.where(z <= 0, 0.5 - z, (1 - z) ** 2 / 2)).mean())
+        if self.name == "sigmoid":
+            return float((1 / (1 + np.exp(z))).mean())
         if self.task == "regression":
             return float(np.square(theta[:, 0] - y).mean())
         if self.task == "binary":
@@ -50,7 +71,19 @@ class Objective:
         return float(-np.log(self._softmax(theta)[np.arange(len(y)), y.astype(int)]).mean())
 
     def curvature(self, residuals: Floats, y: Floats) -> Floats:
-        """∂²loss/∂θ², [rows, c, c], from ϑ = p − y."""
+        """∂²loss/∂θ², [rows, c, c], from ϑ = p − y; where θ may be one of two, at the one where it is not negative."""
+        size = np.abs(residuals)[:, :, None]
+        if self.name == "huber":
+            return np.where(size < 2 * self.scale, 2.0, 0.0)
+        if self.name == "robust":
+            t = size / self.scale
+            r = 2 * t / (1 + np.sqrt(1 - 2 * t**2))
+            return (1 - r**2 / 2) / (1 + r**2 / 2) ** 2
+        if self.name == "smoothed-hinge":
+            return np.where((size > 0) & (size < 1), 1.0, 0.0)
+        if self.name == "sigmoid":
+            p = (1 - np.sqrt(np.maximum(1 - 4 * size, 0))) / 2
+            return p * (1 - p) * (1 - 2 * p)
         if self.task == "regression":
             return np.full((len(y), 1, 1), 2.0)
         if self.task == "binary":
@@ -61,6 +94,8 @@ class Objective:
 
     def most_curvature(self) -> float:
         """sup of ∂²loss/∂θ²."""
+        if self.name != "auto":
+            return {"smoothed-hinge": 1.0, "sigmoid": 3**-1.5 / 2, "huber": 2.0, "robust": 1.0}[self.name]
         return {"regression": 2.0, "binary": 0.25, "multiclass": 0.5}[self.task]
 
     def _softmax(self, theta: Floats) -> Floats:
@@ -172,7 +207,7 @@ class Worker:
             return
         self.measure_at = max(2 * self.steps, self.per_epoch)
         every = np.einsum("icc->ic", self.objective.curvature(self.table, self.y))
-        most = 2.0 if self.objective.task == "regression" else 0.25
+        most = 0.25 if self.objective.task == "multiclass" else self.objective.most_curvature()
         self.root = self._roots(0.9 * every + 0.1 * most, self.training.l2, "block")
         self.before, self.moved, self.newton_steps = None, None, 0
         if self.inverse is not None:
@@ -230,6 +265,17 @@ class Worker:
         inward = np.einsum("cde,ec->dc", self.root, v)
         s = -rate * inward if self.inverse is None else self._newton_step(inward, rate, rows, residuals)
         self.w = self.w + np.einsum("cde,ec->dc", self.root, s)
+        if self.training.l1:
+            self._threshold(rate * self.training.l1)
+
+    def _threshold(self, length: float) -> None:
+        """The proximal step of length · ‖w‖₁ in the metric, which is diagonal; the intercept is left alone."""
+        for output, root in enumerate(self.root):
+            assert not (root - np.diag(np.diag(root))).any()
+            for column in range(len(self.w) - self.intercept):
+                threshold = length * root[column, column] ** 2
+                w = self.w[column, output]
+                self.w[column, output] = 0.0 if abs(w) <= threshold else w - np.sign(w) * threshold
 
     def _newton_step(self, v: Floats, rate: float, rows: NDArray[np.uint32], residuals: Floats) -> Floats:
         assert self.inverse is not None
@@ -256,7 +302,10 @@ class Worker:
 
     def _hessian(self, rows: NDArray[np.uint32], residuals: Floats) -> Floats:
         """∇² of the batch's objective in the variables of the steps, flattened row by row."""
-        return self._hessian_from(self.X[rows], self.objective.curvature(residuals, self.y[rows]))
+        curvature = self.objective.curvature(residuals, self.y[rows])
+        if self.objective.name != "auto":  # a batch may have none
+            curvature = np.full(curvature.shape, self.objective.most_curvature())
+        return self._hessian_from(self.X[rows], curvature)
 
     def _hessian_of_all(self) -> Floats:
         """The same of all rows, a tenth of it as curved as can be; a row not seen yet has no other curvature."""
@@ -408,7 +457,8 @@ class Twin:
     def __init__(self, plan: TinyFederation, run: dict[str, list[Item]]) -> None:
         self.plan, self.run = plan, run
         labels = plan.data.labels
-        self.objective = Objective(labels.task, len(labels.classes) if labels.task == "multiclass" else 1)
+        classes = len(labels.classes) if labels.task == "multiclass" else 1
+        self.objective = Objective(labels.task, classes, plan.algorithm.loss, plan.algorithm.loss_scale)
         self.workers = {name: Worker(plan, name, self.objective) for name in plan.names}
         self.parts: dict[tuple[str, int], dict[str, Floats]] = {}
         self.rows: dict[tuple[str, int], NDArray[np.uint32]] = {}

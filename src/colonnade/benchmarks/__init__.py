@@ -16,9 +16,9 @@ from colonnade.errors import unknown_name
 
 def benchmarks() -> dict[str, Benchmark]:
     """Every benchmark, by name."""
-    from colonnade.benchmarks import hostile, linear, privacy, runtimes, split, zeroth_order
+    from colonnade.benchmarks import defaults, hostile, linear, privacy, runtimes, split, zeroth_order
 
-    known = (split, zeroth_order, linear, runtimes, privacy, hostile)
+    known = (defaults, split, zeroth_order, linear, runtimes, privacy, hostile)
     return {module.BENCHMARK.name: module.BENCHMARK for module in known}
 
 

@@ -135,9 +135,11 @@ def decided_training(training: Training, algorithm: Any, rows: int, feature_part
     chosen = algorithms.find(algorithms.name_of(algorithm))
     if chosen.family is Family.LINEAR:
         _refuse_unused_training(chosen.name, training)
+        if training.l1:
+            algorithm.check_l1(chosen.name)
         # The rate is that of algorithm.step = "fixed". Without a penalty, the optimum of classes that a line parts is
         # infinitely far away; 1/rows is scikit-learn's default, too.
-        penalty = 1 / max(1, rows) if training.l2 == AUTO else training.l2
+        penalty = (0.0 if training.l1 else 1 / max(1, rows)) if training.l2 == AUTO else training.l2
         training = replace(training, optimiser="sgd", l2=penalty)
     said = chosen.conversation
     alternates = said is not None and said.asynchronous and chosen.family is Family.SPLIT
@@ -146,7 +148,7 @@ def decided_training(training: Training, algorithm: Any, rows: int, feature_part
 
 
 def _refuse_unused_training(name: str, training: Training) -> None:
-    used = {"optimiser": (AUTO, "sgd"), "l1": (0.0,), "top_learning_rate": (AUTO, training.learning_rate)}
+    used = {"optimiser": (AUTO, "sgd"), "top_learning_rate": (AUTO, training.learning_rate)}
     for setting, values in used.items():
         if getattr(training, setting) not in values:
             raise SettingsError(f"{name} does not use training.{setting}. Leave it out.")

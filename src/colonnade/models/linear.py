@@ -1,9 +1,10 @@
 """One party's block of a linear model: its columns, its weights, and the steps that change them.
 
-The model is θ_i = Σ_m w_mᵀ x_{i,m} + b and the objective (1/n) Σ_i loss(θ_i, y_i) + λ/2 ‖w‖², with b outside of the
-norm. A block knows no message and no other party: whoever steps it gives the rows, and for each row either the
-others' part of θ with the label, or the residual. A whole window of mini-batches is one call of compiled code, unless
-the block is preconditioned (linear_metric.py).
+The model is θ_i = Σ_m w_mᵀ x_{i,m} + b and the objective (1/n) Σ_i loss(θ_i, y_i) + λ/2 ‖w‖² + l1 ‖w‖₁, with b outside
+of the norms. With L1 every step ends with its proximal step, the soft threshold, one weight at a time. A block knows no
+message and no other party: whoever steps it gives the rows, and for each row either the others' part of θ with the
+label, or the residual. A whole window of mini-batches is one call of compiled code, unless the block is preconditioned
+(linear_metric.py).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from colonnade.errors import DataError, SettingsError
 from colonnade.models.linear_columns import IN_ORDER, ROWS_AT_ONCE, Chosen, RowNumbers, columns_of
 from colonnade.models.linear_loss import LinearLoss
 from colonnade.models.linear_metric import Metric
-from colonnade.models.linear_rows import RESIDUALS_GIVEN, SAGA, SGD, SVRG, Floats, readable
+from colonnade.models.linear_rows import RESIDUALS_GIVEN, SAGA, SGD, SVRG, Floats
+from colonnade.models.machine_code import readable
 from colonnade.state import Remembering, State, array, custom, included
 
 if TYPE_CHECKING:
@@ -34,6 +36,11 @@ _ALIKE = 1.25  # columns whose deviations lie within this factor of 1 are left a
 _CENTRED = 0.1  # as are those whose mean is below this share of it
 MOST_SCALED_COLUMNS = 4096
 """Of a block that scales its columns by default: with more, mostly sparse, every step would touch all of them."""
+
+
+def soft(values: Floats, thresholds: Floats) -> Floats:
+    """argmin_z (z − value)²/2 + threshold·|z|: towards 0, and not across it."""
+    return values - np.clip(values, -thresholds, thresholds)
 
 
 @dataclass(frozen=True)
@@ -94,15 +101,23 @@ class LinearBlock(Remembering):
         bound: float = 1.0,
         centred: bool = False,
         most_leverage: float = math.inf,
+        l1: float = 0.0,
     ) -> None:
         if outputs < 1:
             raise SettingsError(f"A linear block was asked for {outputs} outputs. Give at least 1.")
         if not (l2 >= 0 and math.isfinite(l2)):
             raise SettingsError(f"The L2 penalty of a linear block is {l2}. Give a number of at least 0.")
-        self._columns = columns_of(train, test, outputs)
+        if not (l1 >= 0 and math.isfinite(l1)):
+            raise SettingsError(f"The L1 penalty of a linear block is {l1}. Give a number of at least 0.")
+        if l1 and precondition in ("block", "curvature"):
+            raise SettingsError(
+                f'A proximal step goes one column at a time, and precondition = "{precondition}" mixes columns. Take '
+                '"columns" or "none" with an L1 penalty.'
+            )
+        self._columns = columns_of(train, test, outputs, float(l1))
         self.rows, self.test_rows = train.shape[0], test.shape[0]
         self.columns, self.outputs = self._columns.width, outputs
-        self.l2, self.has_intercept = l2, intercept
+        self.l2, self.l1, self.has_intercept = l2, l1, intercept
         self._b, self._mean_b = np.zeros(outputs), np.zeros(outputs)
         self._bound = bound
         self.metric: Metric | None = None
@@ -144,10 +159,10 @@ class LinearBlock(Remembering):
     def centred(self) -> bool:
         return self._centre is not None
 
-    def squared_norm(self) -> float:
-        """‖w‖², without the intercept."""
+    def penalty(self) -> float:
+        """λ/2 ‖w‖² + l1 ‖w‖₁, without the intercept."""
         weights = self._columns.weights().ravel()
-        return float(weights @ weights)
+        return self.l2 / 2 * float(weights @ weights) + self.l1 * float(np.abs(weights).sum())
 
     def mean_gradient(self) -> tuple[Floats, Floats]:
         """Copies of ḡ, the mean gradient of SVRG's snapshot or of SAGA's table, for w and b."""
@@ -161,6 +176,21 @@ class LinearBlock(Remembering):
     def full_gradient(self, coefficients: Floats) -> tuple[Floats, Floats]:
         """The same over all training rows in order."""
         return self._mean_of(self._all(), self._checked_values(coefficients, self.rows))
+
+    def objective_gradient(self, coefficients: Floats) -> tuple[Floats, Floats]:
+        """`full_gradient` with the penalties': 0 at the optimum, and there alone if the objective is convex.
+
+        With L1 it is the gradient mapping (w − soft(w − tg, t·l1))/t, g with λw, each column with its own t, the step
+        that it could take alone: for small t the least of all subgradients, and continuous where a weight comes to 0.
+        """
+        gradient, gradient_b = self.full_gradient(coefficients)
+        weights = self._columns.weights()
+        gradient = gradient + self.l2 * weights
+        if self.l1:
+            curvature = self._bound * self.squares(np.ones(self.rows))[: self.columns, None] + self.l2
+            t = 1 / np.where(curvature > 0, curvature, 1.0)
+            gradient = (weights - soft(weights - t * gradient, t * self.l1)) / t
+        return gradient, gradient_b
 
     def times(self, rows: RowNumbers, vector: Floats, vector_b: Floats) -> Floats:
         """x_iᵀ vector for these rows, [rows, c], plus vector_b if the intercept is here: for curvature products."""
@@ -339,13 +369,14 @@ class LinearBlock(Remembering):
         batches = -(-len(rows) // window.batch_size)
         if len(steps) != 1 and len(steps) != batches:
             raise SettingsError(f"{len(steps)} step sizes came for {batches} mini-batches. Give one, or one for each.")
-        loss, targets = RESIDUALS_GIVEN, readable((), np.float64)
+        loss, scale, targets = RESIDUALS_GIVEN, 1.0, readable((), np.float64)
         if window.loss is not None and window.targets is not None:
             if window.loss.outputs != self.outputs:
                 raise SettingsError(
                     f"A loss of {window.loss.outputs} outputs was given to a block of {self.outputs}. They must agree."
                 )
-            loss, targets = window.loss.code, window.loss.checked_targets(window.targets, len(rows))
+            loss, scale = window.loss.code, window.loss.scale
+            targets = window.loss.checked_targets(window.targets, len(rows))
         if len(rows) == 0:
             return math.nan
         if self.metric is not None:
@@ -353,7 +384,7 @@ class LinearBlock(Remembering):
         intercept = (self.has_intercept, self._b, self._mean_b)
         batch_size = min(window.batch_size, len(rows))
         return self._columns.steps(
-            (*intercept, rows, batch_size, values, targets, loss, rule, steps, float(self.l2), table), rule
+            (*intercept, rows, batch_size, values, targets, loss, scale, rule, steps, float(self.l2), table), rule
         )
 
     def _scaled_steps(self, rule: int, window: Window, values: Floats, steps: Floats, table: Floats) -> float:
@@ -375,7 +406,12 @@ class LinearBlock(Remembering):
                     table[batch] = residuals
                     share = len(batch) / self.rows
                     self.set_mean_gradient(mean + share * change, mean_b + share * change_b)
-            self.move(*self.outward(*self.inward(v, v_b)), steps[min(number, len(steps) - 1)])
+            step = float(steps[min(number, len(steps) - 1)])
+            self.move(*self.outward(*self.inward(v, v_b)), step)
+            if self.l1:
+                assert self.metric is not None
+                threshold = step * self.l1 * np.square(self.metric.scale)[:, None]
+                self._columns.set_weights(soft(self._columns.weights(), threshold))
         return total / len(rows) if window.loss is not None else math.nan
 
     def _measured(self, precondition: Precondition, centred: bool) -> Metric:

@@ -14,8 +14,9 @@ import torch
 
 from colonnade.errors import DataError
 from colonnade.models import linear_rows as kernels
-from colonnade.models.linear_rows import CLOCK, SCALE, SGD, STRIDE, Floats, readable
-from colonnade.state import Remembering, Remembers, array
+from colonnade.models.linear_rows import CLOCK, CLOCKS, DRIFTS, PENALTY, SCALE, SGD, STRIDE, TICKS, Floats
+from colonnade.models.machine_code import readable
+from colonnade.state import Remembering, Remembers, State, array, custom
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 RowNumbers = npt.NDArray[np.uint32]
 IN_ORDER: RowNumbers = readable((), np.uint32)
 ROWS_AT_ONCE = 4096
+MOST_TICKS = 1024
+"""Steps with L1 after which all lazy columns are settled: one in a thousand touches every column."""
 
 
 class Chosen(NamedTuple):
@@ -61,9 +64,10 @@ class DenseColumns(Remembering):
 
     MEMORY = (array("_w", "weights", in_place=True), array("_mean", "mean_gradient", in_place=True))
 
-    def __init__(self, train: npt.NDArray[Any], test: npt.NDArray[Any], outputs: int) -> None:
+    def __init__(self, train: npt.NDArray[Any], test: npt.NDArray[Any], outputs: int, l1: float) -> None:
         self._train, self._test = readable(train, np.float32), readable(test, np.float32)
         self.width = self._train.shape[1]
+        self._l1 = l1
         _check_same_width(self.width, self._test.shape[1])
         self._w, self._mean = np.zeros((outputs, self.width)), np.zeros((outputs, self.width))
 
@@ -120,21 +124,36 @@ class DenseColumns(Remembering):
         self._w -= step * direction.T
 
     def steps(self, arguments: tuple[Any, ...], rule: int) -> float:
-        return kernels.dense_window(self._train, self._w, self._mean, *arguments)
+        return kernels.dense_window(self._train, self._w, self._mean, self._l1, *arguments)
 
 
 class SparseColumns(Remembering):
     """Lazy columns (see linear_rows.py) over sparse rows."""
 
-    # u, ḡ and what is paid are views of one array.
-    MEMORY = (array("_lazy", "lazy_columns", in_place=True), array("_running", "scale_and_clock", in_place=True))
+    def _save_prox(self, state: State) -> None:
+        if self._prox.size:
+            state.put("clocks_of_steps", self._prox)
 
-    def __init__(self, train: csr_array, test: csr_array, outputs: int) -> None:
+    def _load_prox(self, state: State) -> None:
+        if self._prox.size:
+            self._prox[:] = state.take("clocks_of_steps")
+
+    # u, ḡ and what is paid are views of one array.
+    MEMORY = (
+        array("_lazy", "lazy_columns", in_place=True),
+        array("_running", "scale_and_clock", in_place=True),
+        custom("_prox", save=_save_prox, load=_load_prox),
+    )
+
+    def __init__(self, train: csr_array, test: csr_array, outputs: int, l1: float) -> None:
         self._train, self._test = _sparse_data(train), _sparse_data(test)
         self.width = int(train.shape[1])
         _check_same_width(self.width, int(test.shape[1]))
         self._outputs = outputs
         self._running = np.array([1.0, 0.0])
+        self._prox = np.zeros(CLOCKS + MOST_TICKS + 1 if l1 else 0)
+        if l1:
+            self._prox[PENALTY] = l1
         if outputs == 1:
             self._lazy = np.zeros(STRIDE * self.width)
             self._u, self._mean, self._paid, _ = np.split(self._lazy.reshape(self.width, STRIDE), STRIDE, 1)
@@ -145,7 +164,7 @@ class SparseColumns(Remembering):
     def products(self, chosen: Chosen, test: bool = False) -> Floats:
         products = np.empty((chosen.number, self._outputs))
         data = self._test if test else self._train
-        kernels.lazy_times(data, chosen.rows, chosen.first, self._lazy, self._running, products)
+        kernels.lazy_times(data, chosen.rows, chosen.first, self._lazy, self._running, self._prox, products)
         return products
 
     def times(self, chosen: Chosen, matrix: Floats) -> Floats:
@@ -185,35 +204,54 @@ class SparseColumns(Remembering):
         return np.bincount(self._train[1].astype(np.int64), minlength=self.width)
 
     def weights(self) -> Floats:
-        weights: Floats = self._running[SCALE] * (self._u - self._mean * (self._running[CLOCK] - self._paid))
-        return weights
+        if self._prox.size and self._running[CLOCK] != 0.0:
+            kept = [self._lazy.copy(), self._running.copy(), self._prox.copy()]
+            self._settle()
+            weights = self._u.copy(order="C")
+            self._lazy[...], self._running[...], self._prox[...] = kept
+            return weights
+        return np.ascontiguousarray(
+            self._running[SCALE] * (self._u - self._mean * (self._running[CLOCK] - self._paid)), np.float64
+        )
 
     def mean(self) -> Floats:
         return self._mean.copy(order="C")
 
     def set_weights(self, weights: Floats) -> None:
         self._running[:] = 1.0, 0.0
+        self._prox[TICKS : TICKS + 1] = 0.0
         self._paid[...] = 0.0
         self._u[...] = weights
 
     def set_mean(self, mean: Floats) -> None:
-        kernels.settle(self._lazy, self._running, 1.0)
+        self._settle()
         self._mean[...] = mean
 
     def move(self, direction: Floats, step: float) -> None:
+        if self._prox.size:
+            self._settle()
         self._u -= (step / self._running[SCALE]) * direction
 
     def steps(self, arguments: tuple[Any, ...], rule: int) -> float:
-        if rule == SGD and self._running[CLOCK] != 0.0:  # debts of earlier steps under another rule
-            kernels.settle(self._lazy, self._running, 1.0)
-        return kernels.sparse_window(self._train, self._lazy, self._running, *arguments)
+        drifts = float(rule != SGD)
+        if self._prox.size and self._prox[DRIFTS] != drifts:
+            self._settle()  # debts of earlier steps under another rule
+            self._prox[DRIFTS] = drifts
+        elif not self._prox.size and rule == SGD and self._running[CLOCK] != 0.0:
+            self._settle()
+        return kernels.sparse_window(self._train, self._lazy, self._running, self._prox, *arguments)
+
+    def _settle(self) -> None:
+        kernels.settle(self._lazy, self._running, self._prox, 1.0)
 
 
-def columns_of(train: torch.Tensor | csr_array, test: torch.Tensor | csr_array, outputs: int) -> Columns:
+def columns_of(
+    train: torch.Tensor | csr_array, test: torch.Tensor | csr_array, outputs: int, l1: float = 0.0
+) -> Columns:
     """Zero weights over these columns, in the storage that they have."""
     if isinstance(train, torch.Tensor):
-        return DenseColumns(_flat(train), _flat(test), outputs)
-    return SparseColumns(_canonical(train), _canonical(test), outputs)
+        return DenseColumns(_flat(train), _flat(test), outputs, l1)
+    return SparseColumns(_canonical(train), _canonical(test), outputs, l1)
 
 
 def _flat(table: torch.Tensor | csr_array) -> npt.NDArray[Any]:

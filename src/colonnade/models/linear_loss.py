@@ -1,29 +1,79 @@
 """The losses of linear models in NumPy arrays: residuals, values, and curvature from the residuals alone.
 
 The residual of row i is ϑ_i = ∂loss/∂θ_i, a number for each of the c outputs. Tasks and conventions are those of
-algorithms/parts/losses.py, in float64, and finite at any finite output.
+algorithms/parts/losses.py, in float64, and finite at any finite output. A task has its own loss ("auto"), and others by
+name, with z = θ for y = 1 and −θ for y = 0, r = θ − y and a scale s:
+
+    smoothed-hinge   0 for z ≥ 1, (1 − z)²/2 between, 1/2 − z for z ≤ 0
+    sigmoid          1/(1 + eᶻ)                                            not convex
+    huber            r² for |r| ≤ s, else s(2|r| − s)
+    robust           s² log(1 + (r/s)²/2)                                  not convex
 """
 
 import math
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from colonnade.errors import DataError, SettingsError, unknown_name
 from colonnade.models.linear_rows import (
     BINARY,
+    HUBER,
     MULTICLASS,
     REGRESSION,
+    ROBUST,
+    SIGMOID,
+    SMOOTHED_HINGE,
     Floats,
     fill_curvature,
     fill_residuals,
-    readable,
 )
+from colonnade.models.machine_code import readable
 
-_CODES = {"binary": BINARY, "regression": REGRESSION, "multiclass": MULTICLASS}
-# sup of loss'': σ(1 − σ) ≤ 1/4; the eigenvalues of diag(p) − ppᵀ are at most 1/2, reached at p = (1/2, 1/2, 0, …).
-_SMOOTHNESS = {"binary": 0.25, "regression": 2.0, "multiclass": 0.5}
-_MOST_OF_AN_OUTPUT = {"binary": 0.25, "regression": 2.0, "multiclass": 0.25}  # p(1 − p) ≤ 1/4
+LossName = Literal["auto", "smoothed-hinge", "sigmoid", "huber", "robust"]
+
+
+class _Form(NamedTuple):
+    """One loss: its number in compiled code, and what it is at most."""
+
+    code: int
+    smoothness: float  # sup of |loss''|, as an operator norm
+    residual: float  # sup of |ϑ|, in units of the scale
+    is_convex: bool = True
+
+
+# σ(1 − σ) ≤ 1/4; the eigenvalues of diag(p) − ppᵀ are at most 1/2, reached at p = (1/2, 1/2, 0, …); p(1 − p)(1 − 2p) is
+# largest at p = (1 − 1/√3)/2; r/(1 + r²/2) at r = √2.
+_OF_TASK = {
+    "binary": _Form(BINARY, 0.25, 1.0),
+    "regression": _Form(REGRESSION, 2.0, math.inf),
+    "multiclass": _Form(MULTICLASS, 0.5, 1.0),
+}
+_BY_NAME = {
+    "binary": {
+        "smoothed-hinge": _Form(SMOOTHED_HINGE, 1.0, 1.0),
+        "sigmoid": _Form(SIGMOID, 1 / (6 * math.sqrt(3)), 0.25, is_convex=False),
+    },
+    "regression": {
+        "huber": _Form(HUBER, 2.0, 2.0),
+        "robust": _Form(ROBUST, 1.0, math.sqrt(0.5), is_convex=False),
+    },
+    "multiclass": {},
+}
+_SCALED = ("huber", "robust")
+_WORDS = {"binary": "two classes", "regression": "a regression", "multiclass": "more than two classes"}
+
+
+def check_scale(name: str, scale: float) -> None:
+    """Refuse a scale that cannot be, or of a loss that has none."""
+    if not (math.isfinite(scale) and scale > 0):
+        raise SettingsError(f"algorithm.loss_scale is {scale}; it must be above 0.")
+    if scale != 1.0 and name not in _SCALED:
+        raise SettingsError(
+            f"algorithm.loss_scale is {scale}, and algorithm.loss = {name!r} has no scale. Leave it out, or choose "
+            f"{' or '.join(map(repr, _SCALED))} in a regression."
+        )
 
 
 @dataclass(frozen=True)
@@ -35,28 +85,68 @@ class LinearLoss:
     [[4.0], [0.0]]
     >>> loss.mean_loss(np.array([[3.0], [1.0]]), np.array([1.0, 1.0]))  # (2² + 0²)/2
     2.0
+    >>> LinearLoss("regression", name="huber", scale=0.5).residuals(np.array([[3.0]]), np.array([1.0])).tolist()
+    [[1.0]]
     """
 
     task: str
     outputs: int = 1  # c
+    name: LossName = "auto"
+    scale: float = 1.0  # s
 
     def __post_init__(self) -> None:
-        if self.task not in _CODES:
-            raise unknown_name("task", self.task, _CODES)
+        if self.task not in _OF_TASK:
+            raise unknown_name("task", self.task, _OF_TASK)
+        if self.name != "auto" and self.name not in _BY_NAME[self.task]:
+            self._refuse_name()
+        check_scale(self.name, self.scale)
         if self.task == "multiclass" and self.outputs < 2:
             raise SettingsError(f"A multiclass loss needs at least 2 outputs, one a class, and got {self.outputs}.")
         if self.task != "multiclass" and self.outputs != 1:
             raise SettingsError(f"The {self.task} loss has one output, and {self.outputs} were asked for. Give 1.")
 
+    def _refuse_name(self) -> None:
+        fits = [task for task, names in _BY_NAME.items() if self.name in names]
+        if not fits:
+            raise unknown_name("value of algorithm.loss", self.name, ("auto", *_BY_NAME["binary"], *_SCALED))
+        others = ["auto", *_BY_NAME[self.task]]
+        raise SettingsError(
+            f"algorithm.loss = {self.name!r} is a loss for {_WORDS[fits[0]]}, and the labels here are those of "
+            f"{_WORDS[self.task]}. Choose {' or '.join(map(repr, others))}."
+        )
+
+    @property
+    def _form(self) -> _Form:
+        return _OF_TASK[self.task] if self.name == "auto" else _BY_NAME[self.task][self.name]
+
     @property
     def code(self) -> int:
         """The loss's number in compiled code."""
-        return _CODES[self.task]
+        return self._form.code
 
     @property
     def smoothness(self) -> float:
         """The largest curvature that the loss has anywhere: sup of ∂²loss/∂θ², as an operator norm."""
-        return _SMOOTHNESS[self.task]
+        return self._form.smoothness
+
+    @property
+    def most_residual(self) -> float:
+        """The largest magnitude that an entry of a residual can have; infinite if there is none."""
+        return self._form.residual * self.scale
+
+    @property
+    def is_convex(self) -> bool:
+        return self._form.is_convex
+
+    @property
+    def may_be_flat(self) -> bool:
+        """Whether every row may be without curvature where the loss is not at its least, as at the first weights."""
+        return self.name != "auto"
+
+    @property
+    def has_least_value(self) -> bool:
+        """Whether outputs need not grow without end to bring a row's loss to its least."""
+        return self.task == "regression" or self.name == "smoothed-hinge"
 
     def residuals(self, outputs: Floats, targets: Floats) -> Floats:
         """ϑ_i = ∂loss(θ_i, y_i)/∂θ_i, [rows, c]."""
@@ -70,14 +160,17 @@ class LinearLoss:
         """Both for the price of one."""
         outputs, targets = self._checked(outputs), self.checked_targets(targets, len(outputs))
         residuals = np.empty(outputs.shape)
-        total = fill_residuals(self.code, outputs, targets, residuals)
+        total = fill_residuals(self.code, self.scale, outputs, targets, residuals)
         return residuals, total / len(outputs) if len(outputs) else math.nan
 
     def curvature_times(self, residuals: Floats, direction: Floats) -> Floats:
         """∂²loss/∂θ_i² · direction_i for each row, from the residuals alone: a party without labels can form it.
 
         The logistic residual is σ(θ) or −σ(−θ), so |ϑ|(1 − |ϑ|) is σ(1 − σ) either way. Of a softmax residual
-        p − e_y only the label's entry is negative, which gives p back.
+        p − e_y only the label's entry is negative, which gives p back. Where a loss is not convex a residual belongs to
+        two outputs: what is taken is never negative, and never below |loss''| at either. Of the sigmoid loss,
+        |ϑ| = p(1 − p) and |ϑ|√(1 − 4|ϑ|) = |p(1 − p)(1 − 2p)|. Of the robust one, with u = 1/(1 + (r/s)²/2), loss'' is
+        u(2u − 1) and (ϑ/s)² = 2u(1 − u); the larger u is taken, of the row that is less of an outlier.
         """
         residuals, direction = self._checked(residuals), self._checked(direction)
         if residuals.shape != direction.shape:
@@ -86,7 +179,7 @@ class LinearLoss:
                 "direction. Give one row of direction for each residual."
             )
         products = np.empty(direction.shape)
-        fill_curvature(self.code, residuals, direction, products)
+        fill_curvature(self.code, self.scale, residuals, direction, products)
         return products
 
     def curvatures(self, residuals: Floats) -> Floats:
@@ -95,15 +188,28 @@ class LinearLoss:
         Of a softmax, |ϑ_k| is p_k, or 1 − p_k for the label's: p(1 − p) either way.
         """
         residuals = self._checked(residuals)
-        if self.task == "regression":
-            return np.full(residuals.shape, 2.0)
+        if self.task != "multiclass":
+            return self.curvature_times(residuals, np.ones(residuals.shape))
         size = np.abs(residuals)
         return size * (1.0 - size)
+
+    def sure_curvature_times(self, residuals: Floats, direction: Floats, share: float = 1.0) -> Floats:
+        """The same as `curvature_times`; where rows without any would mislead, a share of it is the most there is."""
+        bent = self.curvature_times(residuals, direction)
+        return (1 - share) * bent + share * self.smoothness * direction if self.may_be_flat else bent
 
     @property
     def most_curvature_of_an_output(self) -> float:
         """The most that any entry of `curvatures` can be."""
-        return _MOST_OF_AN_OUTPUT[self.task]
+        return 0.25 if self.task == "multiclass" else self.smoothness  # p(1 − p) ≤ 1/4
+
+    def constant_loss(self, targets: Floats) -> float:
+        """About the least mean loss of one output for all rows, of a loss by name; never less."""
+        if self.task == "regression":
+            constants = np.append(np.quantile(targets, np.linspace(0, 1, 41)), targets.mean())
+        else:
+            constants = np.linspace(-5.0, 5.0, 41)
+        return min(self.mean_loss(np.full((len(targets), 1), one), targets) for one in constants)
 
     def checked_targets(self, targets: Floats, rows: int) -> Floats:
         """The targets as compiled code reads them: it would write beyond the row of a class that does not exist."""

@@ -7,12 +7,11 @@ called, not in the files of those that it calls.
 """
 
 import math
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
+
+from colonnade.models.machine_code import compiled
 
 Floats = npt.NDArray[np.float64]
 Data = npt.NDArray[np.float32]
@@ -20,58 +19,21 @@ Data = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.uint32]
 Starts = npt.NDArray[np.uint64]
 SparseData = tuple[Starts, Indices, Data]  # row i has its columns and values at starts[i]:starts[i + 1]
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 # What is a number at run time is not compiled anew for each value, which would cost seconds and gain nothing.
-BINARY, REGRESSION, MULTICLASS, RESIDUALS_GIVEN = 0, 1, 2, 3  # losses
+BINARY, REGRESSION, MULTICLASS, RESIDUALS_GIVEN = 0, 1, 2, 3  # losses: logistic, square, softmax, none
+SMOOTHED_HINGE, SIGMOID, HUBER, ROBUST = 4, 5, 6, 7  # and those of one output that are asked for by name
 SGD, SVRG, SAGA = 0, 1, 2  # rules
 
 SCALE, CLOCK = 0, 1  # the two running numbers of lazy columns
 STRIDE = 4  # numbers a lazy column with one output: u, ḡ, paid and one unused, so that none straddles a cache line
 SMALLEST_SCALE = 1e-6
-
-
-_kernels: list[Callable[..., Any]] = []
-
-
-def compiled(function: Function) -> Function:
-    """A kernel: compiled at its first call. Numba is loaded when any kernel is first called, and not by networks."""
-    _kernels.append(function)
-
-    @wraps(function)
-    def first(*arguments: Any) -> Any:
-        if globals()[function.__name__] is first:
-            for kernel in _kernels:  # all, for they call one another
-                globals()[kernel.__name__] = machine_code(kernel)
-        return globals()[function.__name__](*arguments)
-
-    return cast(Function, first)
-
-
-def machine_code(function: Function) -> Function:
-    """Numba's own, which it keeps on disk, or in this process alone if no disk may be written.
-
-    Sums may be reassociated (they are then vectorised): the same machine gives the same bits, another one may not.
-    """
-    from numba import njit
-
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc"}}
-    kernel: Function
-    try:
-        kernel = njit(cache=True, **options)(function)
-    except RuntimeError:  # neither the package's directory nor the user's cache can be written
-        kernel = njit(**options)(function)
-    return kernel
-
-
-def readable(values: npt.ArrayLike, kind: type[np.generic]) -> npt.NDArray[Any]:
-    """The values as contiguous memory that kernels may read alone.
-
-    Always read-only, because Numba would compile a kernel once more for arrays that may be written to.
-    """
-    view = np.require(values, kind, ("C", "ALIGNED")).view()
-    view.flags.writeable = False
-    return view
+PENALTY, DRIFTS, TICKS, CLOCKS = (
+    0,
+    1,
+    2,
+    3,
+)  # of lazy columns with L1: l1, whether ḡ counts, k, and from there C_0 … C_k
 
 
 # Losses. The residual of a row is ϑ = ∂loss/∂θ, a number for each of its c outputs. None is formed as 1 − p, which
@@ -79,7 +41,30 @@ def readable(values: npt.ArrayLike, kind: type[np.generic]) -> npt.NDArray[Any]:
 
 
 @compiled
-def fill_residual(loss: int, outputs: Floats, row: int, target: float, residuals: Floats) -> float:
+def named_residual(loss: int, scale: float, output: float, target: float) -> tuple[float, float]:
+    """ϑ and the loss of a row, of the losses that are asked for by name (linear_loss.py has their equations)."""
+    if loss == HUBER:
+        error = output - target
+        if abs(error) <= scale:
+            return 2.0 * error, error * error
+        return math.copysign(2.0 * scale, error), scale * (2.0 * abs(error) - scale)
+    if loss == ROBUST:
+        t = (output - target) / scale
+        if abs(t) > 1e8:  # where the 1 is lost beside t²/2, which might overflow
+            return 2.0 * scale / t, scale * scale * (2.0 * math.log(abs(t)) - math.log(2.0))
+        return scale * t / (1.0 + t * t / 2.0), scale * scale * math.log1p(t * t / 2.0)
+    sign = 1.0 if target > 0.5 else -1.0
+    z = sign * output
+    if loss == SMOOTHED_HINGE:
+        short = min(max(1.0 - z, 0.0), 1.0)
+        return -sign * short, short * short / 2.0 + max(-z, 0.0)
+    small = math.exp(-abs(z))
+    share = small / (1.0 + small)
+    return -sign * share / (1.0 + small), share if z >= 0.0 else 1.0 / (1.0 + small)
+
+
+@compiled
+def fill_residual(loss: int, scale: float, outputs: Floats, row: int, target: float, residuals: Floats) -> float:
     """Writes ϑ of one row and returns the row's loss. Both matrices are indexed by the same row."""
     if loss == BINARY:
         # With z = θ for y = 0 and −θ for y = 1: loss = log(1 + eᶻ) and ϑ = ±σ(z); exp never overflows.
@@ -92,6 +77,9 @@ def fill_residual(loss: int, outputs: Floats, row: int, target: float, residuals
         error = float(outputs[row, 0] - target)
         residuals[row, 0] = 2.0 * error
         return error * error
+    if loss != MULTICLASS:
+        residuals[row, 0], value = named_residual(loss, scale, outputs[row, 0], target)
+        return value
     label = int(target)
     largest = outputs[row, 0]
     for k in range(1, outputs.shape[1]):
@@ -110,23 +98,38 @@ def fill_residual(loss: int, outputs: Floats, row: int, target: float, residuals
 
 
 @compiled
-def fill_residuals(loss: int, outputs: Floats, targets: Floats, residuals: Floats) -> float:
+def fill_residuals(loss: int, scale: float, outputs: Floats, targets: Floats, residuals: Floats) -> float:
     """The same for all rows; returns the sum of their losses."""
     total = 0.0
     for row in range(outputs.shape[0]):
-        total += fill_residual(loss, outputs, row, targets[row], residuals)
+        total += fill_residual(loss, scale, outputs, row, targets[row], residuals)
     return total
 
 
 @compiled
-def fill_curvature(loss: int, residuals: Floats, direction: Floats, products: Floats) -> None:
+def curvature_of(loss: int, scale: float, residual: float) -> float:
+    """loss''(θ) of one output, or what stands for it where a loss is not convex, from the residual."""
+    size = abs(residual)
+    if loss == BINARY:
+        return size * (1.0 - size)
+    if loss == SMOOTHED_HINGE:
+        return 1.0 if 0.0 < size < 1.0 else 0.0
+    if loss == SIGMOID:
+        return size * math.sqrt(max(1.0 - 4.0 * size, 0.0))
+    if loss == HUBER:
+        return 2.0 if size < 2.0 * scale else 0.0
+    if loss == ROBUST:
+        root = math.sqrt(max(1.0 - 2.0 * (size / scale) * (size / scale), 0.0))
+        return root * (1.0 + root) / 2.0
+    return 2.0
+
+
+@compiled
+def fill_curvature(loss: int, scale: float, residuals: Floats, direction: Floats, products: Floats) -> None:
     """loss''(θ_i) · direction_i, with loss'' from the residual."""
     for row in range(residuals.shape[0]):
-        if loss == BINARY:
-            size = abs(residuals[row, 0])
-            products[row, 0] = size * (1.0 - size) * direction[row, 0]
-        elif loss == REGRESSION:
-            products[row, 0] = 2.0 * direction[row, 0]
+        if loss != MULTICLASS:
+            products[row, 0] = curvature_of(loss, scale, residuals[row, 0]) * direction[row, 0]
         else:
             label = 0
             for k in range(1, residuals.shape[1]):
@@ -252,10 +255,49 @@ def sparse_squared_norms(data: SparseData, norms: Floats) -> None:
 # ḡ_j (C − paid_j) to u_j. A column pays before its ḡ_j changes, and when a step reads it. Its numbers lie side by
 # side, so that a column costs one access to memory: with one output u, ḡ, paid at STRIDE·j of a flat array, with c
 # outputs a row of paid, u_1 … u_c, ḡ_1 … ḡ_c.
+#
+# With L1 a step ends with the soft threshold η·l1, in units of u tick·l1, and a column owes that too. The clocks of the
+# steps since all columns were settled are kept (`prox`; without L1 it is empty), so that what is owed is exact.
 
 
 @compiled
-def lazy_times(data: SparseData, rows: Indices, first: int, lazy: Floats, running: Floats, products: Floats) -> None:
+def soft(value: float, threshold: float) -> float:
+    """argmin_z (z − value)²/2 + threshold·|z|: towards 0, and not across it."""
+    return value - min(max(value, -threshold), threshold)
+
+
+@compiled
+def after_steps(u: float, mean: float, paid: float, clock: float, prox: Floats) -> float:
+    """u after every step u ← soft(u − tick·ḡ, tick·l1) between the two clocks.
+
+    It moves evenly until it comes to 0. There it stays if |ḡ| ≤ l1; else the step in which it comes is looked up.
+    """
+    sign, l1 = -1.0 if u < 0.0 else 1.0, float(prox[PENALTY])
+    size, drift = sign * u, sign * mean * float(prox[DRIFTS])
+    left = size - (drift + l1) * (clock - paid)
+    if left > 0.0 or drift + l1 <= 0.0:
+        return sign * left
+    if drift <= l1:
+        return 0.0
+    below, at = (
+        0,
+        int(prox[TICKS]),
+    )  # the first clock after `paid` at which nothing is left lies after one, not the other
+    while at - below > 1:
+        middle = (below + at) // 2
+        if prox[CLOCKS + middle] > paid and (drift + l1) * (prox[CLOCKS + middle] - paid) >= size:
+            at = middle
+        else:
+            below = middle
+    before, after = max(float(prox[CLOCKS + at - 1]), paid), float(prox[CLOCKS + at])
+    across = soft(size - (drift + l1) * (before - paid) - drift * (after - before), l1 * (after - before))
+    return sign * (across - (drift - l1) * (clock - after))
+
+
+@compiled
+def lazy_times(
+    data: SparseData, rows: Indices, first: int, lazy: Floats, running: Floats, prox: Floats, products: Floats
+) -> None:
     """products_i = x_iᵀ w. Pays nothing, so that a look at the weights leaves no trace in later bits."""
     starts, columns, values = data
     scale, clock = running[SCALE], running[CLOCK]
@@ -266,21 +308,25 @@ def lazy_times(data: SparseData, rows: Indices, first: int, lazy: Floats, runnin
             total = 0.0
             for e in range(starts[i], starts[i + np.uint64(1)]):
                 j = np.uint64(columns[e]) * np.uint64(STRIDE)
-                total += values[e] * (lazy[j] - lazy[j + np.uint64(1)] * (clock - lazy[j + np.uint64(2)]))
+                u, mean, paid = lazy[j], lazy[j + np.uint64(1)], lazy[j + np.uint64(2)]
+                u = after_steps(u, mean, paid, clock, prox) if prox.size else u - mean * (clock - paid)
+                total += values[e] * u
             products[p, 0] = scale * total
         else:
             products[p, :] = 0.0
             for e in range(starts[i], starts[i + np.uint64(1)]):
                 j, x = columns[e], np.float64(values[e])
-                owed = clock - lazy[j, 0]
+                paid = lazy[j, 0]
                 for k in range(outputs):
-                    products[p, k] += x * (lazy[j, 1 + k] - lazy[j, 1 + outputs + k] * owed)
+                    u, mean = lazy[j, 1 + k], lazy[j, 1 + outputs + k]
+                    u = after_steps(u, mean, paid, clock, prox) if prox.size else u - mean * (clock - paid)
+                    products[p, k] += x * u
             for k in range(outputs):
                 products[p, k] *= scale
 
 
 @compiled
-def paid_times(data: SparseData, rows: Indices, lazy: Floats, running: Floats, products: Floats) -> None:
+def paid_times(data: SparseData, rows: Indices, lazy: Floats, running: Floats, prox: Floats, products: Floats) -> None:
     """The same, and every column of these rows pays."""
     starts, columns, values = data
     scale, clock = running[SCALE], running[CLOCK]
@@ -291,7 +337,8 @@ def paid_times(data: SparseData, rows: Indices, lazy: Floats, running: Floats, p
             total = 0.0
             for e in range(starts[i], starts[i + np.uint64(1)]):
                 j = np.uint64(columns[e]) * np.uint64(STRIDE)
-                u = lazy[j] - lazy[j + np.uint64(1)] * (clock - lazy[j + np.uint64(2)])
+                u, mean, paid = lazy[j], lazy[j + np.uint64(1)], lazy[j + np.uint64(2)]
+                u = after_steps(u, mean, paid, clock, prox) if prox.size else u - mean * (clock - paid)
                 lazy[j] = u
                 lazy[j + np.uint64(2)] = clock
                 total += values[e] * u
@@ -300,11 +347,13 @@ def paid_times(data: SparseData, rows: Indices, lazy: Floats, running: Floats, p
             products[p, :] = 0.0
             for e in range(starts[i], starts[i + np.uint64(1)]):
                 j, x = columns[e], np.float64(values[e])
-                owed = clock - lazy[j, 0]
+                paid = lazy[j, 0]
                 lazy[j, 0] = clock
                 for k in range(outputs):
-                    lazy[j, 1 + k] -= lazy[j, 1 + outputs + k] * owed
-                    products[p, k] += x * lazy[j, 1 + k]
+                    u, mean = lazy[j, 1 + k], lazy[j, 1 + outputs + k]
+                    u = after_steps(u, mean, paid, clock, prox) if prox.size else u - mean * (clock - paid)
+                    lazy[j, 1 + k] = u
+                    products[p, k] += x * u
             for k in range(outputs):
                 products[p, k] *= scale
 
@@ -335,31 +384,64 @@ def lazy_add(
 
 
 @compiled
-def settle(lazy: Floats, running: Floats, decay: float) -> None:
+def prox_add(
+    data: SparseData, rows: Indices, coefficients: Floats, tick: float, mean_factor: float, lazy: Floats, prox: Floats
+) -> None:
+    """u ← soft(u − tick·(Σ_i coefficient_i x_i/m + ḡ), tick·l1) of these rows' columns, which have paid; then ḡ.
+
+    Every column once, however many of its rows there are: in between it is marked as having paid −1.
+    """
+    starts, columns, values = data
+    flat, outputs = lazy.reshape(-1), coefficients.shape[1]
+    stride, paid, u, mean = (STRIDE, 2, 0, 1) if lazy.ndim == 1 else (1 + 2 * outputs, 0, 1, 1 + outputs)
+    clock = prox[CLOCKS + int(prox[TICKS])]
+    for p in range(rows.size):
+        for e in range(starts[rows[p]], starts[np.uint64(rows[p]) + np.uint64(1)]):
+            j, x = int(columns[e]) * stride, np.float64(values[e])
+            drift = prox[DRIFTS] if flat[j + paid] >= 0.0 else 0.0
+            for k in range(outputs):
+                flat[j + u + k] -= tick * (drift * flat[j + mean + k] + coefficients[p, k] * x / rows.size)
+            flat[j + paid] = -1.0
+    for p in range(rows.size):
+        for e in range(starts[rows[p]], starts[np.uint64(rows[p]) + np.uint64(1)]):
+            j, x = int(columns[e]) * stride, np.float64(values[e])
+            for k in range(outputs):
+                if flat[j + paid] < 0.0:
+                    flat[j + u + k] = soft(flat[j + u + k], tick * prox[PENALTY])
+                flat[j + mean + k] += mean_factor * coefficients[p, k] * x
+            flat[j + paid] = clock
+
+
+@compiled
+def settle(lazy: Floats, running: Floats, prox: Floats, decay: float) -> None:
     """w ← decay·w with every column paid, s = 1 and C = 0."""
     scale, clock = running[SCALE] * decay, running[CLOCK]
     if lazy.ndim == 1:
         for j in range(0, lazy.size, STRIDE):
-            lazy[j] = scale * (lazy[j] - lazy[j + 1] * (clock - lazy[j + 2]))
+            u, mean, paid = lazy[j], lazy[j + 1], lazy[j + 2]
+            lazy[j] = scale * (after_steps(u, mean, paid, clock, prox) if prox.size else u - mean * (clock - paid))
             lazy[j + 2] = 0.0
     else:
         outputs = lazy.shape[1] // 2
         for j in range(lazy.shape[0]):
             for k in range(outputs):
-                lazy[j, 1 + k] = scale * (lazy[j, 1 + k] - lazy[j, 1 + outputs + k] * (clock - lazy[j, 0]))
+                u, mean, paid = lazy[j, 1 + k], lazy[j, 1 + outputs + k], lazy[j, 0]
+                u = after_steps(u, mean, paid, clock, prox) if prox.size else u - mean * (clock - paid)
+                lazy[j, 1 + k] = scale * u
             lazy[j, 0] = 0.0
-    running[SCALE] = 1.0
-    running[CLOCK] = 0.0
+    running[SCALE], running[CLOCK] = 1.0, 0.0
+    prox[TICKS : TICKS + 1] = 0.0  # if there is one
 
 
 # Windows of steps: v = (1/B) Σ_i ϑ_i x_i + λw for SGD; with the differences ϑ_i − table_i and + ḡ for SVRG (whose
-# table is the snapshot) and SAGA. The intercept takes the same steps on a constant 1, without λ.
+# table is the snapshot) and SAGA. The intercept takes the same steps on a constant 1, without λ and l1.
 
 
 @compiled
 def fill_differences(
     rule: int,
     loss: int,
+    scale: float,
     theta: Floats,
     rows: Indices,
     values: Floats,
@@ -374,7 +456,7 @@ def fill_differences(
             for k in range(values.shape[1]):
                 differences[p, k] = values[p, k]
         else:
-            total += fill_residual(loss, theta, p, targets[p], differences)
+            total += fill_residual(loss, scale, theta, p, targets[p], differences)
         if rule != SGD:
             for k in range(values.shape[1]):
                 residual = differences[p, k]
@@ -404,6 +486,7 @@ def dense_window(
     data: Data,
     w: Floats,
     mean: Floats,
+    l1: float,
     has_intercept: bool,
     b: Floats,
     mean_b: Floats,
@@ -412,6 +495,7 @@ def dense_window(
     values: Floats,
     targets: Floats,
     loss: int,
+    loss_scale: float,
     rule: int,
     step_sizes: Floats,
     l2: float,
@@ -432,7 +516,9 @@ def dense_window(
             for p in range(count):
                 for k in range(outputs):
                     theta[p, k] += values[first + p, k] + b[k]
-        total_loss += fill_differences(rule, loss, theta, batch, values[first:], targets[first:], table, differences)
+        total_loss += fill_differences(
+            rule, loss, loss_scale, theta, batch, values[first:], targets[first:], table, differences
+        )
         sums[:, :] = 0.0
         dense_sums(data, batch, 0, differences[:count], sums)
         decay, share = 1.0 - eta * l2, eta / count
@@ -445,6 +531,9 @@ def dense_window(
             if rule == SAGA:
                 for j in range(columns):
                     mean[k, j] += sums[k, j] / total_rows
+            if l1 > 0.0:
+                for j in range(columns):
+                    w[k, j] = soft(w[k, j], eta * l1)
         if has_intercept:
             step_intercept(rule, differences, count, total_rows, eta, b, mean_b)
     return total_loss / rows.size if loss != RESIDUALS_GIVEN else math.nan
@@ -455,6 +544,7 @@ def sparse_window(
     data: SparseData,
     lazy: Floats,
     running: Floats,
+    prox: Floats,
     has_intercept: bool,
     b: Floats,
     mean_b: Floats,
@@ -463,6 +553,7 @@ def sparse_window(
     values: Floats,
     targets: Floats,
     loss: int,
+    loss_scale: float,
     rule: int,
     step_sizes: Floats,
     l2: float,
@@ -476,30 +567,34 @@ def sparse_window(
         batch = rows[first : first + batch_size]
         count = batch.size
         eta = step_sizes[min(number, step_sizes.size - 1)]
-        # Where ḡ stays as it is, debts may wait until someone reads the column: they only grow by C.
-        if rule == SAGA or (rule == SVRG and loss != RESIDUALS_GIVEN):
-            paid_times(data, batch, lazy, running, theta)
+        # Where ḡ stays as it is, debts may wait until someone reads the column: they only grow by C. Not with L1.
+        if prox.size or rule == SAGA or (rule == SVRG and loss != RESIDUALS_GIVEN):
+            paid_times(data, batch, lazy, running, prox, theta)
         elif loss != RESIDUALS_GIVEN:
-            lazy_times(data, batch, 0, lazy, running, theta[:count])
+            lazy_times(data, batch, 0, lazy, running, prox, theta[:count])
         if loss != RESIDUALS_GIVEN:
             for p in range(count):
                 for k in range(outputs):
                     theta[p, k] += values[first + p, k] + b[k]
-        total_loss += fill_differences(rule, loss, theta, batch, values[first:], targets[first:], table, differences)
+        total_loss += fill_differences(
+            rule, loss, loss_scale, theta, batch, values[first:], targets[first:], table, differences
+        )
         decay = 1.0 - eta * l2
-        if running[SCALE] * decay >= SMALLEST_SCALE:
+        full = prox.size > 0 and CLOCKS + int(prox[TICKS]) + 1 >= prox.size
+        if running[SCALE] * decay >= SMALLEST_SCALE and not full:
             running[SCALE] *= decay
         else:  # s would be so small that sums of η/s lose digits, or 0, or negative
-            settle(lazy, running, decay)
+            settle(lazy, running, prox, decay)
         tick = eta / running[SCALE]
-        weight_factor, mean_factor = -tick / count, 0.0
-        if rule != SGD:
+        weight_factor, mean_factor = -tick / count, 1.0 / total_rows if rule == SAGA else 0.0
+        if rule != SGD or prox.size:
             running[CLOCK] += tick
-        if rule == SAGA:
-            # This step owes the old ḡ, but its columns will pay with the new one: they get the excess back.
-            mean_factor = 1.0 / total_rows
-            weight_factor += tick * mean_factor
-        lazy_add(data, batch, differences, weight_factor, mean_factor, lazy)
+        if prox.size:
+            prox[TICKS] += 1.0
+            prox[CLOCKS + int(prox[TICKS])] = running[CLOCK]
+            prox_add(data, batch, differences, tick, mean_factor, lazy, prox)
+        else:  # the step owes SAGA's old ḡ, but its columns will pay with the new one: they get the excess back
+            lazy_add(data, batch, differences, weight_factor + tick * mean_factor, mean_factor, lazy)
         if has_intercept:
             step_intercept(rule, differences, count, total_rows, eta, b, mean_b)
     return total_loss / rows.size if loss != RESIDUALS_GIVEN else math.nan

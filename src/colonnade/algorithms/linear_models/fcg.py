@@ -23,6 +23,7 @@ from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.conversation import shared_steps
 from colonnade.algorithms.linear_models.parts.linear_party import LinearParty
 from colonnade.algorithms.linear_models.parts.settings import Linear, check_choices
+from colonnade.algorithms.linear_models.parts.solving import MOST_SHARE
 from colonnade.algorithms.linear_models.parts.sums import Completed
 from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude, largest
 from colonnade.algorithms.row import Algorithm, Family, Passes
@@ -58,6 +59,17 @@ class Fcg(Linear):
             raise SettingsError("fcg waits for a party that is away: leave algorithm.max_product_age_epochs at 0.")
         if self.step != "auto":
             raise SettingsError("fcg searches for its step at every step: leave algorithm.step out.")
+        if self.loss in ("sigmoid", "robust"):
+            raise SettingsError(
+                f"algorithm.loss = {self.loss!r} is not convex, and fcg needs a loss that is: its directions and its "
+                "search are those of one. Choose another algorithm, such as fsaga, or another loss."
+            )
+
+    def check_l1(self, name: str) -> None:
+        raise SettingsError(
+            f"{name} takes no training.l1: conjugate directions are those of a smooth objective. Leave it out, or "
+            "choose a first-order algorithm, such as fsaga."
+        )
 
 
 def linear_party(seat: LinearSeat) -> Party:
@@ -125,7 +137,10 @@ class Direction(Remembering):
         self._inverse = []
         if self._precondition == "none":
             return
-        for weights in np.ascontiguousarray(self._loss.curvatures(residuals).T):
+        curvatures = self._loss.curvatures(residuals)
+        if self._loss.may_be_flat:
+            curvatures = (1 - MOST_SHARE) * curvatures + MOST_SHARE * self._loss.smoothness
+        for weights in np.ascontiguousarray(curvatures.T):
             if self._precondition == "block" and len(self.d) <= _MOST_COLUMNS:
                 curvature = block.gram(weights, every)
                 # A little more than the penalty: a rare column may have no curvature in the rows that are looked at.
@@ -195,7 +210,7 @@ class Search(Remembering):
         for _ in range(_NEWTON_STEPS):
             slope = np.array([np.vdot(residuals, one) for one in directions]) / len(residuals)
             slope += self._l2 * (sloped + bent @ at)
-            curved = [self._loss.curvature_times(residuals, one) for one in directions]
+            curved = [self._loss.sure_curvature_times(residuals, one, MOST_SHARE) for one in directions]
             curvature = np.array([[np.vdot(one, other) for other in directions] for one in curved]) / len(residuals)
             newton = -np.linalg.lstsq(curvature + self._l2 * bent, slope, rcond=1e-12)[0]
             expected = -float(slope @ newton) / 2

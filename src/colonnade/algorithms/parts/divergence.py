@@ -33,9 +33,15 @@ def constant_loss(task: str, targets: torch.Tensor) -> float:
 class DivergenceWatch(Remembering):
     """Adds up the losses of batches, half an epoch at a time, and refuses to go on with a training that diverges."""
 
-    def __init__(self, task: str, targets: torch.Tensor, looks: bool = True) -> None:
-        self._looks = looks  # or lets everything pass
-        self._bound = FAR_ABOVE * constant_loss(task, targets)
+    def __init__(
+        self,
+        task: str,
+        targets: torch.Tensor,
+        looks: bool = True,  # or lets everything pass
+        constant: float | None = None,  # the constant prediction's loss; None: that of the task's own loss
+    ) -> None:
+        self._looks = looks
+        self._bound = FAR_ABOVE * (constant_loss(task, targets) if constant is None else constant)
         self._half = 0  # number of the one that is being added up
         self._sum = 0.0
         self._count = 0

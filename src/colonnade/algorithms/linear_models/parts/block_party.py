@@ -51,7 +51,7 @@ class BlockParty(Remembering):
         check_scheme(settings.sums, seat.workers, settings.allow_two_parties)
         self.seat = seat
         self.peers = tuple(party for party in seat.parties if party != seat.name)
-        self.loss = LinearLoss(seat.task, seat.outputs)
+        self.loss = LinearLoss(seat.task, seat.outputs, settings.loss, settings.loss_scale)
         columns = seat.columns
         chosen: Any = settings.precondition if precondition is None else precondition
         self.automatic = chosen == "auto"
@@ -65,6 +65,7 @@ class BlockParty(Remembering):
             self.loss.smoothness,
             centred=settings.intercept,
             most_leverage=MOST_LEVERAGE * seat.training.batch_size,
+            l1=seat.training.l1,
         )
         self.targets = None if seat.labels is None else seat.labels.train.double().numpy()
         self.works = columns is not None or seat.intercept
@@ -152,7 +153,7 @@ class BlockParty(Remembering):
         tolerance: float = self.seat.settings.tolerance
         # In units of the tolerance: in fixed point a square far below 1 would be lost.
         gradient = min(self.gradient_square() / tolerance**2, self.most_gradient) if tolerance else 0.0
-        return np.array([[self.seat.training.l2 / 2 * self.block.squared_norm(), gradient]])
+        return np.array([[self.block.penalty(), gradient]])
 
     # --- the model ---
 

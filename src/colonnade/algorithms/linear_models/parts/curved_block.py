@@ -137,7 +137,7 @@ class CurvedBlock(Remembering):
                 bent *= self._block.guard[:, None]
             curved, curved_b = self._block.full_gradient(bent)
         else:
-            along = self._loss.curvature_times(residuals, self._block.times(rows, matrix, vector))
+            along = self._loss.sure_curvature_times(residuals, self._block.times(rows, matrix, vector))
             curved, curved_b = self._block.gradient(rows, along)
         return self._flat(*self._block.inward(curved + self._block.l2 * matrix, curved_b))
 

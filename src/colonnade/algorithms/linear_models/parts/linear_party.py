@@ -174,9 +174,9 @@ class LinearParty(Remembering, ABC):
             self._sums.check(sender, message)
 
     def _check_residuals(self, sender: str, residuals: NDArray[np.float64], are_outputs: bool = False) -> None:
-        """Refuse what ∂loss/∂θ cannot be, or the outputs θ: of classes it lies within ±1."""
-        bounded = self._seat.task != "regression" and not are_outputs
-        check_magnitude(sender, "residuals", residuals, 1 + 1e-9 if bounded else MOST_TOLD)
+        """Refuse what ∂loss/∂θ cannot be, or the outputs θ: of classes it lies within ±1, of some losses in less."""
+        most = MOST_TOLD if are_outputs else min(MOST_TOLD, (1 + 1e-9) * self._block_party.loss.most_residual)
+        check_magnitude(sender, "residuals", residuals, most)
 
     def _begin_all(self) -> list[Effect]:
         return [*self._begin(), *self._receive_early()]

@@ -53,7 +53,10 @@ class LinearRecord(Remembering):
         self._batch_size = seat.training.batch_size
         per_epoch = batches_per_epoch(seat.rows, seat.training.batch_size) * seat.workers
         self._progress = Progress(seat.training, per_epoch)
-        self._watch = DivergenceWatch(seat.task, seat.labels.train, seat.training.end_when_diverged)
+        loss = block_party.loss
+        self._named = loss.name != "auto"  # then the objective's loss is none of the usual metrics
+        constant = loss.constant_loss(seat.labels.train.double().numpy()) if self._named else None
+        self._watch = DivergenceWatch(seat.task, seat.labels.train, seat.training.end_when_diverged, constant)
         self._last_batch = ceil(seat.training.epochs * per_epoch - 1e-9)
         self._exchange = 0
         self._batch = 0
@@ -65,7 +68,7 @@ class LinearRecord(Remembering):
         self._reason = "the planned epochs are done"
         # Rows classified correctly since one was not: all of them, without a penalty, means that there is no optimum.
         self._right: NDArray[np.bool_] = np.zeros(seat.rows, np.bool_)
-        self._warned = seat.training.l2 > 0 or seat.task == "regression"
+        self._warned = seat.training.l2 > 0 or seat.training.l1 > 0 or loss.has_least_value
         self.staleness = StalenessCount()
         self.settled: set[str] = set()
         self.ending = False
@@ -178,6 +181,9 @@ class LinearRecord(Remembering):
         if len(self._outputs):
             outputs = torch.from_numpy(self._outputs)
             values = {**metrics(labels.task, outputs, labels.test, labels.deviation), **values}
+            if self._named:
+                values["loss"] = self._block_party.loss.mean_loss(self._outputs, labels.test.double().numpy())
+                values.pop("log_loss", None)  # of outputs that were never trained to be log odds
         return values
 
     # --- the end ---

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from colonnade.algorithms.training import Defaults
 from colonnade.errors import SettingsError, unknown_name
+from colonnade.models.linear_loss import LossName, check_scale
 from colonnade.privacy.ring import FixedPoint
 
 
@@ -33,6 +34,8 @@ class Linear:
     step: Literal["auto", "fixed", "search"] = "auto"  # from smoothness | training.learning_rate | from curvature met
     # as its columns need | by nothing | each column apart | all of its columns | these, and their rows' known curvature
     precondition: Literal["auto", "none", "columns", "block", "curvature"] = "auto"  # how a party scales its own steps
+    loss: LossName = "auto"  # logistic, softmax or square, as the task is; or one by name (models/linear_loss.py)
+    loss_scale: float = 1.0  # of "huber" and "robust": errors beyond it count less; in units of the label as trained on
     tolerance: float = 0.0  # ends the training once the whole gradient's norm is below it; 0: after the planned epochs
     max_product_age_epochs: float = 2.0  # how old a lost party's last known products may be; 0: none are kept
 
@@ -45,6 +48,7 @@ class Linear:
                 'algorithm.precondition = "curvature" needs the residuals of all rows, which the plain SGD algorithms '
                 'do not keep. Use "block", or an SVRG or SAGA algorithm.'
             )
+        check_scale(self.loss, self.loss_scale)
         if self.arity < 1:
             raise SettingsError(f"algorithm.arity is {self.arity}; a party of the tree has at least 1 child.")
         for name in ("tolerance", "max_product_age_epochs"):
@@ -52,6 +56,14 @@ class Linear:
             if not (isfinite(value) and value >= 0):
                 raise SettingsError(f"algorithm.{name} is {value}; it must be finite and not negative.")
         FixedPoint(self.fraction_bits, parties=2)  # refuses what cannot be represented
+
+    def check_l1(self, name: str) -> None:
+        """Refuse an L1 penalty where a step could not be followed by its proximal step."""
+        if self.precondition in ("block", "curvature"):
+            raise SettingsError(
+                f"training.l1 needs steps that go one column at a time, and algorithm.precondition = "
+                f'"{self.precondition}" of {name} mixes columns. Use "columns", or leave it out.'
+            )
 
     @property
     def masked(self) -> bool:
@@ -118,3 +130,9 @@ class QuasiNewton(Linear):
             )
         if not (isfinite(self.least_curvature) and self.least_curvature > 0):
             raise SettingsError(f"algorithm.least_curvature is {self.least_curvature}; it must be above 0.")
+
+    def check_l1(self, name: str) -> None:
+        raise SettingsError(
+            f"{name} takes no training.l1: a quasi-Newton direction mixes columns, and the proximal step of an L1 "
+            "penalty goes one column at a time. Leave it out, or choose a first-order algorithm, such as afsaga."
+        )

@@ -102,8 +102,7 @@ class Descent(Remembering):
         if self._pass.complete:
             table, self._pass = self._pass.residuals, None
             block = self._block_party.block
-            gradient, gradient_b = block.full_gradient(table)
-            gradient += block.l2 * block.weights()
+            gradient, gradient_b = block.objective_gradient(table)
             square_b = float(np.square(gradient_b).sum()) if block.has_intercept else 0.0
             self._last_square = float(np.square(gradient).sum()) + square_b
             self._estimator.take_pass(table, self.steps)

@@ -56,7 +56,7 @@ class StepSize(Remembering):
             return
         outward, outward_b = block.outward(inward, inward_b)
         along = block.times(rows, outward, outward_b)
-        curved = float((along * loss.curvature_times(residuals, along)).sum()) / len(rows)
+        curved = float((along * loss.sure_curvature_times(residuals, along)).sum()) / len(rows)
         curved += seat.training.l2 * float(np.square(outward).sum())
         self._curvature = max(self._curvature, curved / square)
         if self._curvature > 0:
