@@ -73,7 +73,8 @@ def suboptimality(outcome: Outcome, task: str) -> Floats:
     return np.array(values) / least - 1
 
 
-def run(name: str, task: str = "binary", epochs: float = 40, batch_size: int = 12, **settings: Any) -> Outcome:
+@cache
+def run(name: str, task: str = "binary", epochs: float = 30, batch_size: int = 12, **settings: Any) -> Outcome:
     training = Training(epochs=epochs, batch_size=batch_size, l2=L2, learning_rate=0.1)
     data = well_conditioned(task)
     return train(data, ALGORITHMS[name].settings(**settings), training=training, simulate=UNEVEN)
