@@ -87,7 +87,7 @@ def test_the_optimum_is_one() -> None:
 
 @pytest.mark.parametrize("name", REDUCED)
 def test_reduced_variance_falls_linearly_over_four_decades(name: str) -> None:
-    gaps = suboptimality(run(name), "binary")
+    gaps = suboptimality(run(name, "binary"), "binary")
     decades = np.log10(np.maximum(gaps, 1e-15))
     used = decades[: int(np.argmax(decades < -8)) + 1] if (decades < -8).any() else decades
     assert used[0] - used[-1] > 4, used

@@ -34,8 +34,14 @@ def test_a_lie_is_taken_or_refused_and_nobody_else_pays(row: Algorithm, number: 
     besiege(row, number)
 
 
-@every_algorithm
-@pytest.mark.parametrize("kept", ["one", "everywhere"])
+@pytest.mark.parametrize(
+    ("row", "kept"),
+    [
+        pytest.param(row, kept, id=f"{kept}-{name}")
+        for name, row in SPEAKING.items()
+        for kept in (("one", "everywhere") if row.linear_party else ("one",))
+    ],
+)
 def test_a_flood_of_any_kind_leaves_no_more_behind_than_a_bound(
     row: Algorithm, kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
