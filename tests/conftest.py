@@ -1,10 +1,11 @@
-"""How tests run here: Hypothesis without deadlines, PyTorch with one thread, no waiting for the disk.
+"""How tests run here: Hypothesis without deadlines, PyTorch with one thread, no waiting for the disk; who waits, first.
 
 How long an example takes says nothing about the code. The order of additions is part of a result, and runs are made
 with one thread: so must be what they are compared with. Two tests at a time on two cores are no slower for it. The same
 for NumPy and SciPy, whose threads would wait for one another longer than a matrix of four columns takes.
 """
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -19,6 +20,42 @@ from colonnade.runtimes.processes.fork_server import ForkServer
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 torch.set_num_threads(1)
+gc.disable()  # until all tests are collected: nothing that is made meanwhile goes away
+
+WAITING = (
+    *("runtimes/test_ray.py", "network/test_chaos.py", "network/test_every_algorithm.py", "network/test_identity.py"),
+    *("network/test_private_crashes.py", "network/test_join_verb.py"),
+)
+"""Files of tests that mostly wait, for processes and for pauses, the longest first."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Half of the workers begin with the files that wait, while the others compute; in the end all compute.
+
+    With `--dist worksteal` each worker is given a stretch of the list, and who is done takes from the end of another's.
+    A long wait there would leave the cores idle.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers == 1:
+        return
+    files = [[item for item in items if item.nodeid.startswith(f"tests/{name}::")] for name in WAITING]
+    waiting = {item for file in files for item in file}
+    rest = [item for item in items if item not in waiting]
+    stretches, left = [], len(items)
+    waiters = workers // 2
+    for worker in range(workers):
+        first = [item for file in files[worker::waiters] for item in file] if worker < waiters else []
+        length = max(left // (workers - worker) - len(first), 0)
+        stretches += [*first, *rest[:length]]
+        left -= len(first) + length
+        del rest[:length]
+    items[:] = stretches
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays to the end: from here on it is not looked through for garbage."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

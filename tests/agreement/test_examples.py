@@ -1,14 +1,12 @@
 """The examples run as they are shown, with fewer epochs where they take some; so does the README's Python."""
 
 import importlib.util
-import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from command_line import colonnade
 
 from colonnade import Training
 from colonnade.data import load
@@ -111,11 +109,10 @@ def test_thresholds_are_learnt_without_gradients() -> None:
 
 
 def test_the_federation_file_runs(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "colonnade", "run", str(EXAMPLES / "federation.toml"), "--json"]
-    options = ["--set", "training.epochs=2", "--out", str(tmp_path / "run"), "--no-report"]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout)
+    options = ("--json", "--set", "training.epochs=2", "--out", tmp_path / "run", "--no-report")
+    done = colonnade("run", EXAMPLES / "federation.toml", *options)
+    assert done.code == 0, done.err
+    summary = done.object
     assert summary["status"] == "finished"
     assert summary["staleness"]["max"] <= 500
     assert (tmp_path / "run" / "summary.json").is_file()

@@ -73,7 +73,8 @@ def suboptimality(outcome: Outcome, task: str) -> Floats:
     return np.array(values) / least - 1
 
 
-def run(name: str, task: str = "binary", epochs: float = 40, batch_size: int = 12, **settings: Any) -> Outcome:
+@cache
+def run(name: str, task: str = "binary", epochs: float = 30, batch_size: int = 12, **settings: Any) -> Outcome:
     training = Training(epochs=epochs, batch_size=batch_size, l2=L2, learning_rate=0.1)
     data = well_conditioned(task)
     return train(data, ALGORITHMS[name].settings(**settings), training=training, simulate=UNEVEN)
@@ -86,7 +87,7 @@ def test_the_optimum_is_one() -> None:
 
 @pytest.mark.parametrize("name", REDUCED)
 def test_reduced_variance_falls_linearly_over_four_decades(name: str) -> None:
-    gaps = suboptimality(run(name), "binary")
+    gaps = suboptimality(run(name, "binary"), "binary")
     decades = np.log10(np.maximum(gaps, 1e-15))
     used = decades[: int(np.argmax(decades < -8)) + 1] if (decades < -8).any() else decades
     assert used[0] - used[-1] > 4, used

@@ -1,6 +1,8 @@
 """The step of zeroth order that knows no scale: what it does not depend on, how far it goes; and defaults learn."""
 
 import math
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import colonnade
 from colonnade import Cascaded, Dpzv, Training, Vafl, Zoo, ZooSync
 from colonnade.algorithms.parts.optimiser import Optimiser, OptimiserSettings
 from colonnade.algorithms.split_models.parts.steps import SlopeSpread
+from colonnade.data.federated import FederatedData
 from colonnade.data.loading import from_arrays
 from colonnade.errors import SettingsError
 
@@ -105,20 +108,29 @@ def test_an_algorithm_with_gradients_refuses_it() -> None:
 POINTS = {"cascaded": 2.0, "zoo": 5.0, "zoo-sync": 5.0, "dpzv": 5.0}
 
 
+@cache
+def tumours() -> FederatedData:
+    return colonnade.dataset("breast_cancer", parties=2)
+
+
+@cache
+def large_numbers() -> FederatedData:
+    columns, target = make_regression(400, 8, n_informative=6, noise=60.0, random_state=3)
+    return from_arrays(columns * 1e3, target * 1e4 - 7e5, parties=2, task="regression")
+
+
+@cache
+def scores(data: Callable[[], FederatedData], algorithm: str) -> dict[str, float]:
+    return colonnade.train(data(), algorithm, training=Training(evaluate_every_epochs=0)).summary["test"]
+
+
 @pytest.mark.parametrize("algorithm", POINTS)
 def test_defaults_come_near_the_centralised_model_on_breast_cancer(algorithm: str) -> None:
-    data = colonnade.dataset("breast_cancer", parties=2)
-    training = Training(evaluate_every_epochs=0)
-    best = colonnade.train(data, "centralised", training=training).summary["test"]["accuracy"]
-    own = colonnade.train(data, algorithm, training=training).summary["test"]["accuracy"]
+    best, own = (scores(tumours, name)["accuracy"] for name in ("centralised", algorithm))
     assert 100 * (best - own) <= POINTS[algorithm]
 
 
 @pytest.mark.parametrize("algorithm", POINTS)
 def test_defaults_come_near_the_centralised_model_on_a_regression_of_large_numbers(algorithm: str) -> None:
-    columns, target = make_regression(400, 8, n_informative=6, noise=60.0, random_state=3)
-    data = from_arrays(columns * 1e3, target * 1e4 - 7e5, parties=2, task="regression")
-    training = Training(evaluate_every_epochs=0)
-    best = colonnade.train(data, "centralised", training=training).summary["test"]["r2"]
-    own = colonnade.train(data, algorithm, training=training).summary["test"]["r2"]
+    best, own = (scores(large_numbers, name)["r2"] for name in ("centralised", algorithm))
     assert 100 * (best - own) <= POINTS[algorithm]

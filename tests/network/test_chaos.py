@@ -110,7 +110,7 @@ def test_the_training_ends_as_if_nobody_had_died(algorithm: str, town: Callable[
     expected = undisturbed.end()["test"]["accuracy"]
     assert expected > 0.94
 
-    one = with_tables(town, PLANS[algorithm], checkpoint_seconds=0.7, linger_seconds=5.0)
+    one = with_tables(town, PLANS[algorithm], checkpoint_seconds=0.7, linger_seconds=60.0)
     # So that the training lasts long enough to be disturbed so often; then the label party does as undisturbed.
     events = EXCHANGES * EVENTS_AN_EXCHANGE[algorithm]
     one.label.options["milliseconds_an_event"] = 1000 * TRAINING_SECONDS / events

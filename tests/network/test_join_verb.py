@@ -233,15 +233,17 @@ def begin(one: Organisation, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_three_true_programs(town: Callable[..., Town]) -> None:
-    """From the files alone, with a report at the end."""
+def test_true_programs_of_both_roles(town: Callable[..., Town]) -> None:
+    """From the files alone, with a report at the end; a second feature party would be the first one's program again."""
     one = town(shared("split", IRIS, 2, 16))
-    programs = {name: begin(party, "--json") for name, party in one.parties.items()}
+    programs = {name: begin(one[name], "--json") for name in (LABEL, "party1")}
+    one["party2"].start()
     for name, program in programs.items():
         out, err = program.communicate(timeout=120)
         assert program.returncode == 0, (name, err)
         summary = json.loads(out)
         assert summary["status"] == "finished"
         assert "Traceback" not in err
+    one["party2"].end()
     assert (one.label.out / "report.html").exists()
     assert_same_bits(one.models(), one.simulated().models)

@@ -181,7 +181,8 @@ def disturbed(
     build: Callable[..., Town], plan: dict[str, Any], owner: str, chosen: Callable[[dict[str, Any]], bool]
 ) -> tuple[Town, dict[str, list[Left]], Witness]:
     """A training whose owner of protected data died so often; what left everybody."""
-    town = with_tables(build, plan, parties=2, checkpoint_seconds=0.5, linger_seconds=5.0)
+    # Long enough to come back on a busy machine after the last death; who has heard everybody's end lingers no longer.
+    town = with_tables(build, plan, parties=2, checkpoint_seconds=0.5, linger_seconds=60.0)
     for one in town.parties.values():
         one.options["record"] = str(town.folder / f"{one.name}.bytes")
     witness = Witness(town, town[owner], chosen)

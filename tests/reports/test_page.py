@@ -74,6 +74,15 @@ def change_summary(run: Path, **changes: Any) -> Path:
     return run
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that read the page's words and count its pictures: one takes a fifth of a second to draw."""
+    monkeypatch.setattr("colonnade.reports.figures.png_bytes", lambda figure, dots_per_inch=0: b"png")
+
+
+without_drawing = pytest.mark.usefixtures("undrawn")
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = full_run(tmp_path_factory.mktemp("page") / "async", exchanges=200)
@@ -103,6 +112,7 @@ def test_a_report_says_what_the_summary_says(finished: Path) -> None:
     assert "No value was noised. Nothing here is differentially private: ε = ∞." in text
 
 
+@without_drawing
 def test_names_are_escaped(tmp_path: Path) -> None:
     evil = "<script>alert('1')</script>\" onload=\"x"
     run = small_run(
@@ -126,6 +136,7 @@ def test_names_are_escaped(tmp_path: Path) -> None:
         assert evil in found.text
 
 
+@without_drawing
 def test_noised_values_are_told_event_by_event_without_a_promise(tmp_path: Path) -> None:
     run = change_summary(full_run(tmp_path / "noised", exchanges=40), privacy=NOISED_PRIVACY)
     text = outline(write_report(run)).text
@@ -145,6 +156,7 @@ def figure(direction: str, adversary: str, sound: float | None, **others: Any) -
     } | others
 
 
+@without_drawing
 def test_figures_stand_in_a_table_with_their_conditions_in_words(tmp_path: Path) -> None:
     figures = [
         figure("labels of bank", "feature party shop", 12.5, claimed=1.0, conditions=["First.", "Second."]),
@@ -164,6 +176,7 @@ def test_figures_stand_in_a_table_with_their_conditions_in_words(tmp_path: Path)
     assert "ε = 12.5 for labels of bank; claimed 2.5; δ = 1e-05; by the paper's formula." in compared
 
 
+@without_drawing
 def test_what_each_party_learnt_is_told_to_it(tmp_path: Path) -> None:
     learnt = [
         {"sender": "shop", "viewer": "bank", "kind": "EmbeddingUpload", "sentence": "bank saw 8 embeddings."},
@@ -213,6 +226,7 @@ def test_any_key_may_be_missing_null_or_of_another_kind(
             assert "ε = ∞" in outline(write_report(tmp_path)).text
 
 
+@without_drawing
 def test_an_interrupted_run_says_so_and_promises_no_privacy(tmp_path: Path) -> None:
     run = full_run(tmp_path / "crashed", exchanges=80)
     (run / "summary.json").unlink()
@@ -224,6 +238,7 @@ def test_an_interrupted_run_says_so_and_promises_no_privacy(tmp_path: Path) -> N
     assert "Treat it as not private: ε = ∞" in text
 
 
+@without_drawing
 def test_a_diverged_run_says_where(tmp_path: Path) -> None:
     write_lines(tmp_path / "metrics.jsonl", [metric_line(1), metric_line(1200, loss=float("inf"))])
     assert "not a finite number at exchange 1,200" in outline(write_report(tmp_path)).text
@@ -251,6 +266,7 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     assert not list(run.rglob("*.partial"))
 
 
+@without_drawing
 def test_a_comparison_names_the_faster_run(tmp_path: Path) -> None:
     fast = small_run(tmp_path / "fast", [(10, 1.0, 0.5), (20, 2.0, 0.8), (30, 3.0, 0.9)])
     slow = small_run(tmp_path / "slow", [(5, 4.0, 0.6), (10, 8.0, 0.8)], algorithm="split")
@@ -260,6 +276,7 @@ def test_a_comparison_names_the_faster_run(tmp_path: Path) -> None:
     assert len(page.images) == 4  # three pairs of curves and the bars; these runs have no timeline
 
 
+@without_drawing
 def test_a_comparison_of_full_runs_shows_two_timelines(tmp_path: Path) -> None:
     runs = [full_run(tmp_path / "a", exchanges=60), full_run(tmp_path / "s", synchronous=True, exchanges=60)]
     page = outline(write_comparison(runs, tmp_path))
@@ -269,6 +286,7 @@ def test_a_comparison_of_full_runs_shows_two_timelines(tmp_path: Path) -> None:
     assert "batch_rows" not in page.text  # the same in both
 
 
+@without_drawing
 def test_mixed_clocks_are_dashes_with_a_footnote(tmp_path: Path) -> None:
     simulated = small_run(tmp_path / "simulated", [(10, 1.0, 0.5), (20, 2.0, 0.8)])
     real = small_run(tmp_path / "real", [(10, None, 0.8)])

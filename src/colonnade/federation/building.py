@@ -72,12 +72,12 @@ class BuiltFederation:
         return tuple(private for private in self.private_data if private.name == name)
 
 
-def build_federation(data: FederatedData, plan: Plan) -> BuiltFederation:
-    """Every party of a plan that is checked, from data that lie in one place."""
+def build_federation(data: FederatedData, plan: Plan, facts: Facts | None = None) -> BuiltFederation:
+    """Every party of a plan that is checked, from data that lie in one place; `facts` are theirs, if known already."""
     check_plan(plan, data.rows, (data.label_party, *data.feature_parties), data.columns)
     if not plan.is_linear:
         data = all_dense(data)
-    facts = facts_of(data, plan)
+    facts = facts or facts_of(data, plan)
     private_data = tuple(private_data_of(data, name, plan) for name in (data.label_party, *data.feature_parties))
     federation = BuiltFederation(plan, facts, private_data, {})
     names = [data.label_party] if plan.is_alone else [private.name for private in private_data]

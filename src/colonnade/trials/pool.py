@@ -5,18 +5,21 @@ do the processes; when it is killed, they notice and end.
 """
 
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing.context import BaseContext
 from typing import TypeVar
 
 import torch
 
 from colonnade.errors import RunError
+from colonnade.runtimes.processes.fork_server import THREADS
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -39,10 +42,10 @@ def run_each(
         return []
     before = multiprocessing.active_children()
     count = min(len(jobs), MOST_WORKERS, workers or os.cpu_count() or 1)
-    # spawn: a process forked after torch has used threads can hang.
-    executor = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _begin)
+    with _interrupts_ignored():  # inherited by the workers: a Ctrl-C is for this process to act on
+        executor = ProcessPoolExecutor(count, _start_method(work.__module__), _begin, ({**os.environ},))
     try:
-        with _interrupts_ignored():  # inherited by the workers: a Ctrl-C is for this process to act on
+        with _interrupts_ignored():
             futures: dict[Future[Result], Job] = {executor.submit(work, job): job for job in jobs}
         for future in as_completed(futures):
             finished(futures[future], future.result())
@@ -61,8 +64,32 @@ def run_each(
     return [future.result() for future in futures]
 
 
-def _begin() -> None:
-    """In a new worker."""
+def _start_method(module: str) -> BaseContext:
+    """Workers are forked from a process that has loaded what they need and does nothing: loading takes seconds.
+
+    Not from this one: a process forked after torch has used threads can hang. That process is started once, with the
+    environment of then and with one thread.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "colonnade.launch.experiment", module])  # most jobs are trainings
+    before = {name: os.environ.get(name) for name in THREADS}
+    os.environ.update(THREADS)
+    try:
+        multiprocessing.forkserver.ensure_running()
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+    return context
+
+
+def _begin(environment: Mapping[str, str]) -> None:
+    """In a new worker, which is told what the environment is by now."""
+    os.environ.update(environment)
     torch.set_num_threads(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -85,6 +85,9 @@ class Top(Remembering):
             self.own.generator = self._generator
             networks.append(self.own)
         self._labels = seat.labels
+        own = seat.labels.train
+        # Once, and not for every loss that is taken: of zeroth order that is dozens of times an exchange.
+        self._targets = own if own.is_floating_point() or seat.labels.task == "multiclass" else own.float()
         self._loss = Loss(seat.labels.task)
         self._trains_as_it_embeds = all(network.trains_as_it_embeds for network in networks)
         self.vector = flatten(networks, seat.name) if flat else torch.zeros(0)
@@ -95,7 +98,7 @@ class Top(Remembering):
     def batch(self, rows: NDArray[np.uint32]) -> Batch:
         at = torch.from_numpy(rows.view(np.int32))
         own = None if self.own is None or self._columns is None else self._columns.train.index_select(0, at)
-        return Batch(rows.size, self._labels.train.index_select(0, at), own)
+        return Batch(rows.size, self._targets.index_select(0, at), own)
 
     def gradients(
         self, rows: NDArray[np.uint32], embeddings: torch.Tensor, part: slice | None = None
