@@ -43,10 +43,10 @@ def measured(cells: list[Cell], watch: Watch) -> dict[Cell, float | None]:
     def tell(cell: Cell, found: float | None) -> None:
         watch(f"{cell.data}, {cell.algorithm}: " + ("diverged" if found is None else f"{found:.3g}"))
 
-    return dict(zip(cells, run_each(_measure, cells, tell), strict=True))
+    return dict(zip(cells, run_each(measure_cell, cells, tell), strict=True))
 
 
-def _measure(cell: Cell) -> float | None:
+def measure_cell(cell: Cell) -> float | None:
     data, row = TWELVE[cell.data](), algorithms.ALGORITHMS[cell.algorithm]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

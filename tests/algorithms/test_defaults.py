@@ -1,0 +1,60 @@
+"""A sample of `colonnade bench defaults`: what algorithms reach with nothing set, on data that nobody tuned for.
+
+Those of zeroth order are in test_scale_free_steps.py.
+"""
+
+import pytest
+
+from colonnade.benchmarks import defaults
+from colonnade.benchmarks.defaults import Cell, figures
+from colonnade.benchmarks.twelve_sets import TWELVE
+
+
+def reached(data: str, algorithm: str) -> float:
+    found = defaults.measure_cell(Cell(data, algorithm))
+    assert found is not None, "it diverged"
+    return found
+
+
+def test_split_models_are_as_good_as_one_model_in_one_place() -> None:
+    found = {Cell("breast cancer", name): reached("breast cancer", name) for name in ("centralised", "vafl", "split")}
+    assert figures(found)["worst_first_order_points"] <= 1
+
+
+@pytest.mark.parametrize("algorithm", ["afsaga", "fsvrg", "asysqn-saga", "fcg"])
+def test_columns_that_say_the_same_at_several_parties(algorithm: str) -> None:
+    assert reached("redundant columns", algorithm) <= 1e-4
+
+
+@pytest.mark.parametrize("algorithm", ["fsaga", "afsvrg", "synsqn-saga"])
+def test_log_normal_columns(algorithm: str) -> None:
+    assert reached("skewed columns", algorithm) <= 1e-4
+
+
+@pytest.mark.parametrize("algorithm", ["fsgd", "synsqn-sgd"])
+def test_stochastic_gradients_on_columns_of_all_units(algorithm: str) -> None:
+    assert reached("units from 1e-6 to 1e6", algorithm) <= 1e-3
+
+
+def test_the_worst_of_each_kind_is_told() -> None:
+    found = {
+        Cell("one", "centralised"): 90.0,
+        Cell("one", "vafl"): 89.5,
+        Cell("one", "split"): 91.0,
+        Cell("one", "zoo"): 80.0,
+        Cell("one", "dpzv"): None,
+        Cell("one", "afsaga"): 1e-5,
+        Cell("one", "afsgd"): 1e-3,
+        Cell("two", "afsaga"): 1e-7,
+    }
+    told = figures(found)
+    assert told["diverged"] == 1
+    assert (told["worst_first_order_points"], told["worst_zeroth_order_points"]) == (0.5, 10.0)
+    assert (told["worst_linear_gap"], told["worst_linear_sgd_gap"]) == (1e-5, 1e-3)
+
+
+def test_the_sets_are_of_all_kinds() -> None:
+    assert len(TWELVE) == 12
+    drawn = {name: TWELVE[name]() for name in ("friedman", "rare class", "sparse words")}
+    assert {one.labels.task for one in drawn.values()} == {"binary", "regression"}
+    assert drawn["rare class"].labels.train.double().mean().item() == pytest.approx(0.05, abs=0.01)
