@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
+# What Python has compiled is kept, also by who asks it not to: tests start many interpreters.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test quick lint format tables coverage bench fuzz docs lock clean
 
 demo: $(INSTALLED)

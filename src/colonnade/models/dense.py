@@ -80,6 +80,25 @@ def is_dense(module: nn.Module) -> bool:
     return bool(parameters) and distinct and all(parameter.requires_grad for parameter in parameters)
 
 
+def _without_weights(module: nn.Module, made: dict[int, nn.Module]) -> nn.Module:
+    """The same layers with parameters that hold no numbers: a tenth of the time of `deepcopy(module).to("meta")`.
+
+    `made`: what there is already of layers that occur twice.
+    """
+    if id(module) in made:
+        return made[id(module)]
+    empty = made[id(module)] = type(module).__new__(type(module))
+    for name, value in vars(module).items():
+        if name == "_modules":
+            value = {key: child and _without_weights(child, made) for key, child in value.items()}
+        elif name == "_parameters":
+            value = {key: own if own is None else nn.Parameter(own.detach().to("meta")) for key, own in value.items()}
+        elif value is not None and not isinstance(value, int | float | str):
+            value = deepcopy(value) if value else type(value)()  # most are dictionaries without a hook in them
+        vars(empty)[name] = value
+    return empty
+
+
 class DenseNetwork:
     """A `Network` (see network.py) in closed form.
 
@@ -96,7 +115,7 @@ class DenseNetwork:
                 "network_for(), which chooses the kind of network by itself."
             )
         self.generator: torch.Generator | None = None  # never read: no layer here is random
-        self._structure = deepcopy(module).to("meta")  # layers without weights, which would be a second copy
+        self._structure = _without_weights(module, {})  # they would be a second copy
         self._snapshots = snapshots
         self._flatten = False
         self._layers: list[Layer] = []
@@ -268,7 +287,7 @@ class DenseNetwork:
             tensor.copy_(state[name].detach().t())
 
     def module(self) -> nn.Module:
-        module = deepcopy(self._structure)
+        module = _without_weights(self._structure, {})
         # The weights themselves: to copy them, PyTorch would load SymPy to give layers without weights some memory.
         module.load_state_dict(self.state(), assign=True)
         return module.eval()
