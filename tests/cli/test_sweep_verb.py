@@ -18,15 +18,16 @@ def test_a_sweep_for_people() -> None:
     answer = colonnade("sweep", flowers, *grid, "--seeds", "0,1", "--workers", "1")
     assert answer.code == 0, answer.err
     assert "2 seeds, mean ± deviation" in answer.out and "Report: sweeps/flowers/sweep.html" in answer.out
-    assert re.search(r"0\.2 +split +0\.\d{4}", answer.out)
-    assert answer.err.splitlines()[-1].startswith("8/8 cells, 0.2, split, seed 1: accuracy 0.")
+    assert re.search(r"0\.2 +split +[01]\.\d{4}", answer.out)
+    assert re.search(r"Trained on all training rows, 0\.\d, \w+ has a test accuracy of", answer.out)
+    assert answer.err.splitlines()[-1].startswith("8/8 cells, 0.2, split, seed 1: accuracy ")
     page = Path("sweeps/flowers/sweep.html").read_text()
     assert "4 combinations of settings" in page and "http://" not in page
     assert len(Path("sweeps/flowers/sweep.csv").read_text().splitlines()) == 9
     before = {path: path.stat().st_mtime_ns for path in Path("sweeps").rglob("summary.json")}
     again = colonnade("sweep", flowers, *grid, "--seeds", "0,1", "--workers", "1", "--resume", "--json")
     assert again.object == json.loads(Path("sweeps/flowers/sweep.json").read_text())
-    assert len(before) == 8 and all(path.stat().st_mtime_ns == written for path, written in before.items())
+    assert len(before) == 9 and all(path.stat().st_mtime_ns == written for path, written in before.items())
 
 
 def test_a_cell_that_fails_is_told_and_the_others_are_there() -> None:
@@ -73,7 +74,7 @@ def test_a_sweep_that_is_there_already() -> None:
 def test_ctrl_c_leaves_the_cells_that_have_finished() -> None:
     flowers = toml("flowers.toml", IRIS)
     grid = ["--set-each", "training.epochs=1,3000", "--seeds", "0"]
-    process = begin("sweep", flowers, *grid, "--workers", "2", "--out", "mine")
+    process = begin("sweep", flowers, *grid, "--workers", "2", "--out", "mine", "--validation", "0")
     deadline = time.monotonic() + 240
     while not [*Path("mine").glob("1-*/seed-0/summary.json")] or not [
         *Path("mine").glob("3000-*/seed-0/metrics.jsonl")
@@ -87,6 +88,17 @@ def test_ctrl_c_leaves_the_cells_that_have_finished() -> None:
     assert told.endswith("Interrupted. Cells that had finished are kept: give the same command again with --resume.\n")
     assert "Traceback" not in told and not [*Path("mine").glob("3000-*/seed-0/summary.json")]
     kept = next(Path("mine").glob("1-*/seed-0/summary.json")).read_bytes()
-    smaller = ["--set-each", "training.epochs=1,2", "--resume", "--workers", "1", "--out", "mine", "--json"]
+    smaller = [
+        "--set-each",
+        "training.epochs=1,2",
+        "--resume",
+        "--workers",
+        "1",
+        "--out",
+        "mine",
+        "--json",
+        "--validation",
+        "0",
+    ]
     assert colonnade("sweep", flowers, *smaller).code == 0
     assert next(Path("mine").glob("1-*/seed-0/summary.json")).read_bytes() == kept

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from colonnade import dataset
 from colonnade.errors import SettingsError
 from colonnade.federation.file import read_federation
 from colonnade.launch.run_options import RunOptions
@@ -147,6 +148,7 @@ def test_a_sweep_from_python(flowers: Path, tmp_path: Path) -> None:
         changes=["training.epochs=1"],
         workers=1,
         finished=lambda cell, ended, total: seen.append((ended, total)),
+        validation=0,
     )
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert json.loads((out / "sweep.json").read_text()) == result
@@ -180,17 +182,42 @@ def test_a_sweep_goes_on_with_the_cells_that_are_missing(
     calls: list[str] = []
     monkeypatch.setattr(sweeping, "train_plan", stops)
     with pytest.raises(KeyboardInterrupt):
-        sweep(flowers, grid, out=out, workers=1)
+        sweep(flowers, grid, out=out, workers=1, validation=0)
     with pytest.raises(SettingsError, match="exists already"):
-        sweep(flowers, grid, out=out, workers=1)
+        sweep(flowers, grid, out=out, workers=1, validation=0)
     assert len(calls) == 2
-    result = sweep(flowers, {"training.learning_rate": [0.2, 0.1, 0.3]}, out=out, workers=1, resume=True)
+    result = sweep(flowers, {"training.learning_rate": [0.2, 0.1, 0.3]}, out=out, workers=1, resume=True, validation=0)
     assert calls[2] == calls[1] and len(calls) == 4  # the one that was stopped, and the new one
-    whole = sweep(flowers, {"training.learning_rate": [0.2, 0.1, 0.3]}, out=tmp_path / "whole", workers=1)
+    whole = sweep(flowers, {"training.learning_rate": [0.2, 0.1, 0.3]}, out=tmp_path / "whole", workers=1, validation=0)
     for one, other in zip(result["cells"], whole["cells"], strict=True):
         assert {**one, "wall_seconds": 0} == {**other, "wall_seconds": 0}
     figures = sorted(path.name for path in (write_sweep(out, result).parent / "figures").iterdir())
     assert figures[-1] == "setting_training_learning_rate.png"
+
+
+def test_the_best_is_chosen_on_rows_held_out_and_alone_sees_the_test_rows(flowers: Path, tmp_path: Path) -> None:
+    grid = {"training.epochs": [0.2, 30]}
+    out = tmp_path / "sweep"
+    result = sweep(flowers, grid, seeds=(3, 4), out=out, workers=1)
+    data = dataset("iris", parties=2)
+    for one in result["cells"]:
+        told = json.loads((out / one["directory"] / "summary.json").read_text())
+        assert (told["data"]["rows"], told["data"]["test_rows"]) == (90, 22)  # of 112 training rows
+    best = result["best"]
+    told = json.loads((out / best["directory"] / "summary.json").read_text())
+    assert best["changes"] == {"training.epochs": "30"} and best["seed"] == told["seed"] == 3
+    assert (told["data"]["rows"], told["data"]["test_rows"]) == (data.rows, data.test_rows)
+    assert best["metric"] == told["test"]["accuracy"]
+    page = sweep_page("mine", result, [])
+    assert "scored on 20% of the training rows" in page and "30 has a test accuracy of" in page
+    written = (out / best["directory"] / "summary.json").stat().st_mtime_ns
+    again = sweep(flowers, grid, seeds=(3, 4), out=out, workers=1, resume=True)
+    assert again == result and (out / best["directory"] / "summary.json").stat().st_mtime_ns == written
+
+
+def test_a_share_that_cannot_be_held_out(flowers: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="give 0 or more, below 1"):
+        sweep(flowers, {}, out=tmp_path / "sweep", workers=1, validation=1.0)
 
 
 def test_a_cell_that_fails_is_a_row(flowers: Path, tmp_path: Path) -> None:

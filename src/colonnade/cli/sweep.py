@@ -49,11 +49,19 @@ def sweep(
         typer.Option(help="Run the cells on this Ray cluster instead: auto, ray://HOST:PORT.", show_default=False),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Keep cells that have finished, run the others.")] = False,
+    validation: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="Share of the training rows on which cells are scored. The best is then trained on all of them, and "
+            "scored on the test rows. 0: every cell is scored on the test rows.",
+        ),
+    ] = 0.2,
     as_json: Annotated[bool, json_option("Print what sweep.json holds, and nothing else.")] = False,
 ) -> None:
     """Run a federation with every combination of settings and seeds, and tell what they gave."""
     from colonnade.cli.progress import SweepProgress
-    from colonnade.reports.sweep_page import failures, write_sweep
+    from colonnade.reports.sweep_page import best_on_test_rows, failures, write_sweep
     from colonnade.trials.sweep import sweep as run_sweep
 
     each = _grid(set_each or [])
@@ -74,12 +82,15 @@ def sweep(
             address=address,
             resume=resume,
             finished=progress.finished,
+            validation=validation,
         )
         page = write_sweep(directory, result)
     if as_json:
         print(json.dumps(result))
     else:
         console.print(sweep_table(result))
+        if result["best"] is not None:
+            console.print(best_on_test_rows(result["best"]), markup=False, soft_wrap=True)
         for cell, failed, why in failures(result["rows"]):
             tell(f"{cell}, seed {failed}: {why}")
         console.print(f"Report: {page}", markup=False, soft_wrap=True)
@@ -120,6 +131,8 @@ def sweep_table(result: dict[str, Any]) -> "Table":
     named = {row["metric_name"] for row in result["rows"]} - {None}
     metric = named.pop() if len(named) == 1 else "metric"
     title = f"{len(result['seeds'])} seed{'s' if len(result['seeds']) > 1 else ''}, mean ± deviation"
+    if "scored_on" in result:
+        title += f", scored on {result['scored_on']}"
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for setting in result["settings"]:
         table.add_column(column_name(setting))

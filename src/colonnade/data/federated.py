@@ -5,7 +5,7 @@ every party. A representation shows shapes only, so that logging one of these ob
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -126,6 +126,27 @@ class FederatedData:
     def test_rows(self) -> int:
         """How many rows to test on; may be 0."""
         return len(self.labels.test)
+
+    def held_out(self, fraction: float) -> "FederatedData":
+        """The training rows alone, so large a part of them in the place of the test rows: to choose settings by.
+
+        Which ones follows from the order of the rows, so that every choice is made on the same.
+
+        >>> from colonnade import dataset
+        >>> dataset("iris", parties=2).held_out(0.25).labels
+        Labels(train=[84], test=[28], task='multiclass', 3 classes)
+        """
+        if not 0 < fraction < 1:
+            raise DataError(f"A share of {fraction} of the training rows cannot be held out: give one between 0 and 1.")
+        count = round(fraction * self.rows)
+        if not 0 < count < self.rows:
+            raise DataError(f"{self.rows} training rows are too few to hold out a share of {fraction} of them.")
+        order = np.random.default_rng(0).permutation(self.rows)
+        kept, out = np.sort(order[count:]), np.sort(order[:count])
+        columns = {name: replace(own, train=own.train[kept], test=own.train[out]) for name, own in self.columns.items()}
+        labels = replace(self.labels, train=self.labels.train[kept], test=self.labels.train[out])
+        digest = hashlib.sha256(f"{self.row_digest}, {fraction} held out".encode()).hexdigest()
+        return FederatedData(f"{self.name}, validation rows", self.label_party, labels, columns, digest)
 
     def __repr__(self) -> str:
         parts = [f"{party}={columns!r}" for party, columns in self.columns.items()]

@@ -52,6 +52,9 @@ def sweep_page(name: str, result: Mapping[str, Any], plots: Sequence[Plot]) -> s
         f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''} each",
         f"{finished} of {len(result['cells'])} cells finished",
     ]
+    if "scored_on" in result:
+        facts.append(f"scored on {result['scored_on']}")
+    verdict = (_verdict(rows), _tested(result.get("best")))
     failed = len(result["cells"]) - finished
     notice = element("p", f"{failed} cells failed; they are named below.", css="notice") if failed else ""
     return document(
@@ -59,7 +62,7 @@ def sweep_page(name: str, result: Mapping[str, Any], plots: Sequence[Plot]) -> s
         element("h1", name),
         element("p", " · ".join(facts), css="subtitle"),
         notice,
-        section("Rows", _verdict(rows), _table(result), element("p", _table_words(seeds), css="small")),
+        section("Rows", *verdict, _table(result), element("p", _table_words(seeds), css="small")),
         section("Figures", element("div", *(one.markup() for one in plots), css="plots") if plots else ""),
         section("What failed", table(["cell", "seeds", "why"], failures(rows), numeric_from=3)),
         footer(virtual=True),
@@ -94,7 +97,7 @@ def _verdict(rows: Sequence[Mapping[str, Any]]) -> Markup:
     if best is None or len(rows) < 2:
         return Markup("")
     metric = best["metric_name"].replace("_", " ")
-    told = f"Best mean test {metric}: {row_name(best)}, {_metric(best)}."
+    told = f"Best mean {metric}: {row_name(best)}, {_metric(best)}."
     deviation = best["metric"]["deviation"] or 0.0
     near = [
         row
@@ -108,10 +111,25 @@ def _verdict(rows: Sequence[Mapping[str, Any]]) -> Markup:
     return element("p", told)
 
 
+def best_on_test_rows(best: Mapping[str, Any]) -> str:
+    """What the best row came to on rows that no choice was made by."""
+    if best["metric"] is None:
+        return f"Trained on all training rows, {row_name(best)} failed: {best['why']}"
+    shown = measure(best["metric_name"], best["metric"])
+    return (
+        f"Trained on all training rows, {row_name(best)} has a test {best['metric_name'].replace('_', ' ')} of {shown} "
+        f"(seed {best['seed']})."
+    )
+
+
+def _tested(best: Mapping[str, Any] | None) -> Markup:
+    return element("p", best_on_test_rows(best)) if best else Markup("")
+
+
 def _table(result: Mapping[str, Any]) -> Markup:
     names = {row["metric_name"] for row in result["rows"]} - {None}
     shared = names.pop() if len(names) == 1 else None
-    heads = [*map(column_name, result["settings"]), "seeds", f"test {shared or 'metric'}".replace("_", " ")]
+    heads = [*map(column_name, result["settings"]), "seeds", (shared or "metric").replace("_", " ")]
     heads += ["training loss", "exchanges", "virtual time", "bytes"]
     lines = [
         (
@@ -170,7 +188,7 @@ def sweep_plots(directory: Path, result: Mapping[str, Any]) -> list[Plot]:
     plots = [
         Plot(
             "metric",
-            f"Test {metric.replace('_', ' ')} of every row.",
+            f"{metric.replace('_', ' ').capitalize()} of every row.",
             f"Large dots are means, small ones the seeds ({better}); {spread}.",
             png_bytes(metric_figure(rows, result["cells"], metric)),
             wide=True,
@@ -179,7 +197,7 @@ def sweep_plots(directory: Path, result: Mapping[str, Any]) -> list[Plot]:
     for setting in result["settings"]:
         figure = setting_figure(rows, setting, metric)
         if figure is not None:
-            words = f"Mean test {metric.replace('_', ' ')} at each value; {spread}."
+            words = f"Mean {metric.replace('_', ' ')} at each value; {spread}."
             plots.append(
                 Plot(f"setting_{setting.replace('.', '_')}", f"{setting}.", words, png_bytes(figure), wide=False)
             )
@@ -215,7 +233,7 @@ def metric_figure(rows: Sequence[Mapping[str, Any]], cells: Sequence[Mapping[str
     axes.set_ylim(len(rows) - 0.5, -0.5)
     _style(axes, grid="both")
     axes.tick_params(axis="y", length=0, labelcolor=INK)
-    axes.set_xlabel(f"test {metric.replace('_', ' ')}", color=MUTED)
+    axes.set_xlabel(metric.replace("_", " "), color=MUTED)
     if metric == "accuracy":
         axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
     return figure
@@ -246,7 +264,7 @@ def setting_figure(rows: Sequence[Mapping[str, Any]], setting: str, metric: str)
     axes.set_xticks(values, [f"{value:g}" for value in values])
     axes.minorticks_off()
     axes.set_xlabel(setting, color=MUTED)
-    axes.set_ylabel(f"test {metric.replace('_', ' ')}", color=MUTED)
+    axes.set_ylabel(metric.replace("_", " "), color=MUTED)
     if metric == "accuracy":
         axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
     if len(lines) > 1:
@@ -257,7 +275,7 @@ def setting_figure(rows: Sequence[Mapping[str, Any]], setting: str, metric: str)
 def curve_figure(
     rows: Sequence[Mapping[str, Any]], runs: Sequence[Sequence[Run]], metric: str, against: str
 ) -> Figure | None:
-    """The mean test metric over each row's seeds at every evaluation, with a band of one deviation."""
+    """The mean metric over each row's seeds at every evaluation, with a band of one deviation."""
     curves = [_mean_curve(own, metric, against) for own in runs]
     if not any(len(x) > 1 for x, _, _ in curves):
         return None
@@ -277,7 +295,7 @@ def curve_figure(
     _style(axes, grid="both")
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.set_xlabel("exchanges" if against == "exchanges" else SECONDS_LABEL["virtual"], color=MUTED)
-    axes.set_ylabel(f"test {metric.replace('_', ' ')}", color=MUTED)
+    axes.set_ylabel(metric.replace("_", " "), color=MUTED)
     if metric == "accuracy":
         axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
     figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8.5)

@@ -15,7 +15,7 @@ import shutil
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, TypedDict
@@ -32,6 +32,10 @@ from colonnade.launch.run_options import RunOptions
 from colonnade.reports.summary import Summary
 from colonnade.runtimes.checkpoint import numbers_of
 from colonnade.trials.pool import run_each
+
+VALIDATION = 0.2
+"""The share of the training rows on which cells are compared, unless told otherwise."""
+VALIDATED = "validated"  # the folder of such cells, apart from those that trained on all rows
 
 MEASURED = ("metric", "train_loss", "exchanges", "virtual_seconds", "bytes")
 """What is told of a cell, and as mean and deviation of its row."""
@@ -59,6 +63,7 @@ class Job(TypedDict):
     values: dict[str, Any]  # of its federation.toml
     base: str  # the folder that files are relative to
     directory: str
+    validation: float  # the share of the training rows that are scored in place of the test rows; 0: none
 
 
 class Measured(TypedDict):
@@ -90,24 +95,30 @@ def sweep(
     address: str | None = None,
     resume: bool = False,
     finished: CellFinished | None = None,
+    validation: float = VALIDATION,
 ) -> dict[str, Any]:
     """Run every combination of the values in `each` with every seed, and return what sweep.json holds.
 
     `each` has the values of settings by name, such as {"training.learning_rate": [0.01, 0.1]}; `changes` are settings
     for all cells, such as "training.epochs=5". Cells run in `workers` processes (default: one a core; with 1 in this
     one), or with `address` on the Ray cluster there, whose nodes must share `out` and the data. `finished` is given
-    each cell as it ends, with how many have ended and how many there are. A script that calls this must not do so
+    each cell as it ends, with how many have ended and how many there are. `validation` is the share of the training
+    rows that every cell is scored on and does not train on; the best row is then trained on all of them, and that run
+    alone looks at the test rows. With 0 all cells do, and nothing more is run. A script that calls this must not do so
     while it is imported: put the call under `if __name__ == "__main__":`.
     """
     directory = Path(out)
-    cells = plan_cells(Path(federation), each, seeds, directory, changes)
+    if not 0 <= validation < 1:
+        raise SettingsError(f"The validation part is {validation} of the training rows; give 0 or more, below 1.")
+    cells = plan_cells(Path(federation), each, seeds, directory / (VALIDATED if validation else ""), changes)
     if all(cell.refused for cell in cells):
         raise SettingsError(cells[0].refused)
     _check_values(Path(federation), cells, changes)
     _open(directory, resume)
     results = _Results(directory, cells, finished)
+    base = str(Path(federation).resolve().parent)
     jobs = [
-        Job(place=place, values=cell.values, base=str(Path(federation).resolve().parent), directory=cell.absolute())
+        Job(place=place, values=cell.values, base=base, directory=cell.absolute(), validation=validation)
         for place, cell in enumerate(cells)
         if not results.is_known(place)
     ]
@@ -119,9 +130,29 @@ def sweep(
     else:
         run_each(run_cell, jobs, results.came_in, workers or os.cpu_count())
     result = gathered(each, seeds, results.in_order())
+    result["scored_on"] = f"{validation:.0%} of the training rows, held out" if validation else "the test rows"
+    result["best"] = _tested(cells, result["rows"], seeds, directory, base) if validation else None
     write_atomically(directory / "sweep.json", json.dumps(result, indent=1).encode())
     write_atomically(directory / "sweep.csv", as_csv(result).encode())
     return result
+
+
+def _tested(
+    cells: Sequence[Cell], rows: Sequence[Mapping[str, Any]], seeds: Sequence[int], directory: Path, base: str
+) -> dict[str, Any] | None:
+    """The best row, trained on all training rows with the first seed, and scored on the test rows."""
+    from colonnade.reports.sweep_page import best_row
+
+    best = best_row(rows)
+    if best is None:
+        return None
+    cell = cells[rows.index(best) * len(seeds)]
+    own = replace(cell, directory=directory / "best" / cell.directory.parent.name / cell.directory.name)
+    job = Job(place=0, values=own.values, base=base, directory=own.absolute(), validation=0.0)
+    found = _finished_summary(own)
+    came = run_cell(job) if found is None else _measured(found)
+    told = {name: came[name] for name in ("status", "why", "metric_name", "metric")}
+    return {"changes": own.changes, "seed": own.seed, "directory": str(own.directory.relative_to(directory)), **told}
 
 
 def _open(directory: Path, resume: bool) -> None:
@@ -267,6 +298,7 @@ def run_cell(job: Job) -> Measured:
         if directory.exists() and not resumes:
             shutil.rmtree(directory)  # it was stopped before its first checkpoint
         data = load(settings.data, settings.party_data(), settings.label_party, Path(job["base"]))
+        data = data.held_out(job["validation"]) if job["validation"] else data
         options = RunOptions(directory, resume=resumes, settings=job["values"])
         outcome = train_plan(data, settings.plan(data), settings.simulate, options)
     except ColonnadeError as error:
