@@ -115,26 +115,44 @@ def sweep(
         raise SettingsError(cells[0].refused)
     _check_values(Path(federation), cells, changes)
     _open(directory, resume)
-    results = _Results(directory, cells, finished)
-    base = str(Path(federation).resolve().parent)
-    jobs = [
-        Job(place=place, values=cell.values, base=base, directory=cell.absolute(), validation=validation)
-        for place, cell in enumerate(cells)
-        if not results.is_known(place)
-    ]
-    if address is not None:
-        _on_ray()(run_cell, jobs, results.came_in, address)
-    elif workers == 1:
-        for job in jobs:
-            results.came_in(job, run_cell(job))
-    else:
-        run_each(run_cell, jobs, results.came_in, workers or os.cpu_count())
-    result = gathered(each, seeds, results.in_order())
+    how = HowToRun(str(Path(federation).resolve().parent), validation, workers, address)
+    results = run_cells(cells, directory, how, finished)
+    result = gathered(each, seeds, results)
     result["scored_on"] = f"{validation:.0%} of the training rows, held out" if validation else "the test rows"
-    result["best"] = _tested(cells, result["rows"], seeds, directory, base) if validation else None
+    result["best"] = _tested(cells, result["rows"], seeds, directory, how.base) if validation else None
     write_atomically(directory / "sweep.json", json.dumps(result, indent=1).encode())
     write_atomically(directory / "sweep.csv", as_csv(result).encode())
     return result
+
+
+@dataclass(frozen=True)
+class HowToRun:
+    """Where cells run, and on which rows they are scored."""
+
+    base: str  # the folder that files are relative to
+    validation: float
+    workers: int | None = None  # processes; None: one per core
+    address: str | None = None  # of a Ray cluster, instead
+
+
+def run_cells(
+    cells: Sequence[Cell], directory: Path, how: HowToRun, finished: CellFinished | None = None
+) -> list[dict[str, Any]]:
+    """What every cell came to, in their order; those that have finished before are not run again."""
+    results = _Results(directory, cells, finished)
+    jobs = [
+        Job(place=place, values=cell.values, base=how.base, directory=cell.absolute(), validation=how.validation)
+        for place, cell in enumerate(cells)
+        if not results.is_known(place)
+    ]
+    if how.address is not None:
+        _on_ray()(run_cell, jobs, results.came_in, how.address)
+    elif how.workers == 1:
+        for job in jobs:
+            results.came_in(job, run_cell(job))
+    else:
+        run_each(run_cell, jobs, results.came_in, how.workers or os.cpu_count())
+    return results.in_order()
 
 
 def _tested(
@@ -146,13 +164,14 @@ def _tested(
     best = best_row(rows)
     if best is None:
         return None
-    cell = cells[rows.index(best) * len(seeds)]
+    return on_test_rows(cells[rows.index(best) * len(seeds)], directory, base)
+
+
+def on_test_rows(cell: Cell, directory: Path, base: str) -> dict[str, Any]:
+    """A cell trained on all training rows, and scored on the test rows."""
     own = replace(cell, directory=directory / "best" / cell.directory.parent.name / cell.directory.name)
-    job = Job(place=0, values=own.values, base=base, directory=own.absolute(), validation=0.0)
-    found = _finished_summary(own)
-    came = run_cell(job) if found is None else _measured(found)
-    told = {name: came[name] for name in ("status", "why", "metric_name", "metric")}
-    return {"changes": own.changes, "seed": own.seed, "directory": str(own.directory.relative_to(directory)), **told}
+    (came,) = run_cells([own], directory, HowToRun(base, validation=0.0, workers=1))
+    return {name: came[name] for name in ("changes", "seed", "directory", "status", "why", "metric_name", "metric")}
 
 
 def _open(directory: Path, resume: bool) -> None:
@@ -217,7 +236,7 @@ def plan_cells(
     for chosen in product(*each.values()):
         written = {name: as_toml(value) for name, value in zip(each, chosen, strict=True)}
         for seed in seeds:
-            cell = _cell(federation, written, seed, out, changes)
+            cell = cell_of(federation, written, seed, out, changes)
             if any(
                 (cell.values or cell.changes, seed) == (other.values or other.changes, other.seed) for other in cells
             ):
@@ -238,7 +257,7 @@ def _check_values(federation: Path, cells: Sequence[Cell], changes: Sequence[str
         read_federation(federation, [*changes, f"{name}={value}"])
 
 
-def _cell(federation: Path, written: dict[str, str], seed: int, out: Path, changes: Sequence[str]) -> Cell:
+def cell_of(federation: Path, written: dict[str, str], seed: int, out: Path, changes: Sequence[str]) -> Cell:
     asked = [*changes, *(f"{name}={value}" for name, value in written.items()), f"federation.seed={seed}"]
     # The algorithm's name first: changing it drops the settings of the one before.
     asked.sort(key=lambda change: change.partition("=")[0].strip() != "algorithm.name")
