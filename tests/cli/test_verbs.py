@@ -30,6 +30,7 @@ VERBS = [
     ("certs", "revoke"),
     ("certs", "show"),
     ("sweep",),
+    ("tune",),
     ("report",),
     ("replay",),
     ("compare",),

@@ -24,6 +24,7 @@ from colonnade.cli import (
     reproduce,
     run,
     sweep,
+    tune,
 )
 from colonnade.cli.verbs import Verb, Verbs
 
@@ -58,6 +59,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "join": join.join,
     "leave": join.leave,
     "sweep": sweep.sweep,
+    "tune": tune.tune,
     "report": report.report,
     "replay": replay.replay,
     "compare": compare.compare,

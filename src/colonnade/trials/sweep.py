@@ -114,8 +114,8 @@ def sweep(
     if all(cell.refused for cell in cells):
         raise SettingsError(cells[0].refused)
     _check_values(Path(federation), cells, changes)
-    _open(directory, resume)
-    how = HowToRun(str(Path(federation).resolve().parent), validation, workers, address)
+    open_directory(directory, resume)
+    how = CellOptions(str(Path(federation).resolve().parent), validation, workers, address)
     results = run_cells(cells, directory, how, finished)
     result = gathered(each, seeds, results)
     result["scored_on"] = f"{validation:.0%} of the training rows, held out" if validation else "the test rows"
@@ -126,7 +126,7 @@ def sweep(
 
 
 @dataclass(frozen=True)
-class HowToRun:
+class CellOptions:
     """Where cells run, and on which rows they are scored."""
 
     base: str  # the folder that files are relative to
@@ -136,7 +136,7 @@ class HowToRun:
 
 
 def run_cells(
-    cells: Sequence[Cell], directory: Path, how: HowToRun, finished: CellFinished | None = None
+    cells: Sequence[Cell], directory: Path, how: CellOptions, finished: CellFinished | None = None
 ) -> list[dict[str, Any]]:
     """What every cell came to, in their order; those that have finished before are not run again."""
     results = _Results(directory, cells, finished)
@@ -170,15 +170,15 @@ def _tested(
 def on_test_rows(cell: Cell, directory: Path, base: str) -> dict[str, Any]:
     """A cell trained on all training rows, and scored on the test rows."""
     own = replace(cell, directory=directory / "best" / cell.directory.parent.name / cell.directory.name)
-    (came,) = run_cells([own], directory, HowToRun(base, validation=0.0, workers=1))
+    (came,) = run_cells([own], directory, CellOptions(base, validation=0.0, workers=1))
     return {name: came[name] for name in ("changes", "seed", "directory", "status", "why", "metric_name", "metric")}
 
 
-def _open(directory: Path, resume: bool) -> None:
+def open_directory(directory: Path, resume: bool) -> None:
     if directory.exists() and any(directory.iterdir()) and not resume:
         raise SettingsError(
-            f"The directory {directory} exists already. Choose another one with --out, continue that sweep with "
-            "--resume, or remove it."
+            f"The directory {directory} exists already. Choose another one with --out, go on with --resume, or "
+            "remove it."
         )
     try:
         make_folder(directory)
