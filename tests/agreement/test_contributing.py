@@ -180,10 +180,18 @@ def test_one_row_and_one_number_an_embedding_make_it_vafl(signvafl: ModuleType) 
     assert any(not torch.allclose(boosted[name], theirs[name]) for name in theirs)
 
 
+@pytest.fixture(scope="module")
+def whole(signvafl: ModuleType, data: FederatedData, tmp_path_factory: pytest.TempPathFactory) -> colonnade.Outcome:
+    """A run that nobody stopped."""
+    algorithm, out = signvafl.SignVafl(wait_for=2, in_flight=2), tmp_path_factory.mktemp("unbroken") / "whole"
+    return colonnade.train(data, algorithm, training=TRAINING, out=out, trace=True)
+
+
 @pytest.mark.parametrize("events", [1, 40, 150])
-def test_it_resumes_to_the_same_bits(signvafl: ModuleType, data: FederatedData, tmp_path: Path, events: int) -> None:
+def test_it_resumes_to_the_same_bits(
+    signvafl: ModuleType, data: FederatedData, whole: colonnade.Outcome, tmp_path: Path, events: int
+) -> None:
     algorithm = signvafl.SignVafl(wait_for=2, in_flight=2)
-    whole = colonnade.train(data, algorithm, training=TRAINING, out=tmp_path / "whole", trace=True)
     left = iter(range(events))
     stopped = colonnade.train(
         data,
@@ -197,8 +205,9 @@ def test_it_resumes_to_the_same_bits(signvafl: ModuleType, data: FederatedData, 
     resumed = colonnade.train(data, algorithm, training=TRAINING, out=tmp_path / "cut", trace=True, resume=True)
     ours, theirs = weights(resumed), weights(whole)
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-    assert lines_but_for_wall_time(tmp_path / "cut") == lines_but_for_wall_time(tmp_path / "whole")
-    for trace in (tmp_path / "whole" / "trace").iterdir():
+    assert whole.directory is not None
+    assert lines_but_for_wall_time(tmp_path / "cut") == lines_but_for_wall_time(whole.directory)
+    for trace in (whole.directory / "trace").iterdir():
         assert (tmp_path / "cut" / "trace" / trace.name).read_bytes() == trace.read_bytes()
 
 

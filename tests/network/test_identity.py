@@ -24,6 +24,8 @@ def held(town: Callable[..., Town]) -> Town:
     one = town(shared("split", IRIS, 40, 16))
     for party in one.parties.values():
         party.options["patches"] = OFTEN
+    # Seconds for what takes a moment: on a busy machine it would be over before this process has looked.
+    one["party2"].options["milliseconds_an_event"] = 100.0
     one.start()
     wait_until(lambda: one.exchanges() > 8, "the training to be under way")
     one["party2"].signal(signal.SIGSTOP)

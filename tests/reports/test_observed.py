@@ -107,6 +107,7 @@ def private_run(path: Path) -> Path:
     return run
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_real_audit_in_a_real_page(tmp_path: Path) -> None:
     run = private_run(tmp_path / "run")
     result = run_audit(Audit("vafl", epsilon=8.0, formula="sound", rows=256, batch_size=16, epochs=2)).as_values()

@@ -74,12 +74,6 @@ def change_summary(run: Path, **changes: Any) -> Path:
     return run
 
 
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that read the page's words and count its pictures: one takes a fifth of a second to draw."""
-    monkeypatch.setattr("colonnade.reports.figures.png_bytes", lambda figure, dots_per_inch=0: b"png")
-
-
 without_drawing = pytest.mark.usefixtures("undrawn")
 
 
