@@ -17,11 +17,8 @@ OFTEN = {"colonnade.runtimes.network.limits.EXPIRY_CHECK_SECONDS": 0.1}
 
 @pytest.fixture
 def held(town: Callable[..., Town]) -> Town:
-    """A training under way, whose second party is held still so that it lasts as long as the test.
-
-    It must be long enough not to end before that.
-    """
-    one = town(shared("split", IRIS, 40, 16))
+    """A training under way, whose second party is held still so that it lasts as long as the test."""
+    one = town(shared("split", IRIS, 4, 16))
     for party in one.parties.values():
         party.options["patches"] = OFTEN
     # Seconds for what takes a moment: on a busy machine it would be over before this process has looked.
