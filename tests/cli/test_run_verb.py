@@ -29,7 +29,7 @@ def test_a_named_set_from_file_to_report() -> None:
     assert not (run / "trace").exists()
     # The directory holds the whole federation: it reads back, with every default filled in.
     federation = read_federation(run / "federation.toml")
-    assert (federation.training.epochs, federation.training.l2, federation.data.set) == (2.0, 0.0, "iris")
+    assert (federation.training.epochs, federation.training.l2, federation.data.set) == (2.0, "auto", "iris")
 
 
 def test_json_is_one_object_and_nothing_else() -> None:

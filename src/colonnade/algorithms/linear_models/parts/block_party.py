@@ -180,7 +180,8 @@ class BlockParty(Remembering):
 
     def _load_introduced(self, state: State) -> None:
         introduced = state.values["introduced"]
-        self._introduced = {name: (ColumnsTold(*told), list(key)) for name, (told, key) in introduced.items()}
+        # Earlier versions told three numbers; the step that followed from them is in the checkpoint, too.
+        self._introduced = {name: (ColumnsTold(*told[-2:]), list(key)) for name, (told, key) in introduced.items()}
         self._agree_on_masks()  # before the sums restore which of them are used up
 
     MEMORY = (
