@@ -309,7 +309,7 @@ def test_the_random_state_decides_everything():
 
 def test_it_takes_part_in_pipelines_searches_and_cross_validation():
     X, y = load_iris(return_X_y=True)
-    pipeline = make_pipeline(PCA(3), VerticalClassifier(random_state=0))
+    pipeline = make_pipeline(PCA(3), VerticalClassifier(epochs=10, random_state=0))
     grid = {
         "verticalclassifier__parties": [1, 3],
         "verticalclassifier__learning_rate": np.array([1e-6, 1e-2]),
