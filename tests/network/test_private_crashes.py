@@ -8,6 +8,7 @@ same exchange would be a second one. Then both are compared, row by row.
 import json
 import random
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -177,6 +178,18 @@ def _wait_for_more(record: Path) -> None:
         pass
 
 
+def _ended(town: Town, owner: Organisation) -> dict[str, Any]:
+    """The label party's summary. An owner that came back when the label party had gone waits for it until it is told to
+    stop; then it writes down what it has."""
+    for one in town.parties.values():
+        if one is owner and one.process is not None and not one.process.wait(PATIENCE_SECONDS):
+            one.signal(signal.SIGINT)
+            one.end(code=None)
+        else:
+            one.end()
+    return town.label.summary()
+
+
 def disturbed(
     build: Callable[..., Town], plan: dict[str, Any], owner: str, chosen: Callable[[dict[str, Any]], bool]
 ) -> tuple[Town, dict[str, list[Left]], Witness]:
@@ -188,7 +201,7 @@ def disturbed(
     witness = Witness(town, town[owner], chosen)
     town.start()
     witness.kill_now_and_then()
-    summary = town.end()
+    summary = _ended(town, town[owner])
     assert summary["status"] == "finished"
     assert town[owner].started == 1 + KILLS
     recorded = {name: [*frames_in((town.folder / f"{name}.bytes").read_bytes())] for name in town.parties}
