@@ -254,6 +254,11 @@ class Town:
         metrics = self.label.metrics()
         return int(metrics[-1]["exchange"]) if metrics else 0
 
+    def goes_on(self) -> None:
+        """Some exchanges more than there were."""
+        before = self.exchanges()
+        wait_until(lambda: self.exchanges() > before or not self.label.alive(), "the training to go on")
+
     def close(self) -> None:
         for process in self.started:
             process.send(signal.SIGKILL)

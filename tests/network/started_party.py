@@ -1,9 +1,11 @@
 """The fork server of the parties that tests start: `python -m started_party SOCKET` loads everything once, then forks.
 
 What it starts is the command line itself. Before that, a test may choose its folder, shorten one of the product's
-pauses, have every byte that is given to a carrier written down, slow the party down or limit the size of its files.
+pauses, have every byte that is given to a carrier written down, slow the party down, limit the size of its files or
+put it on a host of its own (`hosts.py`).
 """
 
+import ctypes
 import importlib
 import io
 import json
@@ -63,6 +65,8 @@ def _prepare(options: dict[str, Any]) -> None:
         _sync_slowly(options["milliseconds_a_sync"] / 1000)
     if "clock" in options:
         _follow_clock(Path(options["clock"]))
+    if "host" in options:
+        _move_to(Path(options["host"]))
     if "file_bytes" in options:
         resource.setrlimit(resource.RLIMIT_FSIZE, (options["file_bytes"], resource.RLIM_INFINITY))
 
@@ -120,6 +124,13 @@ def _follow_clock(path: Path) -> None:
 
     time.time = lambda: true_time() + error()
     certificates.utc_now = lambda: true_now() + timedelta(seconds=error())
+
+
+def _move_to(host: Path) -> None:
+    """From here on this process has the network of another host. `os.setns` is there from Python 3.12 on."""
+    with host.open("rb") as namespace:
+        if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), 0):
+            raise OSError(ctypes.get_errno(), f"{host} cannot be entered")
 
 
 def _load_everything() -> None:

@@ -29,12 +29,6 @@ def connected(town: Town, name: str) -> int:
     return town.label.said().count(f"{name} is connected")
 
 
-def goes_on(town: Town) -> None:
-    """Some exchanges more than there were."""
-    before = town.exchanges()
-    wait_until(lambda: town.exchanges() > before or not town.label.alive(), "the training to go on")
-
-
 def test_links_clocks_limits_and_versions(town: Callable[..., Town], tmp_path: Path) -> None:
     one = town(shared("split", IRIS, 40, 16, training={"observe_every_epochs": 0.2}), sync=True)
     first, second, label = one["party1"], one["party2"], one.label
@@ -47,7 +41,7 @@ def test_links_clocks_limits_and_versions(town: Callable[..., Town], tmp_path: P
         for party, link in zip((first, second), links, strict=True):
             behind(party, link)
         one.start()
-        goes_on(one)
+        one.goes_on()
         _cut_slow_and_half_open(one, links)
         _clock_that_jumps(one, clock, links[0])
         _another_patch_version(one)
@@ -65,24 +59,24 @@ def _cut_slow_and_half_open(one: Town, links: list[Link]) -> None:
     links[0].heal()
     one.label.hear("party1 is connected", 2)
     links[0].delay_seconds = 0.05
-    goes_on(one)
+    one.goes_on()
     links[0].heal()
     links[1].forget_callers()
     one.label.hear("party2 is connected", 2)  # though the connection before, as far as it knows, still stands
-    goes_on(one)
+    one.goes_on()
 
 
 def _clock_that_jumps(one: Town, clock: Path, link: Link) -> None:
     """Days ahead a party's own certificate is over, and it says so; the clock put right, it goes on. Nothing else."""
     clock.write_text("-3600", encoding="utf-8")
-    goes_on(one)
+    one.goes_on()
     clock.write_text(str(3 * 86400), encoding="utf-8")
     link.cut()
     link.heal()
     one["party1"].hear("our certificate could not be re-read: ")
     one["party1"].hear("expired on")
     clock.write_text("0", encoding="utf-8")
-    goes_on(one)
+    one.goes_on()
 
 
 def _another_patch_version(one: Town) -> None:
@@ -94,7 +88,7 @@ def _another_patch_version(one: Town) -> None:
     before = connected(one, "party2")
     second.start()
     one.label.hear("party2 is connected", before + 1)
-    goes_on(one)
+    one.goes_on()
 
 
 def _no_more_files(one: Town, link: Link) -> None:
@@ -107,7 +101,7 @@ def _no_more_files(one: Town, link: Link) -> None:
     with ExitStack() as stack:
         for _ in range(20):
             stack.enter_context(plain_socket(one.port)).sendall(b"\x16\x03\x01")
-        goes_on(one)
+        one.goes_on()
     resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
     comes = connected(one, "party2")
     link.cut()
@@ -160,7 +154,7 @@ def test_a_disk_that_is_full_and_one_that_cannot_be_written(town: Callable[..., 
         party.start()
     label.hear("the training cannot begin yet")
     ballast.unlink()
-    goes_on(one)
+    one.goes_on()
     fill(small_disk)
     wait_until(lambda: not label.alive() or "No space left" in label.said().rpartition("begin yet")[2], "it to notice")
     if label.alive():
