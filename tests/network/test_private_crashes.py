@@ -8,7 +8,6 @@ same exchange would be a second one. Then both are compared, row by row.
 import json
 import random
 import re
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -178,30 +177,19 @@ def _wait_for_more(record: Path) -> None:
         pass
 
 
-def _ended(town: Town, owner: Organisation) -> dict[str, Any]:
-    """The label party's summary. An owner that came back when the label party had gone waits for it until it is told to
-    stop; then it writes down what it has."""
-    for one in town.parties.values():
-        if one is owner and one.process is not None and not one.process.wait(PATIENCE_SECONDS):
-            one.signal(signal.SIGINT)
-            one.end(code=None)
-        else:
-            one.end()
-    return town.label.summary()
-
-
 def disturbed(
     build: Callable[..., Town], plan: dict[str, Any], owner: str, chosen: Callable[[dict[str, Any]], bool]
 ) -> tuple[Town, dict[str, list[Left]], Witness]:
     """A training whose owner of protected data died so often; what left everybody."""
-    # Long enough to come back on a busy machine after the last death; who has heard everybody's end lingers no longer.
-    town = with_tables(build, plan, parties=2, checkpoint_seconds=0.5, linger_seconds=60.0)
+    # Long enough to come back on a busy machine, so that the others do not end the training without who is killed; and
+    # after the last death: who has heard everybody's end lingers no longer.
+    town = with_tables(build, plan, parties=2, checkpoint_seconds=0.5, notice_seconds=10.0, linger_seconds=60.0)
     for one in town.parties.values():
         one.options["record"] = str(town.folder / f"{one.name}.bytes")
     witness = Witness(town, town[owner], chosen)
     town.start()
     witness.kill_now_and_then()
-    summary = _ended(town, town[owner])
+    summary = town.end()
     assert summary["status"] == "finished"
     assert town[owner].started == 1 + KILLS
     recorded = {name: [*frames_in((town.folder / f"{name}.bytes").read_bytes())] for name in town.parties}

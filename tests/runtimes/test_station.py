@@ -717,6 +717,27 @@ def test_who_died_before_it_told_its_end_looks_for_the_others_only_so_long(town:
     assert here.stations["shop"].settled()
 
 
+def test_who_died_after_the_end_does_not_wait_for_who_ended_without_its_last_letters(town: Any) -> None:
+    """The shop's letter came after the bank's end. The bank knows of the shop's end, and is gone for good."""
+    here = town(
+        {
+            "bank": lambda: sends("shop", letter(1)),
+            "shop": lambda: says({"letter 1": [Send("bank", letter(2)), Finish()]}),
+        }
+    )
+    greeted(here)
+    step(here, "bank", "shop")
+    step(here, "shop", "bank")
+    assert here.stations["bank"].settled()
+    here.kill("shop")
+    here.kill("bank")
+    here.revive("shop")
+    assert here.stations["shop"].links["bank"].kept_frames == 1
+    assert not here.stations["shop"].settled()  # the bank may be there, and wait for its word
+    here.clock.tick(station_module.FAREWELL_SECONDS)
+    assert here.stations["shop"].settled()
+
+
 # --- lives ------------------------------------------------------------------------------------------------------
 
 

@@ -277,10 +277,17 @@ class Links:
         gone = (Phase.EXPECTED, Phase.AWAY)
         return [name for name, peer in self.peers.items() if peer.phase in gone and not peer.is_done]
 
-    def settled(self, hurries: bool) -> bool:
-        """Whether everybody has what was sent; and, unless in a hurry, was told of the end."""
+    def settled(self, hurries: bool, parts: bool = False) -> bool:
+        """Whether everybody has what was sent; and, unless in a hurry, was told of the end.
+
+        `parts`: this life began after the end. Among strangers that end is the label party's word, by which it needs
+        nothing more; it may be gone, and would never take what it had not taken by then.
+        """
+        needless = parts and self._strangers and not self._leads
         return all(
-            peer.is_done or peer.phase is Phase.LEFT or (not peer.delivery.kept and (hurries or peer.delivery.parted))
+            peer.is_done
+            or peer.phase is Phase.LEFT
+            or ((needless or not peer.delivery.kept) and (hurries or peer.delivery.parted))
             for peer in self.peers.values()
         )
 

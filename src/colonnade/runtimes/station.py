@@ -227,7 +227,8 @@ class Station:
 
     def settled(self) -> bool:
         """Whether this party has finished and everybody has what it sent; and, if it had died, has heard of the end."""
-        return self.finished and self._links.settled(hurries=self._clock() >= self._farewell_until)
+        hurries = self._clock() >= self._farewell_until
+        return self.finished and self._links.settled(hurries, parts=self._farewell_until > 0)
 
     # --- what its operator asks ---
 
