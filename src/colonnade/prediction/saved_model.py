@@ -90,7 +90,8 @@ class SavedModel:
         digest = hashlib.sha256(blob).hexdigest()
         described = msgspec.structs.replace(self.description, weights_sha256=digest, versions=versions)
         try:
-            make_folder(folder.parent)
+            if not folder.parent.exists():
+                make_folder(folder.parent)
             make_folder(folder)
             (folder / "model.json").unlink(missing_ok=True)  # from here on the one before is no model any more
             write_atomically(folder / "weights.safetensors", blob)
