@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from colonnade.models.bottom import BottomSettings
     from colonnade.models.flat import FlatModel
     from colonnade.models.top import TopSettings
+    from colonnade.prediction.joint_model import JointModel, load_model
+    from colonnade.prediction.saved_model import SavedModel
     from colonnade.privacy.noise import PerturbationSettings
     from colonnade.runtimes.processes.settings import Processes
     from colonnade.runtimes.ray.settings import Ray
@@ -72,12 +74,14 @@ __all__ = [
     "Fsaga",
     "Fsgd",
     "Fsvrg",
+    "JointModel",
     "Outcome",
     "PerturbationSettings",
     "Processes",
     "ProtocolError",
     "Ray",
     "RunError",
+    "SavedModel",
     "SettingsError",
     "Simulate",
     "SimulatedLink",
@@ -96,6 +100,7 @@ __all__ = [
     "dataset",
     "from_arrays",
     "from_frames",
+    "load_model",
     "sweep",
     "train",
     # algorithms: exports end
@@ -108,11 +113,13 @@ _HOMES = {
     "DataError": "colonnade.errors",
     "FederatedData": "colonnade.data",
     "FlatModel": "colonnade.models.flat",
+    "JointModel": "colonnade.prediction.joint_model",
     "Outcome": "colonnade.launch.outcome",
     "PerturbationSettings": "colonnade.privacy.noise",
     "ProtocolError": "colonnade.errors",
     "Ray": "colonnade.runtimes.ray.settings",
     "RunError": "colonnade.errors",
+    "SavedModel": "colonnade.prediction.saved_model",
     "SettingsError": "colonnade.errors",
     "Processes": "colonnade.runtimes.processes.settings",
     "Simulate": "colonnade.runtimes.simulate.settings",
@@ -125,6 +132,7 @@ _HOMES = {
     "dataset": "colonnade.data",
     "from_arrays": "colonnade.data",
     "from_frames": "colonnade.data",
+    "load_model": "colonnade.prediction.joint_model",
     "sweep": "colonnade.trials.sweep",
     "train": "colonnade.launch.experiment",
 }

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from colonnade import algorithms
@@ -21,6 +22,7 @@ from colonnade.data.federated import FederatedData, Labels, PartyColumns
 from colonnade.errors import SettingsError
 from colonnade.federation.plan import Bottoms, Facts, Plan, check_plan, decided_training, embedding_order
 from colonnade.models.bottom import BottomSettings, build_bottom
+from colonnade.models.layers import SumEmbeddings, linear_bottom
 from colonnade.models.network import initialise, output_width
 from colonnade.models.randomness import seeded
 from colonnade.models.top import TopSettings, build_top
@@ -274,3 +276,23 @@ def _top_for(facts: Facts, plan: Plan, widths: list[int], secret: int) -> nn.Mod
         module = build_top(top, widths, outputs)
     initialise(module, seed_for(secret, "top"))
     return module
+
+
+def empty_models(name: str, facts: Facts, plan: Plan, weights: Mapping[str, torch.Tensor]) -> dict[str, nn.Module]:
+    """The modules that a party ends with, without what it learnt: for the weights of a saved model, by their names."""
+    models: dict[str, nn.Module] = {}
+    is_label_party = name == facts.label_party
+    if plan.is_linear:
+        if name in facts.shapes:
+            has_constant = any(key.endswith(".bias") for key in weights)
+            models["bottom"] = linear_bottom(facts.shapes[name], facts.outputs, has_constant)
+        if is_label_party:
+            models["top"] = SumEmbeddings([facts.outputs] * len(facts.shapes))
+        return models
+    if plan.is_alone:
+        models = {f"bottom of {party}": _bottom_for(party, facts, plan, 0) for party in facts.feature_parties}
+    if name in facts.shapes:
+        models["bottom"] = _bottom_for(name, facts, plan, 0)
+    if is_label_party:
+        models["top"] = _top_for(facts, plan, [facts.widths[party] for party in embedding_order(facts)], 0)
+    return models

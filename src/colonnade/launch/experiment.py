@@ -20,7 +20,7 @@ from colonnade.costs.noise import calibrated
 from colonnade.data.federated import FederatedData
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.federation.building import BuiltFederation, build_federation, facts_of
-from colonnade.federation.plan import Bottoms, Plan, check_plan, decided_training, embedding_order
+from colonnade.federation.plan import Bottoms, Plan, check_plan, decided_training
 from colonnade.files import write_atomically
 from colonnade.launch.outcome import Outcome
 from colonnade.launch.processes import ProcessesLaunch
@@ -30,6 +30,8 @@ from colonnade.launch.simulation import SimulationLaunch
 from colonnade.launch.summary import summarise
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
+from colonnade.prediction.joint_model import JointModel
+from colonnade.prediction.saved_model import SavedModel, described
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
@@ -105,17 +107,21 @@ def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | 
         if options.directory is not None:
             with disk_errors(options.directory):
                 write_atomically(options.directory / "summary.json", json.dumps(summary, indent=1).encode())
-        models = {name: party.model() for name, party in federation.parties.items()}
-    return Outcome(
-        summary,
-        record.recorder.metrics,
-        models,
-        embedding_order(federation.facts),
-        data.label_party,
-        options.directory,
-        record.finished,
-        plan.privacy.clip,
-    )
+        model = _trained(federation)
+        if options.directory is not None and record.finished:
+            model.save(options.directory / "model")
+    return Outcome(summary, record.recorder.metrics, model, options.directory, record.finished)
+
+
+def _trained(federation: BuiltFederation) -> JointModel:
+    """What every party has now, and what is to be known of it."""
+    plan, facts = federation.plan, federation.facts
+    private = {one.name: one for one in federation.private_data}
+    parties = {
+        name: SavedModel(described(plan, facts, private[name]), party.model())
+        for name, party in federation.parties.items()
+    }
+    return JointModel(parties, facts.label_party)
 
 
 # --- what was asked for -----------------------------------------------------------------------------------------

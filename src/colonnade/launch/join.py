@@ -156,6 +156,8 @@ class NetworkLaunch:
             if carrier.station is not None:
                 carrier.station.close()
             recorder.close()
+        if finished and carrier.station is not None:
+            participant.trained(carrier.station.party).save(directory.path / "model" / participant.name)
         return _record(participant, carrier.station, recorder, finished)
 
     def host(self, directory: PartyDirectory, recorder: Recorder, options: RunOptions) -> Host:

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from colonnade.data.federated import Columns
-from colonnade.errors import DataError
-from colonnade.federation.building import MOST_DENSE_VALUES
-from colonnade.models.network import network_for
-from colonnade.privacy.noise import LayerNoise, PerturbationSettings
+from colonnade.prediction.joint_model import JointModel
 from colonnade.reports.summary import Summary
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 
 @dataclass
@@ -27,29 +23,36 @@ class Outcome:
 
     summary: Summary
     metrics: list[dict[str, Any]]
-    models: dict[str, dict[str, nn.Module]]
-    order: tuple[str, ...]  # whose embeddings the top model takes, in order
-    label_party: str
+    model: JointModel
     directory: Path | None
     finished: bool
-    clip: float = 0.0  # of what feature parties sent: a part of the function that was trained, unlike the noise
 
-    def outputs(self, columns: Mapping[str, Columns]) -> torch.Tensor:
+    @property
+    def models(self) -> dict[str, dict[str, nn.Module]]:
+        """Every party's modules, by its name and theirs."""
+        return {name: saved.modules for name, saved in self.model.parties.items()}
+
+    @property
+    def label_party(self) -> str:
+        return self.model.label_party
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Whose embeddings the top model takes, in order."""
+        return self.model.order
+
+    def outputs(self, columns: Mapping[str, Columns | NDArray[Any]]) -> torch.Tensor:
         """The joint model's raw outputs (logits or values) for prepared rows of every party, without noise."""
-        embeddings = [self._embed(name, columns[name]) for name in self.order]
-        return network_for(self.models[self.label_party]["top"]).embed(torch.cat(embeddings, 1))
+        return self.model.outputs(columns)
 
-    def _embed(self, name: str, rows: Columns) -> torch.Tensor:
-        if not isinstance(rows, torch.Tensor):
-            rows = _dense(name, rows)
-        alone = self.models[self.label_party].get(f"bottom of {name}")
-        network = network_for(self.models[name]["bottom"] if alone is None else alone)
-        sent = alone is None and name != self.label_party
-        clipped = LayerNoise(PerturbationSettings(clip=self.clip), torch.Generator()) if sent and self.clip else None
-        return network.embed(rows, clipped)
+    def predict(self, columns: Mapping[str, Columns | NDArray[Any]]) -> NDArray[Any]:
+        """The class of each row, or its value in the label's own unit; see `JointModel`."""
+        return self.model.predict(columns)
 
+    def predict_proba(self, columns: Mapping[str, Columns | NDArray[Any]]) -> NDArray[np.float64]:
+        """The probability of each class, [rows, classes]."""
+        return self.model.predict_proba(columns)
 
-def _dense(name: str, rows: csr_array) -> torch.Tensor:
-    if rows.shape[0] * rows.shape[1] > MOST_DENSE_VALUES:
-        raise DataError(f"The sparse rows of {name} are too many to be made dense at once: predict for fewer rows.")
-    return torch.from_numpy(rows.toarray())
+    def save(self, folder: str | Path) -> Path:
+        """Write every party's model as a folder of its own, for `colonnade.load_model`."""
+        return self.model.save(folder)

@@ -20,6 +20,7 @@ from colonnade.federation.party_file import PartyFile
 from colonnade.federation.plan import Facts, Plan, check_plan, decided_training
 from colonnade.models.top import TopSettings
 from colonnade.party import Party
+from colonnade.prediction.saved_model import SavedModel, described
 from colonnade.privacy.accounting import SECRET, SHARED
 from colonnade.wire.certificates import CredentialFiles, Credentials
 from colonnade.wire.handshake import Roster
@@ -136,7 +137,15 @@ class Participant:
         facts = self.facts(roster)
         self.known = facts
         self.plan = calibrated(self.plan, facts)
-        return build_party(PrivateData(self.name, self.data.columns, self.data.labels, secret), facts, self.plan)
+        return build_party(self._private_data(secret), facts, self.plan)
+
+    def trained(self, party: Party) -> SavedModel:
+        """What this party has learnt, to be taken along."""
+        assert self.known is not None
+        return SavedModel(described(self.plan, self.known, self._private_data(0)), party.model())
+
+    def _private_data(self, secret: int) -> PrivateData:
+        return PrivateData(self.name, self.data.columns, self.data.labels, secret)
 
     def check_without(self, without: Sequence[str]) -> None:
         """Refuse to begin without parties that are needed, or that another party says it can do without."""

@@ -4,6 +4,7 @@ They draw no randomness in their forward pass, and `reset_parameters` restores a
 """
 
 from collections.abc import Sequence
+from math import prod
 
 import torch
 from torch import Tensor, nn
@@ -60,3 +61,13 @@ class LastHidden(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         _, (hidden, _) = self.lstm(inputs)
         return torch.squeeze(hidden, 0)
+
+
+def linear_bottom(shape: tuple[int, ...], outputs: int, has_constant: bool) -> nn.Module:
+    """A party's block of a linear model, for rows of this shape.
+
+    >>> linear_bottom((2,), 1, True)
+    Linear(in_features=2, out_features=1, bias=True)
+    """
+    linear = nn.Linear(prod(shape), outputs, bias=has_constant)
+    return nn.Sequential(nn.Flatten(), linear) if len(shape) > 1 else linear

@@ -20,7 +20,7 @@ from colonnade.algorithms.parts.randomness import seed_for
 from colonnade.algorithms.seats import LinearSeat
 from colonnade.errors import ProtocolError
 from colonnade.messages import Introduction
-from colonnade.models.layers import SumEmbeddings
+from colonnade.models.layers import SumEmbeddings, linear_bottom
 from colonnade.models.linear import LinearBlock, Precondition
 from colonnade.models.linear_loss import LinearLoss
 from colonnade.party import Effect, Send
@@ -162,13 +162,12 @@ class BlockParty(Remembering):
         if self.works:
             weights = torch.from_numpy(self.block.weights().T.copy()).float()
             has_constant = self.seat.intercept or self.block.centred
-            linear = torch.nn.Linear(weights.shape[1], weights.shape[0], bias=has_constant)
+            shape = (weights.shape[1],) if self.seat.columns is None else self.seat.columns.shape
+            bottom = models["bottom"] = linear_bottom(shape, weights.shape[0], has_constant)
+            constant = [torch.from_numpy(self.block.constant())] if has_constant else []
             with torch.no_grad():
-                linear.weight.copy_(weights)
-                if has_constant:
-                    linear.bias.copy_(torch.from_numpy(self.block.constant()))
-            flat = self.seat.columns is not None and len(self.seat.columns.shape) > 1
-            models["bottom"] = torch.nn.Sequential(torch.nn.Flatten(), linear) if flat else linear
+                for parameter, learnt in zip(bottom.parameters(), [weights, *constant], strict=True):
+                    parameter.copy_(learnt)
         if self.seat.is_label_party:
             models["top"] = SumEmbeddings([self.seat.outputs] * self.seat.workers)
         return models

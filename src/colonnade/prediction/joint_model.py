@@ -1,0 +1,159 @@
+"""Every party's model in one place, where one person holds them all: what the joint model says of rows.
+
+Between organisations each party has its own model alone, and nobody has this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from colonnade.data.federated import Columns
+from colonnade.errors import DataError, unknown_name
+from colonnade.federation.building import MOST_DENSE_VALUES
+from colonnade.federation.plan import embedding_order
+from colonnade.models.network import network_for
+from colonnade.prediction.saved_model import LabelUnit, SavedModel, read_model
+from colonnade.privacy.noise import LayerNoise, PerturbationSettings
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+
+@dataclass(frozen=True)
+class JointModel:
+    """The models of all parties of a federation, by name."""
+
+    parties: Mapping[str, SavedModel]
+    label_party: str
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Whose embeddings the top model takes, in order."""
+        return embedding_order(self.parties[self.label_party].description.facts)
+
+    @property
+    def unit(self) -> LabelUnit:
+        """What its outputs mean."""
+        unit = self.parties[self.label_party].description.label
+        assert unit is not None
+        return unit
+
+    def outputs(self, columns: Mapping[str, Columns | NDArray[Any]]) -> torch.Tensor:
+        """The raw outputs (logits or standardised values) for prepared rows of every party, without noise."""
+        self._check_parties(columns)
+        embeddings = [self._embed(name, columns[name]) for name in self.order]
+        counts = {name: len(embedding) for name, embedding in zip(self.order, embeddings, strict=True)}
+        if len(set(counts.values())) > 1:
+            held = ", ".join(f"{count} of {name}" for name, count in counts.items())
+            raise DataError(f"Every party must give the same rows, in the same order; here are {held}.")
+        return network_for(self.parties[self.label_party].modules["top"]).embed(torch.cat(embeddings, 1))
+
+    def predict_proba(self, columns: Mapping[str, Columns | NDArray[Any]]) -> NDArray[np.float64]:
+        """The probability of each class, [rows, classes], in the order of `unit.classes`."""
+        task = self.parties[self.label_party].description.task
+        if task == "regression":
+            raise DataError("A regression has no classes: ask predict for the values.")
+        logits = self.outputs(columns).double()
+        if task == "binary":
+            logits = torch.cat([torch.zeros_like(logits), logits], 1)  # σ(z) is the softmax of (0, z)
+        return torch.softmax(logits, 1).numpy()
+
+    def predict(self, columns: Mapping[str, Columns | NDArray[Any]]) -> NDArray[Any]:
+        """The most probable class of each row, or the value in the label's own unit."""
+        unit = self.unit
+        if self.parties[self.label_party].description.task == "regression":
+            values: NDArray[np.float64] = unit.mean + unit.deviation * self.outputs(columns)[:, 0].double().numpy()
+            return values
+        classes = np.array(unit.classes)
+        found: NDArray[Any] = classes[self.predict_proba(columns).argmax(axis=1)]
+        return found
+
+    def save(self, folder: str | Path) -> Path:
+        """One folder per party in this folder: give each party its own, and no other."""
+        for name, saved in self.parties.items():
+            saved.save(Path(folder) / name)
+        return Path(folder)
+
+    def _check_parties(self, columns: Mapping[str, Any]) -> None:
+        for name in columns:
+            if name not in self.order:
+                raise unknown_name("party with columns", name, self.order)
+        missing = [name for name in self.order if name not in columns]
+        if missing:
+            raise DataError(f"Rows of {' and '.join(missing)} are missing: every party with columns must give its own.")
+
+    def _embed(self, name: str, rows: Columns | NDArray[Any]) -> torch.Tensor:
+        table = _tensor(name, rows)
+        own = self.parties[self.label_party].description
+        shape = own.facts.shapes[name]
+        if tuple(table.shape[1:]) != shape:
+            raise DataError(
+                f"The rows of {name} have the shape {tuple(table.shape[1:])}; the model was trained with {shape}."
+            )
+        alone = self.parties[self.label_party].modules.get(f"bottom of {name}")
+        network = network_for(self.parties[name].modules["bottom"] if alone is None else alone)
+        sent = alone is None and name != self.label_party
+        clipped = LayerNoise(PerturbationSettings(clip=own.clip), torch.Generator()) if sent and own.clip else None
+        return network.embed(table, clipped)
+
+
+def load_model(
+    folder: str | Path, modules: Mapping[str, Mapping[str, nn.Module]] | None = None
+) -> JointModel | SavedModel:
+    """What a training saved: of one party if `folder` is that of one, of all if it holds one folder per party.
+
+    `modules`: the modules of your own that it was trained with, by party and name, such as `{"shop": {"bottom": …}}`.
+    Their weights are loaded into them.
+    """
+    folder = Path(folder)
+    given = modules or {}
+    if (folder / "model" / "model.json").exists() or _folders(folder / "model"):
+        folder = folder / "model"  # a run directory was named
+    if (folder / "model.json").exists():
+        return read_model(folder, given.get(folder.name))
+    found = _folders(folder)
+    if not found:
+        raise DataError(f"{folder} holds no model: neither a model.json nor folders of parties with one.")
+    parties = {path.name: read_model(path, given.get(path.name)) for path in found}
+    first = next(iter(parties.values()))
+    missing = _missing(parties, first.description.label_party)
+    if missing and len(parties) == 1:  # an organisation's own run directory
+        return first
+    if missing:
+        raise DataError(f"{folder} holds the models of some parties; {' and '.join(missing)} are missing.")
+    return JointModel(parties, first.description.label_party)
+
+
+def _missing(parties: Mapping[str, SavedModel], label_party: str) -> list[str]:
+    """Who is needed for the joint model, and is not there."""
+    if label_party not in parties:
+        return [label_party]
+    own = parties[label_party]
+    bottoms = {*parties, *(name.removeprefix("bottom of ") for name in own.modules)}
+    return [name for name in embedding_order(own.description.facts) if name not in bottoms]
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(path.parent for path in folder.glob("*/model.json"))
+
+
+def _tensor(name: str, rows: Columns | NDArray[Any]) -> torch.Tensor:
+    if isinstance(rows, torch.Tensor):
+        return rows.float()
+    if isinstance(rows, np.ndarray):
+        return torch.from_numpy(np.ascontiguousarray(rows, dtype=np.float32))
+    return _dense(name, rows)
+
+
+def _dense(name: str, rows: csr_array) -> torch.Tensor:
+    if rows.shape[0] * rows.shape[1] > MOST_DENSE_VALUES:
+        raise DataError(f"The sparse rows of {name} are too many to be made dense at once: predict for fewer rows.")
+    return torch.from_numpy(rows.toarray())

@@ -1,0 +1,231 @@
+"""One party's trained model as a folder that can be taken along: its weights, and what is needed to use them.
+
+`weights.safetensors` holds every tensor under the names of the party's own modules (`bottom.0.weight`); `model.json`
+says what they are of, and has the digest of the weights. It is written last, so a folder without it is no model. Class
+names and the label's unit are in the label party's folder alone, column names in their owner's. No pickle: a module of
+the user's own is not written down, only its weights, and is given again when the model is loaded.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import nn
+
+from colonnade import algorithms
+from colonnade.algorithms.training import Training
+from colonnade.data.federated import Labels, PartyColumns
+from colonnade.errors import DataError, RunError, SettingsError
+from colonnade.federation.building import PrivateData, empty_models
+from colonnade.federation.plan import Facts, Plan, decided_training
+from colonnade.files import make_folder, read_private, write_atomically
+from colonnade.models.bottom import BottomSettings
+from colonnade.models.top import TopSettings
+from colonnade.privacy.noise import PerturbationSettings
+from colonnade.settings import as_values, build
+
+FORMAT = 1
+"""Of a model's folder. A reader refuses a higher one, and reads all lower ones."""
+
+
+class LabelUnit(msgspec.Struct, frozen=True):
+    """What the joint model's outputs mean, which the label party alone knows."""
+
+    classes: list[str | int | float]
+    mean: float
+    deviation: float
+
+
+class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands in `model.json`: enough to build the modules again, and to know what they are of."""
+
+    format: int = FORMAT
+    party: str
+    label_party: str
+    feature_parties: list[str]
+    task: str
+    class_count: int
+    shapes: dict[str, list[int]]  # of one row, of everybody who holds columns
+    widths: dict[str, int]  # of everybody's embeddings; empty in a linear federation
+    algorithm: dict[str, Any]
+    bottom: dict[str, Any]  # settings, or {"module": …} for one of the user's own
+    top: dict[str, Any]
+    clip: float  # of what feature parties sent: a part of the function that was trained
+    columns: list[str]  # of this party, in order
+    label: LabelUnit | None
+    weights_sha256: str = ""
+    versions: dict[str, str] = {}
+
+    @property
+    def facts(self) -> Facts:
+        shapes = {name: tuple(shape) for name, shape in self.shapes.items()}
+        features = tuple(self.feature_parties)
+        return Facts(self.label_party, features, 0, 0, self.task, self.class_count, shapes, self.widths)
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """One party's modules, and what they are of."""
+
+    description: ModelDescription
+    modules: dict[str, nn.Module]  # "bottom", "top"; "bottom of NAME" where one party trained on everybody's columns
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the folder, which others than its owner cannot read."""
+        folder = Path(folder)
+        tensors = {
+            f"{name}.{key}": tensor.contiguous()
+            for name, module in self.modules.items()
+            for key, tensor in module.state_dict().items()
+        }
+        blob = save(tensors)
+        versions = {package: version(package) for package in ("colonnade", "torch")}
+        digest = hashlib.sha256(blob).hexdigest()
+        described = msgspec.structs.replace(self.description, weights_sha256=digest, versions=versions)
+        try:
+            if not folder.parent.exists():
+                make_folder(folder.parent)
+            make_folder(folder)
+            (folder / "model.json").unlink(missing_ok=True)  # from here on the one before is no model any more
+            write_atomically(folder / "weights.safetensors", blob)
+            write_atomically(folder / "model.json", msgspec.json.format(msgspec.json.encode(described), indent=1))
+        except OSError as error:
+            raise RunError(f"The model could not be written to {folder}: {error.strerror}.") from None
+        return folder
+
+
+def described(plan: Plan, facts: Facts, private: PrivateData) -> ModelDescription:
+    """What is to be said of the model of the party that has these data."""
+    is_label_party = private.name == facts.label_party
+    return ModelDescription(
+        party=private.name,
+        label_party=facts.label_party,
+        feature_parties=list(facts.feature_parties),
+        task=facts.task,
+        class_count=facts.classes,
+        shapes={name: list(shape) for name, shape in facts.shapes.items()},
+        widths=dict(facts.widths),
+        algorithm={"name": plan.chosen.name, **as_values(plan.algorithm)},
+        bottom=_said_of(_own_bottom(plan, private.name)),
+        top=_said_of(plan.top),
+        clip=plan.privacy.clip,
+        columns=[] if private.columns is None else list(_names(private.columns)),
+        label=_unit(private.labels) if is_label_party and private.labels is not None else None,
+    )
+
+
+def _own_bottom(plan: Plan, name: str) -> BottomSettings | nn.Module:
+    if isinstance(plan.bottom, Mapping):
+        return plan.bottom.get(name, BottomSettings())
+    return plan.bottom
+
+
+def _said_of(model: BottomSettings | TopSettings | nn.Module) -> dict[str, Any]:
+    if isinstance(model, nn.Module):
+        return {"module": f"{type(model).__module__}.{type(model).__qualname__}"}
+    values: dict[str, Any] = as_values(model)
+    return values
+
+
+def _names(columns: PartyColumns) -> tuple[str, ...]:
+    return tuple(str(name) for name in columns.names)
+
+
+def _unit(labels: Labels) -> LabelUnit:
+    return LabelUnit(list(labels.classes), labels.mean, labels.deviation)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+def read_model(folder: str | Path, modules: Mapping[str, nn.Module] | None = None) -> SavedModel:
+    """A party's model from its folder. `modules`: those of the user's own that it was trained with, by name."""
+    folder = Path(folder)
+    described = _description(folder)
+    weights = _weights(folder, described)
+    given = dict(modules or {})
+    built = _built(described, weights, given, folder)
+    for name, module in built.items():
+        own = {key.removeprefix(f"{name}."): tensor for key, tensor in weights.items() if key.startswith(f"{name}.")}
+        try:
+            module.load_state_dict(own)
+        except RuntimeError as error:
+            raise DataError(f"The weights in {folder} do not fit the module {name!r}: {error}") from None
+    return SavedModel(described, built)
+
+
+def _description(folder: Path) -> ModelDescription:
+    try:
+        content = read_private(folder / "model.json")
+    except FileNotFoundError:
+        raise DataError(f"{folder} holds no model: there is no model.json in it.") from None
+    except OSError as error:
+        raise DataError(f"The model in {folder} cannot be read: {error.strerror}.") from None
+    try:
+        number = msgspec.json.decode(content, type=_Numbered).format
+        if number > FORMAT:
+            raise DataError(
+                f"The model in {folder} has the format {number}, and this version of Colonnade reads up to {FORMAT}: "
+                "use the version that wrote it, or a newer one."
+            )
+        return msgspec.json.decode(content, type=ModelDescription)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise _damaged(folder / "model.json") from None
+
+
+class _Numbered(msgspec.Struct):
+    format: int
+
+
+def _weights(folder: Path, described: ModelDescription) -> dict[str, torch.Tensor]:
+    path = folder / "weights.safetensors"
+    try:
+        blob = read_private(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
+    if hashlib.sha256(blob).hexdigest() != described.weights_sha256:
+        raise _damaged(path)
+    try:
+        weights: dict[str, torch.Tensor] = load(blob)
+    except SafetensorError:
+        raise _damaged(path) from None
+    return weights
+
+
+def _built(
+    described: ModelDescription, weights: Mapping[str, torch.Tensor], given: dict[str, nn.Module], folder: Path
+) -> dict[str, nn.Module]:
+    """Modules of the right shapes: those that settings describe, and the user's own in their places."""
+    for name in ("bottom", "top"):
+        own = getattr(described, name)
+        if "module" in own and any(key.startswith(f"{name}.") for key in weights) and name not in given:
+            raise SettingsError(
+                f"The {name} model in {folder} is a module of your own, {own['module']}: give one of the same shape, "
+                f'as modules={{"{name}": …}}. Its weights are loaded into it.'
+            )
+    return {**empty_models(described.party, described.facts, _plan(described, given), weights), **given}
+
+
+def _plan(described: ModelDescription, given: Mapping[str, nn.Module]) -> Plan:
+    values = dict(described.algorithm)
+    row = algorithms.find(values.pop("name"))
+    algorithm = build(row.settings, values, "algorithm")
+    bottom = given.get("bottom") or build(BottomSettings, _settings(described.bottom), "bottom")
+    top = given.get("top") or build(TopSettings, _settings(described.top), "top")
+    training = decided_training(Training(), algorithm, 1, len(described.feature_parties))
+    return Plan(algorithm, training, PerturbationSettings(), bottom, top, 0)
+
+
+def _settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name != "module"}
+
+
+def _damaged(path: Path) -> DataError:
+    return DataError(f"{path} is damaged: it is not what was written. Take it from a copy, or from its run again.")
