@@ -55,7 +55,10 @@ class DivergenceWatch(Remembering):
         weights: torch.Tensor | None = None,
     ) -> None:
         self._looks = looks
-        self._bound = FAR_ABOVE * (constant_loss(task, targets, weights) if constant is None else constant)
+        if constant is None:
+            # Where one class has nearly all the weight, a constant has hardly any loss, and training begins far above.
+            constant = max(constant_loss(task, targets), constant_loss(task, targets, weights))
+        self._bound = FAR_ABOVE * constant
         self._half = 0  # number of the one that is being added up
         self._sum = 0.0
         self._count = 0

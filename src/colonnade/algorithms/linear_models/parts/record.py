@@ -59,7 +59,9 @@ class LinearRecord(Remembering):
         self._named = loss.name != "auto"  # then the objective's loss is none of the usual metrics
         check_threshold(seat.task, seat.training.threshold)
         own, weights = seat.labels.train, seat.labels.weights
-        constant = loss.constant_loss(own.double().numpy(), block_party.weights) if self._named else None
+        given = own.double().numpy()
+        constants = [loss.constant_loss(given, one) for one in (None, block_party.weights)] if self._named else None
+        constant = max(constants) if constants else None
         self._watch = DivergenceWatch(seat.task, own, seat.training.end_when_diverged, constant, weights)
         self._last_batch = ceil(seat.training.epochs * per_epoch - 1e-9)
         # The outputs of training rows as they were last seen, to choose a threshold by; NaN of one never seen.
