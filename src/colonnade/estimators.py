@@ -16,15 +16,17 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import nn
 
 from colonnade import algorithms
+from colonnade.algorithms.parts.losses import best_threshold, log_odds
 from colonnade.algorithms.training import AUTO, Training
 from colonnade.data.alignment import row_digest
 from colonnade.data.federated import FederatedData, Labels, PartyColumns
 from colonnade.data.partition import equal_columns
 from colonnade.data.sources import nearest
+from colonnade.data.weights import NONE, checked_weights
 from colonnade.errors import DataError, SettingsError
 from colonnade.federation.plan import Bottoms
 from colonnade.launch.experiment import train
@@ -65,6 +67,8 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         optimiser: str = AUTO,
         l2: float | str = AUTO,
         l1: float = 0.0,
+        class_weight: str | Mapping[Any, float] | None = None,
+        threshold: float | str = Training.threshold,
         bottom: Bottoms | None = None,
         top: TopSettings | nn.Module | None = None,
         noise: float = 0.0,
@@ -82,6 +86,8 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         self.optimiser = optimiser
         self.l2 = l2
         self.l1 = l1
+        self.class_weight = class_weight
+        self.threshold = threshold
         self.bottom = bottom
         self.top = top
         self.noise = noise
@@ -91,7 +97,7 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.verbose = verbose
 
-    def _train(self, X: Array, targets: torch.Tensor, task: str, classes: tuple[Any, ...]) -> None:
+    def _train(self, X: Array, labels: Labels) -> None:
         """Share the columns out, train, and keep what came out."""
         rows, features = X.shape
         training = Training(
@@ -101,6 +107,8 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             optimiser=self.optimiser,
             l2=AUTO if self.l2 == AUTO else _number("l2", self.l2),
             l1=_number("l1", self.l1),
+            class_weight=_class_weight(self.class_weight),
+            threshold=AUTO if self.threshold == AUTO else _number("threshold", self.threshold),
             evaluate_every_epochs=0,  # there are no test rows: scikit-learn's own tools hold them
             observe_every_epochs=1,
         )
@@ -114,7 +122,7 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         data = FederatedData(
             name=type(self).__name__,
             label_party=LABEL_PARTY,
-            labels=Labels(targets, targets[:0], task, classes),
+            labels=labels,
             columns={
                 party: _party_columns(party, values, self.parties_[party], names)
                 for party, values in self._shared_out(X)
@@ -180,6 +188,10 @@ class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[m
     epochs, batch_size, learning_rate, optimiser : how the models are trained. What is "auto", the algorithm chooses, as
         everywhere in Colonnade; "adam", "momentum" or "sgd" otherwise. A batch is never larger than the table.
     l2, l1 : regularisers of the feature parties' models.
+    class_weight : what a row of each class weighs in the loss: None, "balanced", or a weight for each class (1 for one
+        that is left out). With `sample_weight` of `fit`, the two are multiplied.
+    threshold : of two classes, `predict` gives the second above this probability; "auto": above the one with which most
+        rows of `fit` are predicted right.
     bottom, top : settings or torch modules; `bottom` also one for each party by name. With
         `BottomSettings("linear")` and `TopSettings("sum")` this is logistic regression.
     noise, clip : deviation of the Gaussian noise on what feature parties send while training, and norm bound of each
@@ -192,6 +204,7 @@ class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[m
     Attributes
     ----------
     classes_ : the classes, in the order of `predict_proba`'s columns.
+    threshold_ : the probability above which the second of two classes is predicted.
     n_features_in_, feature_names_in_ : what `fit` was given.
     parties_ : for each party the positions of its columns.
     mean_, deviation_ : what the columns were standardised with; a column of deviation 0 is taken as 0 throughout.
@@ -205,7 +218,7 @@ class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[m
     (True, 400)
     """
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         rows, labels = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
         self.classes_, index = np.unique(labels, return_inverse=True)
@@ -215,7 +228,13 @@ class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[m
                 "give rows of at least two classes."
             )
         task = "binary" if len(self.classes_) == 2 else "multiclass"
-        self._train(rows, torch.from_numpy(index.astype(np.int64)), task, tuple(self.classes_.tolist()))
+        targets = torch.from_numpy(index.astype(np.int64))
+        weights = _sample_weight(sample_weight, rows)
+        self._train(rows, Labels(targets, targets[:0], task, tuple(self.classes_.tolist()), weights=weights))
+        if self.threshold == AUTO:
+            self.threshold_ = best_threshold(torch.from_numpy(self._outputs(X)), targets) if task == "binary" else 0.5
+        else:
+            self.threshold_ = float(self.threshold)
         return self
 
     def decision_function(self, X: ArrayLike) -> Array:
@@ -232,9 +251,9 @@ class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[m
         return probabilities
 
     def predict(self, X: ArrayLike) -> Array:
-        """The most probable class of each row."""
+        """The most probable class of each row; of two classes the second if it is above `threshold`."""
         logits = self.decision_function(X)
-        index = (logits > 0).astype(np.intp) if logits.ndim == 1 else logits.argmax(axis=1)
+        index = (logits > log_odds(self.threshold_)).astype(np.intp) if logits.ndim == 1 else logits.argmax(axis=1)
         predicted: Array = self.classes_[index]
         return predicted
 
@@ -242,7 +261,8 @@ class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[m
 class VerticalRegressor(RegressorMixin, _VerticalEstimator):  # type: ignore[misc]
     """A regressor whose columns lie with several parties; it minimises the squared error.
 
-    Parameters and attributes are those of `VerticalClassifier`, but for `classes_`. The target is standardised while
+    Parameters and attributes are those of `VerticalClassifier`, but for those of classes: `class_weight`,
+    `threshold`, `threshold_` and `classes_`. The target is standardised while
     training, whatever `standardise` says, and losses in `summary_` and `history_` are in that unit: 1 is what the mean
     of y would give. Predictions are in the unit of y. With `BottomSettings("linear")`, `TopSettings("sum")` and `l2`
     this is ridge regression.
@@ -254,13 +274,14 @@ class VerticalRegressor(RegressorMixin, _VerticalEstimator):  # type: ignore[mis
     True
     """
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         rows, values = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         targets = np.asarray(values, dtype=np.float64)
         mean, deviation = _mean_and_deviation(targets[:, None], "y")
         self.target_mean_, self.target_deviation_ = float(mean[0]), float(deviation[0])
         standardised = (targets - self.target_mean_) / (self.target_deviation_ or 1.0)
-        self._train(rows, torch.from_numpy(standardised.astype(np.float32)), "regression", ())
+        own = torch.from_numpy(standardised.astype(np.float32))
+        self._train(rows, Labels(own, own[:0], "regression", (), weights=_sample_weight(sample_weight, rows)))
         return self
 
     def predict(self, X: ArrayLike) -> Array:
@@ -365,6 +386,20 @@ def _run(module: nn.Module, values: Array, clip: float = 0.0) -> Array:
     blocks = [network.embed(block, perturbation) for block in torch.split(inputs, ROWS_A_BLOCK)]
     outputs: Array = torch.cat(blocks).double().numpy()
     return outputs
+
+
+def _class_weight(given: Any) -> Any:
+    """As `Training` takes it, whose classes are named by text."""
+    if isinstance(given, Mapping):
+        return {str(name): _number(f"class_weight of {name!r}", weight) for name, weight in given.items()}
+    return NONE if given is None else given
+
+
+def _sample_weight(given: ArrayLike | None, X: Array) -> torch.Tensor | None:
+    if given is None:
+        return None
+    # What scikit-learn refuses, it refuses here as elsewhere.
+    return checked_weights(_check_sample_weight(given, X, dtype=np.float64), len(X), "sample_weight")
 
 
 def _seed(random_state: Any) -> int:

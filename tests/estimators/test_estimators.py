@@ -35,7 +35,13 @@ def rows(count: int = 24, columns: int = 3, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(count, columns))
 
 
-@parametrize_with_checks([VerticalClassifier(), VerticalRegressor()])
+STOCHASTIC = "batches are drawn from the rows as they are, so a row of weight 2 and that row twice train differently"
+
+
+@parametrize_with_checks(
+    [VerticalClassifier(), VerticalRegressor()],
+    expected_failed_checks=lambda _: {"check_sample_weight_equivalence_on_dense_data": STOCHASTIC},
+)
 def test_scikit_learn_finds_no_fault_with_the_defaults(estimator, check):
     """All epochs where a check looks at what was learnt, fewer when it does so again on other memory, else two."""
     if not check.func.__name__.endswith("_train"):
@@ -410,3 +416,40 @@ def test_a_search_over_algorithms() -> None:
         VerticalClassifier(2, epochs=3, random_state=0), {"algorithm": ["vafl", "afsaga", "dpzv"]}, cv=2
     )
     assert search.fit(X, y).best_score_ > 0.6
+
+
+# --- weights and the threshold ----------------------------------------------------------------------------------
+
+
+def test_weights_change_what_is_learnt_as_they_do_elsewhere():
+    """Twins that hold every label once: where only one of them weighs something, its label is predicted."""
+    X = np.repeat(rows(40), 2, axis=0)
+    y = np.array(["left", "right"] * 40)
+    quick = VerticalClassifier(2, algorithm="fcg", epochs=5, random_state=0)
+    for chosen in ("left", "right"):
+        by_row = clone(quick).fit(X, y, sample_weight=np.where(y == chosen, 3.0, 0.5))
+        by_class = clone(quick).set_params(class_weight={"left": 0.5, "right": 0.5, chosen: 3.0}).fit(X, y)
+        assert set(by_row.predict(X)) == set(by_class.predict(X)) == {chosen}
+        np.testing.assert_array_equal(by_row.decision_function(X), by_class.decision_function(X))
+    alike = clone(quick).fit(X, y, sample_weight=np.full(80, 7.0))
+    np.testing.assert_array_equal(alike.decision_function(X), clone(quick).fit(X, y).decision_function(X))
+    low, high = (clone(quick).set_params(threshold=at).fit(X, y) for at in (0.01, 0.99))
+    assert set(low.predict(X)) == {"right"} and set(high.predict(X)) == {"left"}
+    y[1::2] = "left"
+    y[:20] = "right"
+    found = clone(quick).set_params(threshold="auto", class_weight={"right": 20.0}).fit(X, y)
+    assert found.threshold_ > 0.6
+    assert found.score(X, y) >= max(np.mean(y == "left"), clone(found).set_params(threshold=0.5).fit(X, y).score(X, y))
+
+
+def test_a_regressor_takes_weights_of_rows_and_none_of_classes():
+    X = np.repeat(rows(30), 2, axis=0)
+    y = np.tile([1.0, 5.0], 30)
+    fitted = VerticalRegressor(2, algorithm="fcg", epochs=5, l2=1e-6, random_state=0).fit(
+        X, y, sample_weight=np.tile([3.0, 1.0], 30)
+    )
+    np.testing.assert_allclose(fitted.predict(X), 2.0, atol=1e-3)
+    with pytest.raises(SettingsError, match="a regression has none"):
+        VerticalRegressor(2, class_weight="balanced", random_state=0).fit(X, y)
+    with pytest.raises(DataError, match="sample_weight is negative in 30 of the 60"):
+        fitted.fit(X, y, sample_weight=np.tile([3.0, -1.0], 30))

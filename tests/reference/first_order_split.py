@@ -97,12 +97,29 @@ class ScaleFree(torch.optim.Adam):
         self.made += 1
 
 
-def mean_loss(task: str, outputs: Tensor, targets: Tensor) -> Tensor:
+def mean_loss(task: str, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+    if weights is not None:  # one row after the other, each as often as it weighs
+        rows = [mean_loss(task, outputs[i : i + 1], targets[i : i + 1]) * weights[i] for i in range(len(targets))]
+        return torch.stack(rows).sum() / len(rows)
     if task == "multiclass":
         return functional.cross_entropy(outputs, targets)
     if task == "binary":
         return functional.binary_cross_entropy_with_logits(outputs[:, 0], targets.double())
     return functional.mse_loss(outputs[:, 0], targets.double())
+
+
+def weights_of_rows(labels: list[int], own: list[float], class_weight: str | dict[str, float], mean_1: bool) -> Tensor:
+    """What each training row weighs: its own weight times that of its class, which is 0, 1, … by its place."""
+    total = []
+    for label, weight in zip(labels, own, strict=True):
+        of_class = 1.0
+        if class_weight == "balanced":
+            of_class = sum(own) / sum(w for other, w in zip(labels, own, strict=True) if other == label)
+        elif isinstance(class_weight, dict):
+            of_class = class_weight.get(str(label), 1.0)
+        total.append(weight * of_class)
+    mean = sum(total) / len(total) if mean_1 else 1.0
+    return torch.tensor([weight / mean for weight in total], dtype=torch.float64)
 
 
 # --- Algorithm 1, lines 3–7 -------------------------------------------------------------------------------------
@@ -165,6 +182,7 @@ class Server:
     widths: dict[str, int]
     own: nn.Module | None = None
     own_columns: Tensor | None = None
+    weights: Tensor | None = None  # what each row counts for in the loss
     table: dict[tuple[str, int], Tensor] = field(default_factory=dict)
     losses: list[float] = field(default_factory=list)
     replies: list[tuple[str, int, Tensor]] = field(default_factory=list)  # (party, exchange, gradient) to be sent
@@ -186,7 +204,8 @@ class Server:
         inputs = list(embeddings)
         if self.own is not None and self.own_columns is not None:
             inputs.append(self.own(self.own_columns.double()[rows]))
-        return mean_loss(self.task, self.top(torch.cat(inputs, 1)), self.labels[rows])
+        weights = None if self.weights is None else self.weights[rows]
+        return mean_loss(self.task, self.top(torch.cat(inputs, 1)), self.labels[rows], weights)
 
 
 @dataclass

@@ -36,6 +36,7 @@ class Objective:
     classes: int
     name: str = "auto"
     scale: float = 1.0
+    largest: float = 1.0  # of the rows' weights, which a party without labels takes for every row's
 
     def residuals(self, theta: Floats, y: Floats) -> Floats:
         if self.name == "huber":
@@ -71,6 +72,10 @@ class Objective:
         return float(-np.log(self._softmax(theta)[np.arange(len(y)), y.astype(int)]).mean())
 
     def curvature(self, residuals: Floats, y: Floats) -> Floats:
+        """As below, of rows that all are taken to weigh the most."""
+        return self.largest * self._curvature(residuals / self.largest, y)
+
+    def _curvature(self, residuals: Floats, y: Floats) -> Floats:
         """∂²loss/∂θ², [rows, c, c], from ϑ = p − y; where θ may be one of two, at the one where it is not negative."""
         size = np.abs(residuals)[:, :, None]
         if self.name == "huber":
@@ -95,8 +100,9 @@ class Objective:
     def most_curvature(self) -> float:
         """sup of ∂²loss/∂θ²."""
         if self.name != "auto":
-            return {"smoothed-hinge": 1.0, "sigmoid": 3**-1.5 / 2, "huber": 2.0, "robust": 1.0}[self.name]
-        return {"regression": 2.0, "binary": 0.25, "multiclass": 0.5}[self.task]
+            by_name = {"smoothed-hinge": 1.0, "sigmoid": 3**-1.5 / 2, "huber": 2.0, "robust": 1.0}
+            return self.largest * by_name[self.name]
+        return self.largest * {"regression": 2.0, "binary": 0.25, "multiclass": 0.5}[self.task]
 
     def _softmax(self, theta: Floats) -> Floats:
         powers = np.exp(theta - theta.max(1, keepdims=True))
@@ -156,6 +162,7 @@ class Worker:
         if self.intercept:
             self.penalty[-1] = 0.0
         self.y = data.labels.train.double().numpy()
+        self.weights = row_weights(plan)
         self.has_labels = name == data.label_party or settings.labels == "everywhere"
         self.settings, self.training = settings, plan.training
         self.per_epoch = -(-data.rows // plan.training.batch_size)
@@ -207,7 +214,8 @@ class Worker:
             return
         self.measure_at = max(2 * self.steps, self.per_epoch)
         every = np.einsum("icc->ic", self.objective.curvature(self.table, self.y))
-        most = 0.25 if self.objective.task == "multiclass" else self.objective.most_curvature()
+        most = 0.25 * self.objective.largest
+        most = most if self.objective.task == "multiclass" else self.objective.most_curvature()
         self.root = self._roots(0.9 * every + 0.1 * most, self.training.l2, "block")
         self.before, self.moved, self.newton_steps = None, None, 0
         if self.inverse is not None:
@@ -241,7 +249,7 @@ class Worker:
         if others is None:
             assert residuals is not None
             return residuals
-        return self.objective.residuals(others + self.products(rows), self.y[rows])
+        return self.weights[rows, None] * self.objective.residuals(others + self.products(rows), self.y[rows])
 
     def _batch(self, rows: NDArray[np.uint32], residuals: Floats) -> None:
         X = self.X[rows]
@@ -325,6 +333,12 @@ class Worker:
         classes = self.objective.classes
         root = np.einsum("cde,ca->dcea", self.root, np.eye(classes)).reshape(self.w.size, self.w.size)
         return root @ whole @ root
+
+
+def row_weights(plan: TinyFederation) -> Floats:
+    """What each row counts for in the loss: here its own weight alone, the mean of all being 1."""
+    given = plan.data.labels.weights
+    return np.ones(plan.data.rows) if given is None else given.numpy() * plan.data.rows / sum(given.tolist())
 
 
 def root_of_inverse(
@@ -458,7 +472,8 @@ class Twin:
         self.plan, self.run = plan, run
         labels = plan.data.labels
         classes = len(labels.classes) if labels.task == "multiclass" else 1
-        self.objective = Objective(labels.task, classes, plan.algorithm.loss, plan.algorithm.loss_scale)
+        largest = float(row_weights(plan).max())
+        self.objective = Objective(labels.task, classes, plan.algorithm.loss, plan.algorithm.loss_scale, largest)
         self.workers = {name: Worker(plan, name, self.objective) for name in plan.names}
         self.parts: dict[tuple[str, int], dict[str, Floats]] = {}
         self.rows: dict[tuple[str, int], NDArray[np.uint32]] = {}
@@ -489,7 +504,7 @@ class Twin:
             return False
         rows = self.rows[entry.sum]
         theta = sum(parts.values(), np.zeros((len(rows), self.objective.classes)))
-        residuals = self.objective.residuals(theta, worker.y[rows])
+        residuals = worker.weights[rows, None] * self.objective.residuals(theta, worker.y[rows])
         if entry.wire is not None:
             self._same(entry.wire, theta if worker.has_labels else residuals)
         if worker.has_labels:

@@ -6,6 +6,7 @@ agree to 1e-6 plus 1e-5 of the value.
 
 from collections import Counter, deque
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from first_order_split import (
     Upload,
     dense,
     take_weights,
+    weights_of_rows,
 )
 from recorded_runs import Item, read_run, receipts, sends
 from torch import Tensor, nn
@@ -60,6 +62,15 @@ def plan(algorithm: Any, task: str = "binary", own_columns: bool = False, **chan
     return TinyFederation(tiny_data(task, label_party_columns=own_columns), algorithm, **given)
 
 
+def weighted(whole: TinyFederation, class_weight: Any = "none") -> TinyFederation:
+    """The same with rows that weigh 0 to 2 in the loss, times what their class weighs."""
+    labels = whole.data.labels
+    own = torch.from_numpy(np.random.default_rng(1).uniform(0, 2, len(labels.train)))
+    own[3] = 0.0
+    data = replace(whole.data, labels=replace(labels, weights=own))
+    return replace(whole, data=data, training=replace(whole.training, class_weight=class_weight))
+
+
 def training(**changes: Any) -> DecidedTraining:
     asked = Training(**{"epochs": 4, "batch_size": 7, "learning_rate": 0.2, "observe_every_epochs": 0, **changes})
     return Defaults("sgd", SCALE_FREE.rates).decided(asked, rows=7)
@@ -94,6 +105,10 @@ PLANS = {
     "sum": plan(Vafl(), top=TopSettings("sum"), bottom=BottomSettings("linear")),
     "sum, multiclass, own columns": plan(Vafl(), "multiclass", own_columns=True, top=TopSettings("sum")),
     "sum-mlp": plan(Vafl(wait_for=2), top=TopSettings("sum-mlp", hidden=(5,))),
+    "weights": weighted(plan(Vafl())),
+    "weights, balanced, wait_for 2, own columns": weighted(plan(Vafl(wait_for=2), "multiclass", True), "balanced"),
+    "weights, regression": weighted(plan(Vafl(), "regression", training=training(learning_rate=0.05))),
+    "split, weights, a table": weighted(plan(Split()), {"1": 3.0}),
     "split": plan(Split()),
     "split, own columns, multiclass": plan(Split(), "multiclass", own_columns=True),
     "split, regression, sum": plan(
@@ -135,6 +150,16 @@ def rules(plan: TinyFederation) -> tuple[Rule, Rule]:
     return below, Rule(given.optimiser, top_rate, given.momentum, planned=above)
 
 
+def twin_weights(plan: TinyFederation) -> Tensor | None:
+    """Normalised unless answers are noised; None if the plan says nothing of weights."""
+    labels, asked = plan.data.labels, plan.training.class_weight
+    if labels.weights is None and asked == "none":
+        return None
+    own = [1.0] * len(labels.train) if labels.weights is None else labels.weights.tolist()
+    noised = getattr(plan.algorithm, "noise", 0.0) > 0
+    return weights_of_rows([int(one) for one in labels.train.tolist()], own, asked, not noised)
+
+
 def twins(plan: TinyFederation) -> tuple[dict[str, FeatureTwin], dict[str, Any]]:
     """Twins of the feature parties, and what a server's twin is built from."""
     data = plan.data
@@ -158,6 +183,7 @@ def twins(plan: TinyFederation) -> tuple[dict[str, FeatureTwin], dict[str, Any]]
         "labels": data.labels.train,
         "task": data.labels.task,
         "rule": above,
+        "weights": twin_weights(plan),
         "widths": dict.fromkeys(data.feature_parties, width or plan.bottom.embedding),
     }
     if own is not None:
@@ -350,6 +376,7 @@ CENTRALISED = {
     "multiclass, own columns": plan(Centralised(), "multiclass", own_columns=True),
     "regression, sum": plan(Centralised(), "regression", top=TopSettings("sum"), training=training(learning_rate=0.05)),
     "Adam, l2, l1": plan(Centralised(), training=training(optimiser="adam", learning_rate=0.02, l2=0.01, l1=0.01)),
+    "weights": weighted(plan(Centralised()), "balanced"),
     "momentum": plan(Centralised(), training=training(optimiser="momentum", learning_rate=0.05)),
 }
 

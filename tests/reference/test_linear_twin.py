@@ -85,6 +85,30 @@ def test_softmax_and_ridge_regression(name: str, task: str, tmp_path: Path) -> N
     assert_twin_agrees(TinyFederation(data, settings_of(name, arity=1), TRAINING, simulate=UNEVEN), tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("name", "task", "changes"),
+    [
+        ("afsgd", "binary", {"labels": "one"}),
+        ("afsgd", "regression", {"labels": "everywhere", "precondition": "columns"}),
+        ("fsvrg", "multiclass", {"labels": "one"}),
+        ("afsvrg", "binary", {"labels": "everywhere", "batches_per_request": 4}),
+        ("afsaga", "multiclass", {"labels": "one", "precondition": "curvature"}),
+        ("fsaga", "regression", {"labels": "everywhere"}),
+        ("asysqn-saga", "binary", {"labels": "one"}),
+        ("synsqn-sgd", "multiclass", {"labels": "everywhere"}),
+    ],
+)
+def test_rows_that_weigh_more_or_less(name: str, task: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    """Weights from 0 to 2, known where the labels are."""
+    data = tiny_data(task, label_party_columns=True)
+    own = torch.from_numpy(np.random.default_rng(1).uniform(0, 2, data.rows))
+    own[3] = 0.0
+    data = replace(data, labels=replace(data.labels, weights=own))
+    training = replace(TRAINING, learning_rate=0.02 if task == "regression" else 0.05)
+    plan = TinyFederation(data, settings_of(name, **changes), training, simulate=UNEVEN)
+    assert_twin_agrees(plan, tmp_path / "run")
+
+
 @pytest.mark.parametrize("precondition", ["columns", "block"])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_party_scales_its_own_steps(name: str, precondition: str, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import pytest
 import torch
 from first_order_split import Server
 from recorded_runs import Item, read_run, receipts, sends
-from test_first_order_twin import RELU, plan, rules, training, twins
+from test_first_order_twin import RELU, plan, rules, training, twins, weighted
 from torch import Tensor
 from zeroth_order_split import (
     CascadedServer,
@@ -99,6 +99,16 @@ PLANS = {
     ),
     "dpzv, scale-free, l2, l1, first-order": gentle(
         looking(Dpzv, distribution="signs", server_update="first-order"), training=SCALE_FREE_REGULARISED
+    ),
+    "cascaded, weights": weighted(gentle(looking(Cascaded)), "balanced"),
+    "cascaded, weights, noise, dp-sgd": weighted(
+        gentle(looking(Cascaded, clip=0.2, noise=0.1, server_update="dp-sgd", server_noise=0.1)), {"0": 2.0}
+    ),
+    "zoo, weights, own columns": weighted(gentle(looking(Zoo), "multiclass", own_columns=True)),
+    "zoo-sync, weights": weighted(gentle(looking(ZooSync)), {"1": 0.5}),
+    "czofo, weights": weighted(gentle(looking(Czofo))),
+    "dpzv, weights, noise, private-zo": weighted(
+        gentle(looking(Dpzv, clip=0.05, noise=0.2, server_update="private-zo", server_noise=0.1)), {"1": 3.0}
     ),
     "cascaded": gentle(looking(Cascaded)),
     "cascaded, reordered": gentle(looking(Cascaded, in_flight=3), simulate=REORDERED),

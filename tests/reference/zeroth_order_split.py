@@ -201,16 +201,18 @@ class Looked(Upload):
 
 
 def row_losses(server: Server, rows: list[int], embeddings: Sequence[Tensor]) -> Tensor:
-    """ℓ of every row; their mean is `server.loss`."""
+    """ℓ of every row, times its weight; their mean is `server.loss`."""
     inputs = list(embeddings)
     if server.own is not None and server.own_columns is not None:
         inputs.append(server.own(server.own_columns.double()[rows]))
     outputs, targets = server.top(torch.cat(inputs, 1)), server.labels[rows]
     if server.task == "multiclass":
-        return functional.cross_entropy(outputs, targets, reduction="none")
-    if server.task == "binary":
-        return functional.binary_cross_entropy_with_logits(outputs[:, 0], targets.double(), reduction="none")
-    return (outputs[:, 0] - targets.double()).square()
+        losses = functional.cross_entropy(outputs, targets, reduction="none")
+    elif server.task == "binary":
+        losses = functional.binary_cross_entropy_with_logits(outputs[:, 0], targets.double(), reduction="none")
+    else:
+        losses = (outputs[:, 0] - targets.double()).square()
+    return losses if server.weights is None else server.weights[rows] * losses
 
 
 def estimate_by_top(server: Server, looks: Looks, directions: torch.Generator, loss: Loss) -> Tensor:
@@ -360,7 +362,8 @@ class DpzvServer(LookingServer):
     def noised_gradient(self, upload: Upload) -> Tensor:
         """DP-SGD."""
         by_row = [self.gradient_of(upload, [place]) for place in range(len(upload.rows))]
-        clipped = [gradient * min(1.0, self.server_clip / gradient.norm().item()) for gradient in by_row]
+        norms = [max(gradient.norm().item(), 1e-300) for gradient in by_row]  # 0 of a row that weighs nothing
+        clipped = [gradient * min(1.0, self.server_clip / norm) for gradient, norm in zip(by_row, norms, strict=True)]
         mean = torch.stack(clipped).mean(0)
         return mean + self.server_noise * self.noises(mean.numel())
 

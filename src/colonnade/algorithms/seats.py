@@ -70,6 +70,7 @@ class LinearSeat:
     settings: Any
     seed: int
     secret: int  # also of the masks
+    largest_weight: float = 1.0  # of a training row, their mean being 1; the weights themselves are with the labels
 
     @property
     def is_label_party(self) -> bool:

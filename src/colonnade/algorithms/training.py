@@ -11,6 +11,7 @@ from typing import Literal
 
 from colonnade.algorithms.parts.optimiser import OPTIMISERS, OptimiserSettings
 from colonnade.data.batches import batches_per_epoch
+from colonnade.data.weights import check_class_weight
 from colonnade.errors import SettingsError, unknown_name
 
 AUTO: Literal["auto"] = "auto"
@@ -33,6 +34,8 @@ class Training:
     observe_every_epochs: float = 0.1  # how often the training loss is recorded
     end_when_diverged: bool = True  # a loss far above one prediction for all rows, and not falling, fails the run
     embedding_bound: float = 100_000.0  # the label party refuses a training embedding with a larger number; 0: none
+    class_weight: Literal["none", "balanced"] | Mapping[str, float] = "none"  # what rows of a class weigh in the loss
+    threshold: float | Auto = 0.5  # the second of two classes is predicted above this probability; auto: the best found
 
     def __post_init__(self) -> None:
         if not (isfinite(self.epochs) and self.epochs > 0):
@@ -49,6 +52,9 @@ class Training:
                 raise SettingsError(f"training.{name} is {value}; it must not be negative.")
         if self.optimiser not in (AUTO, *OPTIMISERS):
             raise unknown_name("value of training.optimiser", self.optimiser, (AUTO, *OPTIMISERS))
+        check_class_weight(self.class_weight)
+        if self.threshold != AUTO and not 0 < self.threshold < 1:
+            raise SettingsError(f'training.threshold is {self.threshold}; it must lie between 0 and 1, or be "auto".')
         l2 = 0.0 if self.l2 == AUTO else self.l2
         OptimiserSettings(momentum=self.momentum, l2=l2, l1=self.l1)  # refuses what is out of range
 

@@ -44,7 +44,7 @@ def disclosures(
     if plan.is_alone:
         return []
     if plan.is_linear or not is_sized(plan.conversation):
-        return _plain(frames)
+        return _plain(frames, facts.weighted)
     told = _Told(plan, facts, frames, sizes, exchanges)
     found: list[Disclosure] = []
     for party in facts.feature_parties:
@@ -130,25 +130,26 @@ class _Told:
 
     def downwards(self, party: str, kind: str, count: int) -> str:
         label, width = self._facts.label_party, self._facts.widths[party]
+        secrets = f"{label}'s labels{_AND_WEIGHTS if self._facts.weighted else ''}"
         if kind in ("GradientReply", "GradientAndBatch"):
             rows = self._answered_rows(party, count)
-            return f"{party} saw {_counted(rows, f'exact {width}-number gradient')} that tell of {label}'s labels."
+            return f"{party} saw {_counted(rows, f'exact {width}-number gradient')} that tell of {secrets}."
         noised = self._plan.noised_answers
         if kind == "LossReply" and noised is not None and noised.noise > 0:
             answered = self._plan.conversation.answered(self._plan.algorithm)
             slopes = _counted(count * answered, "noisy mean slope")
-            return f"{party} saw {slopes} of {_counted(count, 'batch', 'batches')}, that tell of {label}'s labels."
+            return f"{party} saw {slopes} of {_counted(count, 'batch', 'batches')}, that tell of {secrets}."
         if kind in ("LossReply", "LossAndBatch"):
             losses = _counted(count * self._points, "exact mean loss", "exact mean losses")
-            return f"{party} saw {losses} of {_counted(count, 'batch', 'batches')}, that tell of {label}'s labels."
+            return f"{party} saw {losses} of {_counted(count, 'batch', 'batches')}, that tell of {secrets}."
         if kind == "RowLossReply":
             rows = self._answered_rows(party, count)
             losses = _counted(rows * self._points, "exact loss of a single row", "exact losses of single rows")
-            return f"{party} saw {losses}, that tell of {label}'s labels."
+            return f"{party} saw {losses}, that tell of {secrets}."
         if kind == "SlopeReply":
             sort = "noisy" if noised is not None and noised.noise > 0 else "exact"
             slopes = _counted(count, f"{sort} mean slope")
-            return f"{party} saw {slopes}, one number per batch, that tell of {label}'s labels."
+            return f"{party} saw {slopes}, one number per batch, that tell of {secrets}."
         if kind == "EvaluationRequest":
             return f"{party} was asked {_counted(count, 'time')} by {label} for test rows."
         if kind == "RowsRefused":
@@ -201,6 +202,7 @@ class _Told:
         return max(0, round((size - frames * len(encode(empty))) / (4 + 4 * width)))
 
 
+_AND_WEIGHTS = " and of what its rows weigh"
 _UNANSWERED = ("BatchRequest", "RowsRefused")
 
 
@@ -230,13 +232,18 @@ _SUMS = {
 }
 
 
-def _plain(frames: Counts) -> list[Disclosure]:
+_OF_LABELS = ("ResidualReply", "SharedStep", "JointStep")
+
+
+def _plain(frames: Counts, weighted: bool) -> list[Disclosure]:
     """Of an algorithm whose messages go along trees, or are not known here: what left each party."""
     found = []
     for sender, kinds in frames.items():
         for kind, count in kinds.items():
             if kind not in _CONTROL:
                 what = _SUMS.get(kind, f"values of the kind {kind}")
+                if weighted and kind in _OF_LABELS:
+                    what += f" that tell of its labels{_AND_WEIGHTS}"
                 sentence = f"Other parties saw what {sender} sent: {what}, in {_counted(count, 'message')}."
                 found.append(Disclosure(sender, "other parties", kind, count, sentence))
     return found

@@ -50,6 +50,7 @@ class JoinedData:
     task: str = ""  # "" = inferred
     missing: str = "refuse"  # what to do with gaps unless the settings say otherwise
     scaled: bool = False  # a sparse table whose rows have length 1 already: to scale its columns would undo that
+    weights: Array | None = None  # what each row of X weighs in the loss
 
     def __repr__(self) -> str:
         return f"JoinedData({self.name!r}, X={list(self.X.shape)})"

@@ -72,6 +72,11 @@ class Labels:
     classes: tuple[str | int | float, ...]  # the original name of each class index; () for regression
     mean: float = 0.0  # of a standardised regression label: the original one is mean + deviation × label
     deviation: float = 1.0
+    weights: torch.Tensor | None = None  # float64, one per train row: what it counts for in the loss; None: all alike
+
+    def digest(self) -> str:
+        """Of everything that answers are computed from."""
+        return data_digest(self.train, self.test, *(() if self.weights is None else (self.weights,)))
 
     def __repr__(self) -> str:
         shapes = f"train={list(self.train.shape)}, test={list(self.test.shape)}"
@@ -144,7 +149,8 @@ class FederatedData:
         order = np.random.default_rng(0).permutation(self.rows)
         kept, out = np.sort(order[count:]), np.sort(order[:count])
         columns = {name: replace(own, train=own.train[kept], test=own.train[out]) for name, own in self.columns.items()}
-        labels = replace(self.labels, train=self.labels.train[kept], test=self.labels.train[out])
+        weights = None if self.labels.weights is None else self.labels.weights[kept]
+        labels = replace(self.labels, train=self.labels.train[kept], test=self.labels.train[out], weights=weights)
         digest = hashlib.sha256(f"{self.row_digest}, {fraction} held out".encode()).hexdigest()
         return FederatedData(f"{self.name}, validation rows", self.label_party, labels, columns, digest)
 

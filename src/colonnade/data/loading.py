@@ -7,6 +7,7 @@ first cut into columns. Both then prepare each party's columns on their own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from colonnade.data.preparation import numeric_matrix, prepare_image, prepare_la
 from colonnade.data.settings import DEFAULT_TEST_FRACTION, DataSettings, PartyData, data_settings
 from colonnade.data.sources import Array, Table, choose_columns, is_frame, nearest, read_table
 from colonnade.data.sparse import is_sparse
+from colonnade.data.weights import checked_weights
 from colonnade.errors import DataError, SettingsError, unknown_name
 from colonnade.on_demand import on_demand
 
@@ -43,6 +45,10 @@ def load(data: DataSettings, parties: Mapping[str, PartyData], label_party: str,
                 f"Party {party!r} names no file and data.set names no data set: give that party a `file`, "
                 "or choose a data set for all with data.set."
             )
+        if own.weight and party != label_party:
+            raise _weight_elsewhere(party, own.weight, label_party)
+    if label_party in parties and parties[label_party].weight:
+        data = replace(data, weight=parties[label_party].weight)
     return _from_tables(
         "files",
         {party: base / own.file for party, own in parties.items()},
@@ -95,11 +101,13 @@ def from_arrays(
 
     A table may be sparse, in any of SciPy's forms; the parties' columns then are, too.
     `names` are the columns' names, and `columns` each party's choice of them for split = "named-columns" (the
-    parties are then those that `columns` names). `settings` are fields of `DataSettings`, `split` among them.
+    parties are then those that `columns` names). `settings` are fields of `DataSettings`, `split` among them, and
+    `sample_weight`: for each row of X what it weighs in the loss, known to the label party alone.
 
     >>> from_arrays(np.eye(6), np.arange(6) % 2, parties=2, test_fraction=0.5).columns
     {'party1': PartyColumns(train=[3, 3], test=[3, 3]), 'party2': PartyColumns(train=[3, 3], test=[3, 3])}
     """
+    sample_weight = settings.pop("sample_weight", None)
     data = data_settings({"parties": 0 if columns else parties, **settings})
     if (X_test is None) != (y_test is None):
         raise SettingsError("Only one of X_test and y_test is given: give both, or neither.")
@@ -124,6 +132,7 @@ def from_arrays(
         tuple(names or ()),
         X_test=test,
         y_test=None if test is None or y_test is None else _label_array(y_test, test.shape[0], "y_test"),
+        weights=None if sample_weight is None else checked_weights(sample_weight, len(y), "sample_weight").numpy(),
     )
     return _from_joined(joined, data, label_party, *_shareholders(data, label_party, columns or {}))
 
@@ -181,6 +190,11 @@ def _load_set(data: DataSettings, parties: Mapping[str, PartyData], label_party:
                 f"Party {party!r} names a file, but data.set = {data.set!r} gives all parties their columns: "
                 "remove one of the two."
             )
+    if data.weight or any(own.weight for own in parties.values()):
+        raise SettingsError(
+            f"A weight column is named, and the data set {data.set!r} has none: remove `weight`. "
+            "training.class_weight weighs classes."
+        )
     shareholders = _shareholders(data, label_party, {party: own.columns for party, own in parties.items()})
     return _from_joined(read_dataset(data.set), data, label_party, *shareholders)
 
@@ -244,8 +258,9 @@ def _from_tables(
             f"The label party {label_party!r} has no column {data.label!r}.{nearest(data.label, known)} "
             "Name the column to predict with data.label."
         )
+    _check_weight_column(data, label_party, {p: table.names for p, table in tables.items()})
     chosen = {
-        p: choose_columns(table, columns.get(p, ()), party=p, id=ids[p], label=data.label)
+        p: choose_columns(table, columns.get(p, ()), party=p, id=ids[p], label=data.label, weight=data.weight)
         for p, table in tables.items()
     }
     partition.refuse_shared(chosen)
@@ -285,6 +300,9 @@ def load_own(
         whole = load(data, columns if data.split == "named-columns" or not data.parties else {}, label_party, base)
         labels = whole.labels if party == label_party or labels_everywhere else None
         return OwnData(whole.columns.get(party), labels, whole.row_digest, whole.rows, whole.test_rows)
+    has_labels = party == label_party or labels_everywhere
+    if own.weight and not has_labels:
+        raise _weight_elsewhere(party, own.weight, label_party)
     if not own.file:
         raise SettingsError(f"Party {party!r} names no file: give [data] file in its party.toml.")
     if data.rows != "same":
@@ -292,14 +310,16 @@ def load_own(
             "data.rows = 'intersection' needs all parties' ids in one place. Let every party keep the rows that all "
             "have agreed on, with data.rows = 'same'."
         )
-    id = own.id or data.id
+    id, weight = own.id or data.id, own.weight or data.weight
     table = read_table(base / own.file, party=party, id=id, label=data.label)
     if party == label_party and data.label not in table.names:
         raise DataError(
             f"The label party {label_party!r} has no column {data.label!r}.{nearest(data.label, table.names)} "
             "Name the column to predict with data.label."
         )
-    chosen = choose_columns(table, own.columns, party=party, id=id, label=data.label)
+    data = replace(data, weight=weight if has_labels else "")
+    _check_weight_column(data, party, {party: table.names})
+    chosen = choose_columns(table, own.columns, party=party, id=id, label=data.label, weight=weight)
     ids = common_ids({party: table.ids})
     fraction = DEFAULT_TEST_FRACTION if data.test_fraction is None else data.test_fraction
     train, test = split_rows(len(ids), fraction, seed=data.seed, max_rows=data.max_rows)
@@ -332,8 +352,31 @@ def _prepared(
 
 def _prepared_labels(table: Table, train: Array, test: Array, party: str, data: DataSettings) -> Labels:
     label = table.column(data.label)
-    return prepare_labels(
+    labels = prepare_labels(
         label.iloc[train], label.iloc[test], task=data.task, party=party, standardise=data.standardise
+    )
+    if not data.weight or data.weight not in table.names:
+        return labels
+    what = f"Party {party!r}: the weight column {data.weight!r}"
+    return replace(labels, weights=checked_weights(table.column(data.weight).iloc[train], len(train), what))
+
+
+def _check_weight_column(data: DataSettings, party: str, names: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a weight column that its party does not have."""
+    if not data.weight or data.weight in names[party]:
+        return
+    others = [repr(other) for other, held in names.items() if data.weight in held]
+    whose = f" {', '.join(others)} has, but only the label party's weights count." if others else ""
+    raise DataError(
+        f"Party {party!r} has no column {data.weight!r}, which `weight` names.{nearest(data.weight, names[party])}"
+        f"{whose} Give the label party the column, or leave `weight` out."
+    )
+
+
+def _weight_elsewhere(party: str, weight: str, label_party: str) -> SettingsError:
+    return SettingsError(
+        f"Party {party!r} names a weight column {weight!r}, but only the label party {label_party!r} weighs rows: "
+        "remove `weight` there."
     )
 
 
@@ -381,6 +424,8 @@ def _from_joined(
     labels = prepare_labels(
         y[train], y_test[test], task=data.task or joined.task, party=label_party, standardise=data.standardise
     )
+    if joined.weights is not None:
+        labels = replace(labels, weights=checked_weights(joined.weights[train], len(train), "sample_weight"))
     return FederatedData(joined.name, label_party, labels, prepared, digest)
 
 

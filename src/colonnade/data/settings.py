@@ -28,6 +28,7 @@ class DataSettings:
     label_party_columns: bool = False  # equal-columns only: the label party gets one share too, the last
     id: str = "id"  # the column that tells which rows belong together
     label: str = ""  # the label party's column to predict
+    weight: str = ""  # the label party's column of what each row weighs in the loss; "" = all alike
     task: str = ""  # one of TASKS; "" = inferred from the labels
     test_fraction: float | None = None  # None = the data set's own test part, or a quarter of the rows
     standardise: bool = (
@@ -70,6 +71,7 @@ class PartyData:
     file: str = ""  # relative to the configuration's folder; CSV, Parquet, .npz, .npy or LIBSVM text
     columns: tuple[str, ...] = ()  # () = all but the id and the label
     id: str = ""  # "" = as in data.id
+    weight: str = ""  # the label party's alone: its column of what each row weighs; "" = as in data.weight
 
 
 def data_settings(values: Mapping[str, Any]) -> DataSettings:

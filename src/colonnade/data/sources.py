@@ -204,14 +204,16 @@ def _ids_as_text(column: pd.Series, party: str, where: str) -> Array:
     return ids
 
 
-def choose_columns(table: Table, wanted: Iterable[str], *, party: str, id: str, label: str) -> tuple[str, ...]:
-    """The names of a party's columns: those wanted, or all but the label when none are named."""
+def choose_columns(
+    table: Table, wanted: Iterable[str], *, party: str, id: str, label: str, weight: str = ""
+) -> tuple[str, ...]:
+    """The names of a party's columns: those wanted, or all but the label and the weight when none are named."""
     names = table.names
-    chosen = tuple(wanted) or tuple(name for name in names if name != label)
+    chosen = tuple(wanted) or tuple(name for name in names if name not in (label, weight))
     known = set(names)
     for name in chosen:
-        if name in (id, label):
-            what = "the id" if name == id else "the label"
+        if name in (id, label, weight):
+            what = "the id" if name == id else "the label" if name == label else "the weight"
             raise DataError(
                 f"Party {party!r} lists {name!r} among its columns, but that is {what}, never a column: "
                 "remove it from `columns`."

@@ -7,6 +7,7 @@ of another organisation. `build_parties` does it for a whole federation whose da
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from math import isclose
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from colonnade.algorithms.row import Family
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat, LinearSeat
 from colonnade.algorithms.training import Training
 from colonnade.data.federated import FederatedData, Labels, PartyColumns
+from colonnade.data.weights import largest_weight, weighted
 from colonnade.errors import SettingsError
 from colonnade.federation.plan import Bottoms, Facts, Plan, check_plan, decided_training, embedding_order
 from colonnade.models.bottom import BottomSettings, build_bottom
@@ -107,9 +109,16 @@ def facts_of(data: FederatedData, plan: Plan) -> Facts:
         shapes,
         {},
     )
+    labels = labels_of(data.labels, plan)
+    facts = replace(facts, weighted=labels.weights is not None)
     if plan.is_linear:
-        return facts
+        return replace(facts, largest_weight=largest_weight(labels))
     return replace(facts, widths={name: width_of(name, facts, plan) for name in shapes})
+
+
+def labels_of(labels: Labels, plan: Plan) -> Labels:
+    """The labels with what each training row weighs by the plan; nothing is hidden where nothing is answered."""
+    return weighted(labels, plan.training.class_weight, plan.hides_labels and not plan.is_alone)
 
 
 def width_of(name: str, facts: Facts, plan: Plan) -> int:
@@ -180,7 +189,7 @@ def _label_seat(private: PrivateData, facts: Facts, plan: Plan) -> LabelSeat:
         name=private.name,
         feature_parties=facts.feature_parties,
         widths={name: facts.widths[name] for name in facts.shapes},
-        labels=private.labels,
+        labels=labels_of(private.labels, plan),
         columns=private.columns,
         bottom=None if private.columns is None else _bottom_for(private.name, facts, plan, private.secret),
         top=_top_for(facts, plan, [facts.widths[name] for name in order], private.secret),
@@ -195,6 +204,12 @@ def _label_seat(private: PrivateData, facts: Facts, plan: Plan) -> LabelSeat:
 def _linear_seat(private: PrivateData, facts: Facts, plan: Plan) -> LinearSeat:
     # The intercept needs one owner: the label party if it learns anything at all.
     owner = facts.label_party if facts.label_party in facts.shapes else facts.feature_parties[0]
+    labels = None if private.labels is None else labels_of(private.labels, plan)
+    if labels is not None and not isclose(largest_weight(labels), facts.largest_weight, rel_tol=1e-6):
+        raise SettingsError(
+            f'algorithm.labels is "everywhere", so a row must weigh the same for all, but the largest weight of '
+            f"{private.name} is not that of {facts.label_party}: give both the same weight column, or none."
+        )
     return LinearSeat(
         name=private.name,
         parties=(facts.label_party, *facts.feature_parties),
@@ -205,7 +220,8 @@ def _linear_seat(private: PrivateData, facts: Facts, plan: Plan) -> LinearSeat:
         test_rows=facts.test_rows,
         task=facts.task,
         outputs=facts.outputs,
-        labels=private.labels,
+        labels=labels,
+        largest_weight=facts.largest_weight,
         intercept=plan.algorithm.intercept and private.name == owner,
         training=plan.training,
         settings=plan.algorithm,

@@ -45,6 +45,7 @@ class PartySection:
     file: str = ""
     columns: tuple[str, ...] = ()
     id: str = ""
+    weight: str = ""
     bottom: BottomSettings | None = None
 
 
@@ -68,7 +69,7 @@ class Federation:
     network: Network = field(default_factory=Network)
 
     def party_data(self) -> dict[str, PartyData]:
-        return {name: PartyData(own.file, own.columns, own.id) for name, own in self.parties.items()}
+        return {name: PartyData(own.file, own.columns, own.id, own.weight) for name, own in self.parties.items()}
 
     def plan(self, data: FederatedData) -> Plan:
         """What its parties share, with a bottom model for each that holds columns: its own, or everybody's."""

@@ -59,6 +59,12 @@ class Plan:
         return noised
 
     @property
+    def hides_labels(self) -> bool:
+        """Whether what the label party answers is noised, or going to be."""
+        noised = self.noised_answers
+        return self.privacy.labels_epsilon > 0 or (noised is not None and noised.noise > 0)
+
+    @property
     def answer_clip(self) -> float:
         """What one label may move an answer by, at most, is twice this over the batch: C √q of q noised numbers."""
         answers = self.noised_answers
@@ -78,6 +84,8 @@ class Facts:
     classes: int
     shapes: Mapping[str, tuple[int, ...]]  # of one row, of everybody who holds columns: feature parties first
     widths: Mapping[str, int]  # of everybody's embeddings; empty where the algorithm sends none
+    largest_weight: float = 1.0  # of a training row, their mean being 1; told in linear federations alone
+    weighted: bool = False  # whether training rows weigh differently; known where the labels are
 
     @property
     def outputs(self) -> int:

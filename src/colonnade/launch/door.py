@@ -6,8 +6,9 @@ import os
 from collections.abc import Mapping
 
 from colonnade.data.settings import TASKS
+from colonnade.data.weights import largest_weight
 from colonnade.errors import ProtocolError, plain
-from colonnade.federation.building import width_elsewhere, width_of
+from colonnade.federation.building import labels_of, width_elsewhere, width_of
 from colonnade.federation.plan import Facts
 from colonnade.launch.participant import Participant
 from colonnade.launch.party_directory import PartyDirectory
@@ -103,7 +104,10 @@ def roster_of(participant: Participant, hellos: Mapping[str, Hello], task: str, 
             said = hellos[name].width if name in hellos else 0
             own = name == participant.name
             widths[name] = said or (width_of if own else width_elsewhere)(name, facts, participant.plan)
-    return Roster(task, classes, shapes, widths)
+        return Roster(task, classes, shapes, widths)
+    labels = participant.data.labels
+    assert labels is not None
+    return Roster(task, classes, shapes, widths, largest_weight(labels_of(labels, participant.plan)))
 
 
 def check_roster(participant: Participant, roster: Roster) -> None:
@@ -116,6 +120,7 @@ def check_roster(participant: Participant, roster: Roster) -> None:
         and {*participant.feature_parties} <= roster.shapes.keys() <= parties
         and len(sizes) == len(roster.shapes)
         and max(sizes) <= MOST_COLUMNS
+        and 1 <= roster.largest_weight <= max(participant.data.rows, 1)  # the mean of all is 1
     )
     if not possible:
         raise ProtocolError(f"{label} described a federation that cannot be: other parties, or sizes of none.")

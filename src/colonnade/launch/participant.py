@@ -14,7 +14,7 @@ from colonnade.costs.noise import calibrated
 from colonnade.data.federated import OwnData
 from colonnade.data.loading import load_own
 from colonnade.errors import SettingsError, unknown_name
-from colonnade.federation.building import PrivateData, all_dense_columns, build_party, width_of
+from colonnade.federation.building import PrivateData, all_dense_columns, build_party, labels_of, width_of
 from colonnade.federation.file import Federation, digest, federation_values
 from colonnade.federation.party_file import PartyFile
 from colonnade.federation.plan import Facts, Plan, check_plan, decided_training
@@ -175,6 +175,8 @@ class Participant:
             roster.classes,
             roster.shapes,
             roster.widths,
+            roster.largest_weight,
+            self.data.labels is not None and labels_of(self.data.labels, self.plan).weights is not None,
         )
 
     def alone(self, shape: tuple[int, ...], task: str = "", classes: int = 0) -> Facts:

@@ -73,7 +73,7 @@ class PartyDirectory:
         if data.columns is not None:
             found["columns"] = data_digest(data.columns.train, data.columns.test)
         if data.labels is not None:
-            found["labels"] = data_digest(data.labels.train, data.labels.test)
+            found["labels"] = data.labels.digest()
         if own_bottom is not None:
             found["bottom model"] = digest(as_values(own_bottom))
         return found

@@ -150,5 +150,5 @@ def _settings_digest(values: Mapping[str, Any]) -> str:
 def _data_digests(data: FederatedData) -> dict[str, str]:
     """What tells whether a resumed run sees the same data, and if not, whose have changed."""
     columns = {f"columns of {name}": data_digest(held.train, held.test) for name, held in data.columns.items()}
-    labels = data_digest(data.labels.train, data.labels.test)
+    labels = data.labels.digest()
     return {"rows or their order": data.row_digest, "labels": labels, **columns}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,6 +129,7 @@ def read_seat(folder: Path) -> SeatFiles:
         if described["labels"] is not None:
             task, classes, mean, deviation = described["labels"]
             labels = Labels(tensors["label_train"], tensors["label_test"], task, tuple(classes), mean, deviation)
+            labels = replace(labels, weights=tensors.get("label_weights"))
         private_data.append(PrivateData(described["name"], columns, labels, described["secret"]))
     facts = content["facts"]
     facts["feature_parties"] = tuple(facts["feature_parties"])
@@ -177,6 +178,8 @@ def _parts(private: PrivateData) -> list[tuple[str, Columns]]:
         parts += [("train", private.columns.train), ("test", private.columns.test)]
     if private.labels is not None:
         parts += [("label_train", private.labels.train), ("label_test", private.labels.test)]
+        if private.labels.weights is not None:
+            parts.append(("label_weights", private.labels.weights))
     return parts
 
 

@@ -49,7 +49,7 @@ class Window:
 
     With `targets` and `loss`, `values` are the other parties' part of θ and each mini-batch adds this block's part
     at its current weights. Without, `values` are the residuals ϑ, and are used as they are. A row may recur in
-    another mini-batch, but not in the same one.
+    another mini-batch, but not in the same one. Where the targets are known, rows may weigh more or less in the loss.
     """
 
     rows: RowNumbers  # [m]
@@ -57,12 +57,22 @@ class Window:
     values: Floats  # [m, c]
     targets: Floats | None = None  # [m]
     loss: LinearLoss | None = None
+    weights: Floats | None = None  # [m]; None: 1
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise SettingsError(f"A window has mini-batches of {self.batch_size} rows. Give at least 1.")
         if (self.targets is None) != (self.loss is None):
             raise SettingsError("A window has targets without a loss, or a loss without targets. Give both or neither.")
+        if self.weights is not None and (self.targets is None or self.weights.shape != self.targets.shape):
+            raise SettingsError("A window has weights that are not one for each target. Give one per row, or none.")
+
+    def part(self, at: int) -> Window:
+        """The mini-batch that begins there."""
+        part = slice(at, at + self.batch_size)
+        targets = None if self.targets is None else self.targets[part]
+        weights = None if self.weights is None else self.weights[part]
+        return replace(self, rows=self.rows[part], values=self.values[part], targets=targets, weights=weights)
 
 
 class LinearBlock(Remembering):
@@ -381,6 +391,8 @@ class LinearBlock(Remembering):
             return math.nan
         if self.metric is not None:
             return self._scaled_steps(rule, window, values, steps, table)
+        if window.weights is not None:
+            return self._weighted_steps(rule, window, steps, table)
         intercept = (self.has_intercept, self._b, self._mean_b)
         batch_size = min(window.batch_size, len(rows))
         return self._columns.steps(
@@ -395,7 +407,8 @@ class LinearBlock(Remembering):
             batch, residuals = rows[part], values[part]
             if window.loss is not None and window.targets is not None:
                 outputs = residuals + self.products(batch)
-                residuals, loss = window.loss.residuals_and_mean_loss(outputs, window.targets[part])
+                weights = None if window.weights is None else window.weights[part]
+                residuals, loss = window.loss.residuals_and_mean_loss(outputs, window.targets[part], weights)
                 total += loss * len(batch)
             change, change_b = self.gradient(batch, residuals if rule == SGD else residuals - table[batch])
             v, v_b = change + self.l2 * self._columns.weights(), change_b
@@ -413,6 +426,19 @@ class LinearBlock(Remembering):
                 threshold = step * self.l1 * np.square(self.metric.scale)[:, None]
                 self._columns.set_weights(soft(self._columns.weights(), threshold))
         return total / len(rows) if window.loss is not None else math.nan
+
+    def _weighted_steps(self, rule: int, window: Window, steps: Floats, table: Floats) -> float:
+        """The same steps, one mini-batch after the other: compiled code takes residuals, but no weights."""
+        total = 0.0
+        for number, at in enumerate(range(0, len(window.rows), window.batch_size)):
+            batch = window.part(at)
+            assert batch.loss is not None and batch.targets is not None
+            outputs = batch.values + self.products(batch.rows)
+            residuals, loss = batch.loss.residuals_and_mean_loss(outputs, batch.targets, batch.weights)
+            total += loss * len(batch.rows)
+            given = Window(batch.rows, window.batch_size, residuals)
+            self._steps(rule, given, steps[min(number, len(steps) - 1)], table)
+        return total / len(window.rows)
 
     def _measured(self, precondition: Precondition, centred: bool) -> Metric:
         """μ and R of these columns; R is 1 where there is no row to measure."""

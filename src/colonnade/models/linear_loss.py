@@ -8,6 +8,10 @@ name, with z = θ for y = 1 and −θ for y = 0, r = θ − y and a scale s:
     sigmoid          1/(1 + eᶻ)                                            not convex
     huber            r² for |r| ≤ s, else s(2|r| − s)
     robust           s² log(1 + (r/s)²/2)                                  not convex
+
+Rows may weigh more or less: then the loss of row i, and with it ϑ_i, is multiplied by weight_i. Who has no labels does
+not know the weights, but the largest of them, v. As v · loss''(ϑ_i/v) is never below weight_i · loss''(ϑ_i/weight_i),
+whatever the loss, it takes that.
 """
 
 import math
@@ -93,6 +97,7 @@ class LinearLoss:
     outputs: int = 1  # c
     name: LossName = "auto"
     scale: float = 1.0  # s
+    largest_weight: float = 1.0  # v: of any row
 
     def __post_init__(self) -> None:
         if self.task not in _OF_TASK:
@@ -126,13 +131,13 @@ class LinearLoss:
 
     @property
     def smoothness(self) -> float:
-        """The largest curvature that the loss has anywhere: sup of ∂²loss/∂θ², as an operator norm."""
-        return self._form.smoothness
+        """The largest curvature that the loss of a row has anywhere: sup of ∂²loss/∂θ², as an operator norm."""
+        return self._form.smoothness * self.largest_weight
 
     @property
     def most_residual(self) -> float:
         """The largest magnitude that an entry of a residual can have; infinite if there is none."""
-        return self._form.residual * self.scale
+        return self._form.residual * self.scale * self.largest_weight
 
     @property
     def is_convex(self) -> bool:
@@ -148,23 +153,49 @@ class LinearLoss:
         """Whether outputs need not grow without end to bring a row's loss to its least."""
         return self.task == "regression" or self.name == "smoothed-hinge"
 
-    def residuals(self, outputs: Floats, targets: Floats) -> Floats:
-        """ϑ_i = ∂loss(θ_i, y_i)/∂θ_i, [rows, c]."""
-        return self.residuals_and_mean_loss(outputs, targets)[0]
+    def residuals(self, outputs: Floats, targets: Floats, weights: Floats | None = None) -> Floats:
+        """ϑ_i = ∂loss(θ_i, y_i)/∂θ_i, [rows, c], times the row's weight."""
+        return self.residuals_and_mean_loss(outputs, targets, weights)[0]
 
-    def mean_loss(self, outputs: Floats, targets: Floats) -> float:
-        """(1/m) Σ_i loss(θ_i, y_i); NaN if there is no row."""
-        return self.residuals_and_mean_loss(outputs, targets)[1]
+    def mean_loss(self, outputs: Floats, targets: Floats, weights: Floats | None = None) -> float:
+        """(1/m) Σ_i weight_i loss(θ_i, y_i); NaN if there is no row."""
+        return self.residuals_and_mean_loss(outputs, targets, weights)[1]
 
-    def residuals_and_mean_loss(self, outputs: Floats, targets: Floats) -> tuple[Floats, float]:
-        """Both for the price of one."""
+    def residuals_and_mean_loss(
+        self, outputs: Floats, targets: Floats, weights: Floats | None = None
+    ) -> tuple[Floats, float]:
+        """Both for the price of one; without weights, all are 1."""
         outputs, targets = self._checked(outputs), self.checked_targets(targets, len(outputs))
         residuals = np.empty(outputs.shape)
         total = fill_residuals(self.code, self.scale, outputs, targets, residuals)
+        if weights is not None:
+            residuals *= weights[:, None]
+            total = float(weights @ self._row_losses(outputs, targets))
         return residuals, total / len(outputs) if len(outputs) else math.nan
 
-    def curvature_times(self, residuals: Floats, direction: Floats) -> Floats:
+    def _row_losses(self, outputs: Floats, targets: Floats) -> Floats:
+        """The loss of each row, [rows]: compiled code gives their sum alone."""
+        if self.task == "multiclass":
+            largest = outputs.max(1)
+            total = np.exp(outputs - largest[:, None]).sum(1)
+            chosen = outputs[np.arange(len(outputs)), targets.astype(np.intp)]
+            return np.asarray(np.log(total) + (largest - chosen))
+        if self.task == "regression":
+            r = np.abs(outputs[:, 0] - targets) / self.scale
+            if self.name == "robust":
+                # log(1 + r²/2) without the square of a huge number
+                return self.scale**2 * (2 * np.log(np.hypot(1.0, r / math.sqrt(2))))
+            beyond = np.maximum(r - 1.0, 0.0) if self.name == "huber" else 0.0
+            return np.asarray(self.scale**2 * ((r - beyond) * (r + beyond)))
+        z = np.where(targets > 0.5, outputs[:, 0], -outputs[:, 0])
+        if self.name == "smoothed-hinge":
+            return np.asarray(np.square(np.clip(1.0 - z, 0.0, 1.0)) / 2 + np.maximum(-z, 0.0))
+        return np.exp(-np.logaddexp(0.0, z)) if self.name == "sigmoid" else np.logaddexp(0.0, -z)
+
+    def curvature_times(self, residuals: Floats, direction: Floats, weights: Floats | None = None) -> Floats:
         """∂²loss/∂θ_i² · direction_i for each row, from the residuals alone: a party without labels can form it.
+
+        Without weights, each row's is taken to be the largest: the product is then one of at least so much curvature.
 
         The logistic residual is σ(θ) or −σ(−θ), so |ϑ|(1 − |ϑ|) is σ(1 − σ) either way. Of a softmax residual
         p − e_y only the label's entry is negative, which gives p back. Where a loss is not convex a residual belongs to
@@ -179,8 +210,12 @@ class LinearLoss:
                 "direction. Give one row of direction for each residual."
             )
         products = np.empty(direction.shape)
+        if weights is not None:  # a row without any has residual 0
+            residuals = self._checked(residuals / np.where(weights > 0, weights, 1.0)[:, None])
+        elif self.largest_weight != 1.0:
+            residuals = self._checked(residuals / self.largest_weight)
         fill_curvature(self.code, self.scale, residuals, direction, products)
-        return products
+        return products * (self.largest_weight if weights is None else weights[:, None])
 
     def curvatures(self, residuals: Floats) -> Floats:
         """∂²loss/∂θ_ik² of every row and output, [rows, c], from the residuals alone.
@@ -191,25 +226,29 @@ class LinearLoss:
         if self.task != "multiclass":
             return self.curvature_times(residuals, np.ones(residuals.shape))
         size = np.abs(residuals)
-        return size * (1.0 - size)
+        return size * (1.0 - size / self.largest_weight)
 
-    def sure_curvature_times(self, residuals: Floats, direction: Floats, share: float = 1.0) -> Floats:
+    def sure_curvature_times(
+        self, residuals: Floats, direction: Floats, share: float = 1.0, weights: Floats | None = None
+    ) -> Floats:
         """The same as `curvature_times`; where rows without any would mislead, a share of it is the most there is."""
-        bent = self.curvature_times(residuals, direction)
-        return (1 - share) * bent + share * self.smoothness * direction if self.may_be_flat else bent
+        bent = self.curvature_times(residuals, direction, weights)
+        most = self.smoothness if weights is None else self._form.smoothness * weights[:, None]
+        return (1 - share) * bent + share * most * direction if self.may_be_flat else bent
 
     @property
     def most_curvature_of_an_output(self) -> float:
         """The most that any entry of `curvatures` can be."""
-        return 0.25 if self.task == "multiclass" else self.smoothness  # p(1 − p) ≤ 1/4
+        most = 0.25 * self.largest_weight  # p(1 − p) ≤ 1/4
+        return most if self.task == "multiclass" else self.smoothness
 
-    def constant_loss(self, targets: Floats) -> float:
+    def constant_loss(self, targets: Floats, weights: Floats | None = None) -> float:
         """About the least mean loss of one output for all rows, of a loss by name; never less."""
         if self.task == "regression":
             constants = np.append(np.quantile(targets, np.linspace(0, 1, 41)), targets.mean())
         else:
             constants = np.linspace(-5.0, 5.0, 41)
-        return min(self.mean_loss(np.full((len(targets), 1), one), targets) for one in constants)
+        return min(self.mean_loss(np.full((len(targets), 1), one), targets, weights) for one in constants)
 
     def checked_targets(self, targets: Floats, rows: int) -> Floats:
         """The targets as compiled code reads them: it would write beyond the row of a class that does not exist."""

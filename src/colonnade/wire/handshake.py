@@ -72,13 +72,14 @@ class Introduced(msgspec.Struct, frozen=True):
     signature: bytes
 
 
-class Roster(msgspec.Struct, frozen=True, tag="everybody"):
+class Roster(msgspec.Struct, frozen=True, tag="everybody", omit_defaults=True):
     """What all parties know of one another, from the label party, when all have been there."""
 
     task: str
     classes: int
     shapes: dict[str, tuple[int, ...]]
     widths: dict[str, int]
+    largest_weight: float = 1.0  # of a training row, in a linear federation
 
 
 class Presence(msgspec.Struct, frozen=True, tag="presence"):

@@ -193,8 +193,9 @@ class Search(Remembering):
         assert block_party.targets is not None
         rows, outputs = block_party.seat.rows, block_party.seat.outputs
         self._loss, self._targets, self._l2 = block_party.loss, block_party.targets, block_party.seat.training.l2
+        self._weights = block_party.weights
         self.theta, self._along_p = np.zeros((rows, outputs)), np.zeros((rows, outputs))
-        self.residuals, self.mean_loss = self._loss.residuals_and_mean_loss(self.theta, self._targets)
+        self.residuals, self.mean_loss = self._loss.residuals_and_mean_loss(self.theta, self._targets, self._weights)
 
     def step(self, told: Floats) -> tuple[float, float]:
         """(t, u) by Newton's method in the plane, and θ there.
@@ -210,14 +211,16 @@ class Search(Remembering):
         for _ in range(_NEWTON_STEPS):
             slope = np.array([np.vdot(residuals, one) for one in directions]) / len(residuals)
             slope += self._l2 * (sloped + bent @ at)
-            curved = [self._loss.sure_curvature_times(residuals, one, MOST_SHARE) for one in directions]
+            curved = [self._loss.sure_curvature_times(residuals, one, MOST_SHARE, self._weights) for one in directions]
             curvature = np.array([[np.vdot(one, other) for other in directions] for one in curved]) / len(residuals)
             newton = -np.linalg.lstsq(curvature + self._l2 * bent, slope, rcond=1e-12)[0]
             expected = -float(slope @ newton) / 2
             for _ in range(_HALVINGS):
                 tried = at + newton
                 tried_theta = self.theta + tried[0] * along_d + tried[1] * self._along_p
-                tried_residuals, tried_loss = self._loss.residuals_and_mean_loss(tried_theta, self._targets)
+                tried_residuals, tried_loss = self._loss.residuals_and_mean_loss(
+                    tried_theta, self._targets, self._weights
+                )
                 tried_value = tried_loss + self._l2 * float(sloped @ tried + tried @ bent @ tried / 2)
                 if tried_value < value:
                     break

@@ -15,8 +15,8 @@ FAR_ABOVE = 10.0
 """Times the constant prediction's loss."""
 
 
-def constant_loss(task: str, targets: torch.Tensor) -> float:
-    """The mean loss of the best constant: the entropy of the classes, or the variance.
+def constant_loss(task: str, targets: torch.Tensor, weights: torch.Tensor | None = None) -> float:
+    """The mean loss of the best constant: the entropy of the classes, or the variance; weighted, if rows are.
 
     >>> constant_loss("regression", torch.tensor([1.0, 3.0]))
     1.0
@@ -24,10 +24,23 @@ def constant_loss(task: str, targets: torch.Tensor) -> float:
     0.6931
     """
     check_task(task)
+    if weights is not None:
+        return _weighted_constant_loss(task, targets, weights)
     if task == "regression":
         return float(targets.double().var(correction=0))
     shares = torch.unique(targets, return_counts=True)[1].double() / len(targets)
     return float(-(shares * shares.log()).sum())
+
+
+def _weighted_constant_loss(task: str, targets: torch.Tensor, weights: torch.Tensor) -> float:
+    mean = weights.mean()
+    if task == "regression":
+        values = targets.double()
+        centre = (weights * values).mean() / mean
+        return float((weights * (values - centre).square()).mean())
+    shares = torch.bincount(targets.long(), weights) / len(targets)
+    shares = shares[shares > 0]
+    return float(-(shares * (shares / mean).log()).sum())
 
 
 class DivergenceWatch(Remembering):
@@ -39,9 +52,13 @@ class DivergenceWatch(Remembering):
         targets: torch.Tensor,
         looks: bool = True,  # or lets everything pass
         constant: float | None = None,  # the constant prediction's loss; None: that of the task's own loss
+        weights: torch.Tensor | None = None,
     ) -> None:
         self._looks = looks
-        self._bound = FAR_ABOVE * (constant_loss(task, targets) if constant is None else constant)
+        if constant is None:
+            # Where one class has nearly all the weight, a constant has hardly any loss, and training begins far above.
+            constant = max(constant_loss(task, targets), constant_loss(task, targets, weights))
+        self._bound = FAR_ABOVE * constant
         self._half = 0  # number of the one that is being added up
         self._sum = 0.0
         self._count = 0

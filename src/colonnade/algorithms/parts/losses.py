@@ -1,11 +1,12 @@
 """The loss of each task with its gradient in closed form, and the metrics that reports show.
 
 Tasks: "binary" (one logit, cross entropy), "multiclass" (a logit a class, softmax cross entropy),
-"regression" (one output, squared error). Losses are means over rows. Targets are one number per row: a class
-index of int64 for multiclass, a number for the others.
+"regression" (one output, squared error). Losses are means over rows, each times its weight if there are any. Targets
+are one number per row: a class index of int64 for multiclass, a number for the others.
 """
 
 from dataclasses import dataclass
+from math import log
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from colonnade.errors import DataError, SettingsError, unknown_name
+
+_LEAST_THRESHOLD = 1e-6
 
 TASKS = ("binary", "multiclass", "regression")
 
@@ -48,8 +51,16 @@ class Loss:
             raise SettingsError(f"A multiclass task needs at least 2 classes, and {classes} were given.")
         return classes
 
-    def value_and_gradient(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean loss as a tensor without dimensions, and its gradient with respect to the outputs."""
+    def value_and_gradient(
+        self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The mean loss as a tensor without dimensions, and its gradient with respect to the outputs.
+
+        With weights it is (1/m) Σ_i weight_i loss_i: the weights' mean over all training rows is 1, not over these.
+        """
+        if weights is not None:
+            _, gradient = self.value_and_gradient(outputs, targets)
+            return self.per_row(outputs, targets, weights).mean(), gradient.mul_(weights.unsqueeze(1))
         count = outputs.shape[0]
         if self.task == "multiclass":
             log_probabilities = torch.log_softmax(outputs, 1)
@@ -66,8 +77,10 @@ class Loss:
         value = torch.dot(gradient.view(-1), gradient.view(-1)) / count
         return value, gradient.mul_(2 / count)
 
-    def per_row(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The loss of each row; its mean is the value above."""
+    def per_row(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+        """The loss of each row, times its weight; its mean is the value above."""
+        if weights is not None:
+            return self.per_row(outputs, targets).mul_(weights)
         if self.task == "multiclass":
             return functional.cross_entropy(outputs, targets, reduction="none")
         targets = _as_column(outputs, targets)
@@ -96,9 +109,21 @@ def headline(task: str) -> str:
     return "rmse" if task == "regression" else "accuracy"
 
 
-def metrics(task: str, outputs: Tensor, targets: Tensor, deviation: float = 1.0) -> dict[str, float]:
-    """What reports show for a task: accuracy, log_loss and auc, or rmse and r2.
+def check_threshold(task: str, threshold: float | str) -> None:
+    """Refuse a decision threshold where there is nothing to decide between two."""
+    if task != "binary" and threshold != 0.5:
+        raise SettingsError(
+            f"training.threshold is {threshold}; it decides between two classes, and the task is {task}. Leave it out."
+        )
 
+
+def metrics(
+    task: str, outputs: Tensor, targets: Tensor, deviation: float = 1.0, threshold: float = 0.5
+) -> dict[str, float]:
+    """What reports show for a task: accuracy, log_loss and auc, or rmse and r2. No row weighs more than another.
+
+    Of two classes the second is predicted above the threshold, a probability: accuracy follows from that, log_loss and
+    auc do not.
     AUC is left out unless every class occurs in the targets (for multiclass it is the mean of one class
     against the rest) and the outputs are finite; r2 is left out if all targets are equal. `deviation`: what the targets
     were divided by; rmse is in the label's own unit.
@@ -119,7 +144,7 @@ def metrics(task: str, outputs: Tensor, targets: Tensor, deviation: float = 1.0)
         return values
     if task == "binary":
         labels = targets.reshape(-1) > 0.5
-        guesses = outputs.squeeze(1) > 0
+        guesses = outputs.squeeze(1) > log_odds(threshold)
     else:
         labels = targets
         guesses = outputs.argmax(1)
@@ -128,6 +153,37 @@ def metrics(task: str, outputs: Tensor, targets: Tensor, deviation: float = 1.0)
     if len(torch.unique(labels)) == classes and bool(outputs.isfinite().all()):
         values["auc"] = _auc(outputs, labels, classes)
     return values
+
+
+def best_threshold(outputs: Tensor, targets: Tensor) -> float:
+    """The probability above which the second of two classes is to be predicted so that most of these rows are right.
+
+    Of equally good ones the one nearest to 0.5, and in the middle between two rows' own.
+
+    >>> round(best_threshold(torch.tensor([-3.0, -2.0, -1.0, 4.0]), torch.tensor([0, 0, 1, 1])), 3)  # σ(−1.5)
+    0.182
+    """
+    scores, order = torch.sort(outputs.detach().double().reshape(-1))
+    second = (targets.reshape(-1)[order] > 0.5).long()
+    # Cut before each row, and after the last: what lies below is taken for the first class.
+    ends = torch.tensor([-torch.inf, torch.inf], dtype=torch.float64)
+    below, above = torch.cat([ends[:1], scores]), torch.cat([scores, ends[1:]])
+    cuts = ((below + above) / 2).clamp(scores[:1] - 1, scores[-1:] + 1)
+    seconds_below = torch.cat([second.new_zeros(1), second.cumsum(0)])
+    right = (torch.arange(len(cuts)) - seconds_below) + (second.sum() - seconds_below)
+    right[below == above] = -1  # equal scores are not parted
+    best = cuts[right == right.max()]
+    chosen = torch.sigmoid(best[best.abs().argmin()])
+    return float(chosen.clamp(_LEAST_THRESHOLD, 1 - _LEAST_THRESHOLD))
+
+
+def log_odds(threshold: float) -> float:
+    """The output above which a row is taken for the second class.
+
+    >>> log_odds(0.5)
+    0.0
+    """
+    return log(threshold / (1 - threshold))
 
 
 def _auc(outputs: Tensor, labels: Tensor, classes: int) -> float:

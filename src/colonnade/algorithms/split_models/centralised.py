@@ -35,12 +35,13 @@ class OnlyParty(Remembering):
     MEMORY = (part("_top"), part("_progress"), part("_watch"), part("_batches"), parts("_bottoms", "bottom of {}"))
 
     def __init__(self, label: LabelSeat, features: Sequence[FeatureSeat]) -> None:
-        rows = len(label.labels.train)
+        rows = self._rows = len(label.labels.train)
         self._test_rows = len(label.labels.test)
         self._bottoms = {seat.name: Bottom(seat) for seat in features}
         self._top = Top(label)
         self._progress = Progress(label.training, batches_per_epoch(rows, label.training.batch_size))
-        self._watch = DivergenceWatch(label.labels.task, label.labels.train, label.training.end_when_diverged)
+        own, looks = label.labels, label.training.end_when_diverged
+        self._watch = DivergenceWatch(own.task, own.train, looks, weights=own.weights)
         self._batches = Batches(rows, label.training.batch_size, generator_for(label.seed, "everybody", "rows"))
         self._last_step = label.training.steps(rows)
         self._widths = [seat.width for seat in features]
@@ -76,7 +77,12 @@ class OnlyParty(Remembering):
 
     def _score(self) -> dict[str, float]:
         tests = [bottom.embed_test(0, self._test_rows)[1] for bottom in self._bottoms.values()]
-        return self._top.score(torch.from_numpy(np.concatenate(tests, axis=1)))
+        return self._top.score(torch.from_numpy(np.concatenate(tests, axis=1)), self._known)
+
+    def _known(self) -> torch.Tensor:
+        """Embeddings of all training rows."""
+        rows = np.arange(self._rows, dtype=np.uint32)
+        return torch.from_numpy(np.concatenate([bottom.embed(rows)[1] for bottom in self._bottoms.values()], axis=1))
 
     def model(self) -> dict[str, torch.nn.Module]:
         bottoms = {f"bottom of {name}": bottom.module() for name, bottom in self._bottoms.items()}

@@ -236,7 +236,8 @@ class AsynchronousLinearParty(LinearParty):
         if self._record.ending:
             return []
         targets = self._block_party.targets[rows]
-        residuals, loss = self._block_party.loss.residuals_and_mean_loss(completed.total, targets)
+        weights = self._block_party.weights_of(rows)
+        residuals, loss = self._block_party.loss.residuals_and_mean_loss(completed.total, targets, weights)
         self._record.add_loss(loss)
         self._record.staleness.add(np.array([self._answers - answers_then]))
         self._answers += 1

@@ -51,7 +51,7 @@ class BlockParty(Remembering):
         check_scheme(settings.sums, seat.workers, settings.allow_two_parties)
         self.seat = seat
         self.peers = tuple(party for party in seat.parties if party != seat.name)
-        self.loss = LinearLoss(seat.task, seat.outputs, settings.loss, settings.loss_scale)
+        self.loss = LinearLoss(seat.task, seat.outputs, settings.loss, settings.loss_scale, seat.largest_weight)
         columns = seat.columns
         chosen: Any = settings.precondition if precondition is None else precondition
         self.automatic = chosen == "auto"
@@ -68,6 +68,8 @@ class BlockParty(Remembering):
             l1=seat.training.l1,
         )
         self.targets = None if seat.labels is None else seat.labels.train.double().numpy()
+        given = None if seat.labels is None else seat.labels.weights
+        self.weights = None if given is None else given.numpy()  # of the training rows in the loss
         self.works = columns is not None or seat.intercept
         self.tells_smoothness = False  # whether a step size is derived from what everybody tells
         self.gradient_square: Callable[[], float] = lambda: 0.0  # ‖∇_m f‖², infinite until the solver knows it
@@ -126,6 +128,10 @@ class BlockParty(Remembering):
         elif self.seat.settings.sums == "two-tree":
             self._scheme.mask_with(OwnMasks(_entropy(self.seat, "own masks"), self.seat.parties))
         return True
+
+    def weights_of(self, rows: NDArray[np.uint32]) -> NDArray[np.float64] | None:
+        """What these rows weigh in the loss; None: 1, or not known here."""
+        return None if self.weights is None else self.weights[rows]
 
     def most_curvature(self) -> float:
         """bound · Λ_m + λ: of this block's part of the objective, in the variables of its steps."""

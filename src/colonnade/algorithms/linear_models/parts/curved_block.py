@@ -78,8 +78,9 @@ class CurvedBlock(Remembering):
             rows, residuals = window.rows[part], window.values[part]
             if window.loss is not None and window.targets is not None:
                 outputs, targets = residuals + self._block.products(rows), window.targets[part]
-                residuals = window.loss.residuals(outputs, targets)
-                total += window.loss.mean_loss(outputs, targets) * rows.size
+                weights = None if window.weights is None else window.weights[part]
+                residuals, loss = window.loss.residuals_and_mean_loss(outputs, targets, weights)
+                total += loss * rows.size
             penalty = self._flat(self._block.l2 * self._block.weights(), np.zeros(self._block.outputs))
             self._step(gradient(rows, residuals) + penalty, step_size(number), rows, residuals)
         return total / window.rows.size if window.loss is not None else np.nan

@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.sums import ROWS_A_SUM, Completed
 from colonnade.algorithms.parts.divergence import DivergenceWatch
-from colonnade.algorithms.parts.losses import metrics
+from colonnade.algorithms.parts.losses import best_threshold, check_threshold, metrics
 from colonnade.algorithms.parts.progress import Progress
 from colonnade.algorithms.parts.staleness import StalenessCount
+from colonnade.algorithms.training import AUTO
 from colonnade.data.batches import batches_per_epoch
 from colonnade.errors import ProtocolError
 from colonnade.messages import Stop
 from colonnade.party import Effect, Finish, Observe, Send
-from colonnade.state import Remembering, array, part, value
+from colonnade.state import Remembering, array, array_or_none, part, value
 
 
 class LinearRecord(Remembering):
@@ -40,6 +41,7 @@ class LinearRecord(Remembering):
         array("_outputs"),
         array("_right", saved=lambda right: right.view(np.uint8), restored=lambda right: right.astype(np.bool_)),
         array("staleness", saved=StalenessCount.counts, restored=StalenessCount),
+        array_or_none("_known"),
         part("_progress"),
         part("_watch"),
     )
@@ -55,9 +57,16 @@ class LinearRecord(Remembering):
         self._progress = Progress(seat.training, per_epoch)
         loss = block_party.loss
         self._named = loss.name != "auto"  # then the objective's loss is none of the usual metrics
-        constant = loss.constant_loss(seat.labels.train.double().numpy()) if self._named else None
-        self._watch = DivergenceWatch(seat.task, seat.labels.train, seat.training.end_when_diverged, constant)
+        check_threshold(seat.task, seat.training.threshold)
+        own, weights = seat.labels.train, seat.labels.weights
+        given = own.double().numpy()
+        constants = [loss.constant_loss(given, one) for one in (None, block_party.weights)] if self._named else None
+        constant = max(constants) if constants else None
+        self._watch = DivergenceWatch(seat.task, own, seat.training.end_when_diverged, constant, weights)
         self._last_batch = ceil(seat.training.epochs * per_epoch - 1e-9)
+        # The outputs of training rows as they were last seen, to choose a threshold by; NaN of one never seen.
+        automatic = seat.training.threshold == AUTO
+        self._known: NDArray[np.float64] | None = np.full(seat.rows, np.nan) if automatic else None
         self._exchange = 0
         self._batch = 0
         self._outputs: NDArray[np.float64] = np.zeros((seat.test_rows, seat.outputs))
@@ -98,8 +107,11 @@ class LinearRecord(Remembering):
     ) -> list[Effect]:
         """Without a penalty, separable rows have none: the weights grow for ever. Say so, once.
 
-        `rows`: whose outputs these are; None: everybody's.
+        All outputs that the label party sees come by here, so those to choose a threshold by are kept. `rows`: whose
+        outputs these are; None: everybody's.
         """
+        if self._known is not None:
+            self._known[... if rows is None else rows] = outputs[:, 0]
         if self._warned:
             return []
         guesses = outputs.argmax(1) if outputs.shape[1] > 1 else outputs[:, 0] > 0
@@ -175,16 +187,26 @@ class LinearRecord(Remembering):
 
     def _metric(self) -> dict[str, float]:
         labels = self._labels
-        values = {"penalty": self._penalty}
+        values, threshold = {"penalty": self._penalty}, self._threshold()
         if self._gradient_norm is not None:
             values["gradient_norm"] = self._gradient_norm
         if len(self._outputs):
             outputs = torch.from_numpy(self._outputs)
-            values = {**metrics(labels.task, outputs, labels.test, labels.deviation), **values}
+            values = {**metrics(labels.task, outputs, labels.test, labels.deviation, threshold), **values}
             if self._named:
                 values["loss"] = self._block_party.loss.mean_loss(self._outputs, labels.test.double().numpy())
                 values.pop("log_loss", None)  # of outputs that were never trained to be log odds
-        return values
+        return values if self._known is None else {**values, "threshold": threshold}
+
+    def _threshold(self) -> float:
+        """As it was asked for; or the best for the training rows that have been seen."""
+        threshold = self._block_party.seat.training.threshold
+        if self._known is None:
+            return float(threshold)
+        seen = ~np.isnan(self._known)
+        if not seen.any():
+            return 0.5
+        return best_threshold(torch.from_numpy(self._known[seen]), self._labels.train[torch.from_numpy(seen)])
 
     # --- the end ---
 

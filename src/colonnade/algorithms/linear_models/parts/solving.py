@@ -87,7 +87,8 @@ class Descent(Remembering):
         if self._step_size.searching:
             self._step_size.look(rows, self._residuals(rows, values, targets))
         loss = None if targets is None else self._block_party.loss
-        window = Window(rows, self._block_party.seat.training.batch_size, values, targets, loss)
+        weights = None if targets is None else self._block_party.weights_of(rows)
+        window = Window(rows, self._block_party.seat.training.batch_size, values, targets, loss, weights)
         mean_loss = self._estimator.step(window, self._step_size.value, self.steps)
         self.steps += -(-rows.size // window.batch_size)
         self._measure_if_due()
@@ -122,7 +123,8 @@ class Descent(Remembering):
         """∂loss/∂θ at the current weights of this block."""
         if targets is None:
             return values
-        return self._block_party.loss.residuals(values + self._block_party.block.products(rows), targets)
+        outputs, weights = values + self._block_party.block.products(rows), self._block_party.weights_of(rows)
+        return self._block_party.loss.residuals(outputs, targets, weights)
 
     def _gradient_square(self) -> float:
         return inf if self._last_square is None else self._last_square

@@ -105,7 +105,8 @@ class SynchronousLinearParty(LinearParty):
         self._rows = _NO_ROWS
         targets = block_party.targets[rows]
         everywhere = self._settings.labels == "everywhere"
-        residuals, loss = block_party.loss.residuals_and_mean_loss(completed.total, targets)
+        weights = block_party.weights_of(rows)
+        residuals, loss = block_party.loss.residuals_and_mean_loss(completed.total, targets, weights)
         self._values = completed.total if everywhere else residuals
         self._solver.apply(rows, completed.total - completed.own, targets)
         record.add_loss(loss)

@@ -1,7 +1,7 @@
 """What every label party of a split model keeps, whatever its schedule: the table, who can be reached, how many replies
 went to whom, the record of the training, and its end."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf, isfinite
 from typing import Any, Protocol
 
@@ -42,7 +42,7 @@ class TopModel(Remembers, Protocol):
 
     def mean_loss(self, read: Sequence[tuple[Batch, torch.Tensor]]) -> float: ...
 
-    def score(self, test_embeddings: torch.Tensor) -> dict[str, float]: ...
+    def score(self, test_embeddings: torch.Tensor, known: Callable[[], torch.Tensor]) -> dict[str, float]: ...
 
     def models(self) -> dict[str, torch.nn.Module]: ...
 
@@ -69,7 +69,7 @@ class SplitRecord(Remembering):
         self.progress = Progress(seat.training, batches_per_epoch(rows, seat.training.batch_size) * len(parties))
         # Where embeddings carry noise, so does the loss.
         looks = seat.training.end_when_diverged and seat.privacy.noise == 0 and not self._is_private
-        self._watch = DivergenceWatch(seat.labels.task, seat.labels.train, looks)
+        self._watch = DivergenceWatch(seat.labels.task, seat.labels.train, looks, weights=seat.labels.weights)
         self.exchange = 0
         self.replies = dict.fromkeys(parties, 0)
         self.lost: set[str] = set()
@@ -151,7 +151,7 @@ class SplitRecord(Remembering):
 
     def _scored(self) -> list[Effect]:
         """An evaluation is complete: record it; after the last one, everybody stops."""
-        metric = self._top.score(self._evaluation.embeddings())
+        metric = self._top.score(self._evaluation.embeddings(), self.table.known)
         effects = self.progress.observe(self.exchange, self._top.steps, metric)
         if self.ending:
             stop = Stop(self.reason)

@@ -72,6 +72,10 @@ class EmbeddingTable(Remembering):
         # mode="clip" lets numpy write straight into `out`; `check` has seen that no row is out of range.
         return torch.from_numpy(np.take(self._values, rows, 0, out=buffer, mode="clip"))
 
+    def known(self) -> torch.Tensor:
+        """Of every row, to be read alone: it is the table itself."""
+        return torch.from_numpy(self._values)
+
     def with_party(self, party: str, embeddings: torch.Tensor, others: Sequence[NDArray[np.float32]]) -> torch.Tensor:
         """The rows' embeddings with each of several others in a party's place, below each other: [points · rows, all
         widths]. Good until the next call."""

@@ -4,17 +4,18 @@ If the label party holds columns, its own bottom model stands last in the top mo
 Losses that algorithms take differences of are taken in inference mode, and their means in float64.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from colonnade.algorithms.parts.losses import Loss, metrics
+from colonnade.algorithms.parts.losses import Loss, best_threshold, check_threshold, metrics
 from colonnade.algorithms.parts.optimiser import Optimiser, OptimiserSettings
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import LabelSeat
+from colonnade.algorithms.training import AUTO
 from colonnade.errors import SettingsError
 from colonnade.models.flat import FlatModel, flatten
 from colonnade.models.network import network_for
@@ -22,6 +23,9 @@ from colonnade.models.row_gradients import RowGradients
 from colonnade.state import Memory, Remembering, generator, value, weights
 
 Gradients = list[torch.Tensor]
+
+_ROWS_AT_ONCE = 4096
+"""Of a look at all training rows: bounds the memory of the hidden layers."""
 
 
 def mean_gradients(several: list[Gradients]) -> Gradients:
@@ -46,6 +50,7 @@ class Batch(NamedTuple):
     rows: int  # how many
     targets: torch.Tensor
     columns: torch.Tensor | None
+    weights: torch.Tensor | None = None  # what each counts for in the loss; None: 1
 
 
 class Top(Remembering):
@@ -88,6 +93,9 @@ class Top(Remembering):
         own = seat.labels.train
         # Once, and not for every loss that is taken: of zeroth order that is dozens of times an exchange.
         self._targets = own if own.is_floating_point() or seat.labels.task == "multiclass" else own.float()
+        self._weights = None if seat.labels.weights is None else seat.labels.weights.to(torch.float32)
+        check_threshold(seat.labels.task, seat.training.threshold)
+        self._threshold = seat.training.threshold
         self._loss = Loss(seat.labels.task)
         self._trains_as_it_embeds = all(network.trains_as_it_embeds for network in networks)
         self.vector = flatten(networks, seat.name) if flat else torch.zeros(0)
@@ -98,7 +106,8 @@ class Top(Remembering):
     def batch(self, rows: NDArray[np.uint32]) -> Batch:
         at = torch.from_numpy(rows.view(np.int32))
         own = None if self.own is None or self._columns is None else self._columns.train.index_select(0, at)
-        return Batch(rows.size, self._targets.index_select(0, at), own)
+        weights = None if self._weights is None else self._weights.index_select(0, at)
+        return Batch(rows.size, self._targets.index_select(0, at), own, weights)
 
     def gradients(
         self, rows: NDArray[np.uint32], embeddings: torch.Tensor, part: slice | None = None
@@ -122,7 +131,7 @@ class Top(Remembering):
             own_embedding, own_kept = self.own.forward(batch.columns)
             inputs = torch.cat([embeddings, own_embedding], 1)
         outputs, kept = self.network.forward(inputs)
-        _, by_outputs = self._loss.value_and_gradient(outputs, batch.targets)
+        _, by_outputs = self._loss.value_and_gradient(outputs, batch.targets, batch.weights)
         # Of the mean loss; a row's own is as many times larger as there are rows.
         by_row, by_inputs = self.network.row_gradients(kept, by_outputs * batch.rows, own_kept is not None)
         if self.own is None or own_kept is None:
@@ -148,12 +157,12 @@ class Top(Remembering):
         """Outputs and mean loss in training mode; its gradients by the parameters, and by the embeddings if asked."""
         if self.own is None or batch.columns is None:
             outputs, kept = self.network.forward(embeddings)
-            loss, by_outputs = self._loss.value_and_gradient(outputs, batch.targets)
+            loss, by_outputs = self._loss.value_and_gradient(outputs, batch.targets, batch.weights)
             return outputs, loss, *self.network.backward(kept, by_outputs, asked)
         width = embeddings.shape[1]
         own_embedding, own_kept = self.own.forward(batch.columns)
         outputs, kept = self.network.forward(torch.cat([embeddings, own_embedding], 1))
-        loss, by_outputs = self._loss.value_and_gradient(outputs, batch.targets)
+        loss, by_outputs = self._loss.value_and_gradient(outputs, batch.targets, batch.weights)
         gradients, by_inputs = self.network.backward(kept, by_outputs, True)
         assert by_inputs is not None
         own_gradients, _ = self.own.backward(own_kept, by_inputs[:, width:].contiguous())
@@ -172,14 +181,15 @@ class Top(Remembering):
         """The loss of every row at each point: [points · rows, outputs] → [points, rows]."""
         points = outputs.shape[0] // batch.rows
         targets = torch.cat([batch.targets] * points)  # `repeat` takes several times as long
-        losses: NDArray[np.float32] = self._loss.per_row(outputs, targets).numpy()
+        weights = None if batch.weights is None else torch.cat([batch.weights] * points)
+        losses: NDArray[np.float32] = self._loss.per_row(outputs, targets, weights).numpy()
         return losses.reshape(points, batch.rows)
 
     def mean_loss(self, read: Sequence[tuple[Batch, torch.Tensor]]) -> float:
         """Over batches of rows, each with its embeddings."""
         total = 0.0
         for batch, embeddings in read:
-            losses = self._loss.per_row(self.outputs(batch, embeddings), batch.targets)
+            losses = self._loss.per_row(self.outputs(batch, embeddings), batch.targets, batch.weights)
             total += losses.numpy().sum(dtype=np.float64).item() / batch.rows
         return total / len(read)
 
@@ -188,14 +198,25 @@ class Top(Remembering):
         self._optimiser.step(gradients)
         self.steps += 1
 
-    def score(self, test_embeddings: torch.Tensor) -> dict[str, float]:
-        """Test metrics; {} without test rows."""
+    def score(self, test_embeddings: torch.Tensor, known: Callable[[], torch.Tensor]) -> dict[str, float]:
+        """Test metrics; {} without test rows. `known`: training rows as they are known, to choose a threshold by."""
+        threshold, chosen = self._threshold, {}
+        if threshold == AUTO:
+            threshold = best_threshold(self._outputs_of_all(known()), self._labels.train)
+            chosen = {"threshold": threshold}
         if len(test_embeddings) == 0:
-            return {}
+            return chosen
         if self.own is not None and self._columns is not None:
             test_embeddings = torch.cat([test_embeddings, self.own.embed(self._columns.test)], 1)
         labels = self._labels
-        return metrics(labels.task, self.network.embed(test_embeddings), labels.test, labels.deviation)
+        outputs = self.network.embed(test_embeddings)
+        return {**metrics(labels.task, outputs, labels.test, labels.deviation, threshold), **chosen}
+
+    def _outputs_of_all(self, embeddings: torch.Tensor) -> torch.Tensor:
+        """Of every training row, some of them at a time."""
+        everyone = np.arange(len(embeddings), dtype=np.uint32)
+        parts = np.array_split(everyone, -(-len(everyone) // _ROWS_AT_ONCE))
+        return torch.cat([self.outputs(self.batch(rows), embeddings[rows[0] : rows[-1] + 1]) for rows in parts])
 
     def models(self) -> dict[str, torch.nn.Module]:
         own = {} if self.own is None else {"bottom": self.own.module()}
