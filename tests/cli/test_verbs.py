@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pty
+import select
 import struct
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from colonnade.benchmarks import runtimes
 from colonnade.cli.application import app
 from colonnade.data import names
 from colonnade.exit_codes import ExitCode
+from colonnade.runtimes.processes.fork_server import ForkServer
 
 VERBS = [
     ("demo",),
@@ -184,29 +186,29 @@ def test_bench_runtimes_gives_every_key_that_has_a_target(monkeypatch: pytest.Mo
     assert "rate_lost_percent" in table and "in_flight_gain" in table and "MISSED" in table  # 4 a second is too few
 
 
-def test_a_terminal_shows_progress() -> None:
+def test_a_terminal_shows_progress(fork_server: ForkServer, tmp_path: Path) -> None:
     """A bar with exchanges of all exchanges, their rate, loss, metric and time left, in eighty columns."""
     flowers = toml("flowers.toml", IRIS)
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    command = [sys.executable, "-m", "colonnade", "run", str(flowers), "--set", "training.epochs=20", "--no-report"]
-    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
-    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=environment) as process:
-        os.close(its)
-        shown = b""
-        while True:
-            try:
-                more = os.read(ours, 65536)
-            except OSError:  # Linux ends a terminal whose other side is closed with an error
-                break
-            if not more:
-                break
-            shown += more
+    options = json.dumps({"folder": str(Path.cwd()), "terminal": os.ttyname(its)})
+    command = ["run", str(flowers), "--set", "training.epochs=20", "--no-report"]
+    process = fork_server.start("colonnade", [options, *command], tmp_path / "log.txt")
+    shown = b""
+    while True:
+        ended = process.poll() is not None  # and has said all
+        if select.select([ours], [], [], 0.05)[0]:
+            shown += os.read(ours, 65536)
+        elif ended:
+            break
+    os.close(its)
     os.close(ours)
+    process.close()
     text = shown.decode()
     assert process.returncode == 0, text
     bar = next(line for line in reversed(text.split("\r")) if "━" in line)
     assert "280/280" in bar and "exchanges/s" in bar and "loss 0." in bar and "accuracy 0." in bar and "0:00:0" in bar
+    assert len(bar.rpartition("\x1b[?25l")[2].splitlines()[0]) <= 80  # what is left out hides the cursor
     assert "test accuracy" in text
 
 

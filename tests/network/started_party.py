@@ -1,8 +1,8 @@
 """The fork server of the parties that tests start: `python -m started_party SOCKET` loads everything once, then forks.
 
-What it starts is the command line itself. Before that, a test may choose its folder, shorten one of the product's
-pauses, have every byte that is given to a carrier written down, slow the party down, limit the size of its files or
-put it on a host of its own (`hosts.py`).
+What it starts is the command line itself. Before that, a test may choose its folder, give it a terminal, shorten one of
+the product's pauses, have every byte that is given to a carrier written down, slow the party down, limit the size of
+its files or put it on a host of its own (`hosts.py`).
 """
 
 import ctypes
@@ -57,6 +57,8 @@ def _prepare(options: dict[str, Any]) -> None:
         setattr(importlib.import_module(module), name, value)
     if "folder" in options:
         os.chdir(options["folder"])
+    if "terminal" in options:
+        _use_terminal(options["terminal"])
     if "record" in options:
         record_bytes(Path(options["record"]))
     if "milliseconds_an_event" in options:
@@ -69,6 +71,14 @@ def _prepare(options: dict[str, Any]) -> None:
         _move_to(Path(options["host"]))
     if "file_bytes" in options:
         resource.setrlimit(resource.RLIMIT_FSIZE, (options["file_bytes"], resource.RLIM_INFINITY))
+
+
+def _use_terminal(path: str) -> None:
+    """What it is told and says, it is told and says there."""
+    terminal = os.open(path, os.O_RDWR | os.O_NOCTTY)
+    for standard in (0, 1, 2):
+        os.dup2(terminal, standard)
+    os.environ.update(TERM="xterm", NO_COLOR="1")
 
 
 def record_bytes(path: Path) -> None:

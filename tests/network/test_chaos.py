@@ -20,8 +20,8 @@ from colonnade.trace import Record, read_trace
 from colonnade.wire.codec import decode
 
 KILLS = 20  # of each algorithm's parties
-SECONDS_BETWEEN = (0.5, 2.0)
-TRAINING_SECONDS = 2.0 * KILLS * sum(SECONDS_BETWEEN) / 2  # of the disturbed part: longer than it takes, on any machine
+SECONDS_BETWEEN = (0.4, 1.4)
+TRAINING_SECONDS = 3.0 * KILLS * sum(SECONDS_BETWEEN) / 2  # of the disturbed part: longer than it takes, on any machine
 EXCHANGES = 1024  # of 8 epochs: 32 batches of 64 rows, 4 parties
 
 PLANS: dict[str, dict[str, Any]] = {
