@@ -7,7 +7,7 @@ for NumPy and SciPy, whose threads would wait for one another longer than a matr
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # read when they are loaded: before all other imports
 
@@ -27,29 +27,49 @@ WAITING = (
     *("network/test_private_crashes.py", "network/test_join_verb.py"),
 )
 """Files of tests that mostly wait, for processes and for pauses, the longest first."""
+LONG = (
+    *("cli/test_verbs.py::test_the_demo", "algorithms/test_paper_claims.py", "algorithms/test_scale_free_steps.py"),
+    *(
+        "reports/test_page.py",
+        "cli/test_sweep_verb.py",
+        "agreement/test_examples.py",
+        "properties/test_any_schedule.py",
+    ),
+    *("properties/test_stop_and_resume.py", "algorithms/test_linear_memory.py"),
+)
+"""Tests that compute longest, or files with such."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Half of the workers begin with the files that wait, while the others compute; in the end all compute.
+    """Half of the workers begin with the files that wait, while the others compute, what takes longest first.
 
     With `--dist worksteal` each worker is given a stretch of the list, and who is done takes from the end of another's.
-    A long wait there would leave the cores idle.
+    A long wait or a long test there would leave the cores idle.
     """
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers == 1:
         return
-    files = [[item for item in items if item.nodeid.startswith(f"tests/{name}::")] for name in WAITING]
-    waiting = {item for file in files for item in file}
-    rest = [item for item in items if item not in waiting]
-    stretches, left = [], len(items)
     waiters = workers // 2
-    for worker in range(workers):
-        first = [item for file in files[worker::waiters] for item in file] if worker < waiters else []
-        length = max(left // (workers - worker) - len(first), 0)
-        stretches += [*first, *rest[:length]]
-        left -= len(first) + length
+    first = [
+        *([*_those_of(WAITING[worker::waiters], items)] for worker in range(waiters)),
+        *([*_those_of(LONG[worker :: workers - waiters], items)] for worker in range(workers - waiters)),
+    ]
+    taken = {item for stretch in first for item in stretch}
+    rest = [item for item in items if item not in taken]
+    stretches, left = [], len(items)
+    for worker, own in enumerate(first):
+        length = max(left // (workers - worker) - len(own), 0)
+        stretches += [*own, *rest[:length]]
+        left -= len(own) + length
         del rest[:length]
     items[:] = stretches
+
+
+def _those_of(places: Sequence[str], items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """The tests of these files, or of these names, in the order of the places."""
+    for place in places:
+        start = f"tests/{place}"
+        yield from (item for item in items if item.nodeid == start or item.nodeid.startswith(f"{start}::"))
 
 
 def pytest_collection_finish() -> None:
