@@ -24,7 +24,7 @@ gc.disable()  # until all tests are collected: nothing that is made meanwhile go
 
 WAITING = (
     *("runtimes/test_ray.py", "network/test_chaos.py", "network/test_every_algorithm.py", "network/test_identity.py"),
-    *("network/test_private_crashes.py", "network/test_join_verb.py"),
+    *("network/test_private_crashes.py", "network/test_join_verb.py", "network/test_hosts_of_their_own.py"),
 )
 """Files of tests that mostly wait, for processes and for pauses, the longest first."""
 LONG = (

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from command_line import draw_no_more
 
 
 @pytest.fixture(autouse=True)
@@ -21,4 +22,4 @@ def drawn_figures() -> None:
 def undrawn_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """For all others: one takes a fifth of a second to draw, which tests/reports is about."""
     if "drawn_figures" not in request.fixturenames:
-        monkeypatch.setattr("colonnade.reports.figures.png_bytes", lambda figure, dots_per_inch=0: b"\x89PNG")
+        draw_no_more(monkeypatch)

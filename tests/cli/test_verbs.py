@@ -12,7 +12,7 @@ import termios
 from pathlib import Path
 
 import pytest
-from command_line import IRIS, Answer, colonnade, refused, toml
+from command_line import IRIS, Answer, colonnade, draw_no_more, refused, toml
 
 from colonnade.algorithms import ALGORITHMS
 from colonnade.benchmarks import runtimes
@@ -105,11 +105,12 @@ def test_a_demo_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("drawn_figures")
-def test_report() -> None:
+def test_report(monkeypatch: pytest.MonkeyPatch) -> None:
     (run,) = runs(0)
     assert colonnade("report", run) == Answer(0, f"Report: {run}/report.html\n", "")
     page = Path(run, "report.html").read_text()
     assert "<html" in page and "http://" not in page.replace("http://www.w3.org", "")
+    draw_no_more(monkeypatch)
     assert colonnade("report", run, "--json").object == {"report": f"{run}/report.html"}
 
 
@@ -121,11 +122,12 @@ def test_report_of_what_is_no_run() -> None:
 
 
 @pytest.mark.usefixtures("drawn_figures")
-def test_compare() -> None:
+def test_compare(monkeypatch: pytest.MonkeyPatch) -> None:
     two = runs(0, 1)
     answer = colonnade("compare", *two, "--json", "--out", "both.html")
     assert [row["name"] for row in answer.object["rows"]] == ["iris-vafl-0", "iris-vafl-1"]
     assert answer.object["report"] == "both.html" and Path("both.html").exists()
+    draw_no_more(monkeypatch)
     shown = colonnade("compare", *two)
     assert (shown.code, shown.err) == (0, "")
     assert "vafl" in shown.out and "Report: comparison.html" in shown.out
