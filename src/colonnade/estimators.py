@@ -75,6 +75,9 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         clip: float = 0.0,
         simulate: Simulate | None = None,
         standardise: bool = True,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
     ) -> None:
@@ -94,6 +97,9 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         self.clip = clip
         self.simulate = simulate
         self.standardise = standardise
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
         self.random_state = random_state
         self.verbose = verbose
 
@@ -109,7 +115,9 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             l1=_number("l1", self.l1),
             class_weight=_class_weight(self.class_weight),
             threshold=AUTO if self.threshold == AUTO else _number("threshold", self.threshold),
-            evaluate_every_epochs=0,  # there are no test rows: scikit-learn's own tools hold them
+            # There are no test rows: scikit-learn's own tools hold them.
+            evaluate_every_epochs=1 if self.early_stopping else 0,
+            early_stopping=_whole("n_iter_no_change", self.n_iter_no_change) if self.early_stopping else 0,
             observe_every_epochs=1,
         )
         privacy = PerturbationSettings(noise=_number("noise", self.noise), clip=_number("clip", self.clip))
@@ -129,6 +137,9 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             },
             row_digest=row_digest(np.arange(rows), np.arange(0)),
         )
+        seed = _seed(self.random_state)
+        if self.early_stopping:
+            data = data.with_validation(_number("validation_fraction", self.validation_fraction), seed)
         outcome = train(
             data,
             self.algorithm,
@@ -137,7 +148,7 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             top=self.top,
             privacy=privacy,
             simulate=self.simulate,
-            seed=_seed(self.random_state),
+            seed=seed,
             watch=_print_line if self.verbose else None,
         )
         self._clip = privacy.clip
@@ -198,6 +209,9 @@ class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[m
         row of it; 0 switches them off. What that guarantees, if anything, `summary_["privacy"]` says.
     simulate : the simulated world (delays, stragglers, crashes); None takes the defaults of `colonnade.Simulate`.
     standardise : whether every column is brought to mean 0 and deviation 1 of the rows of `fit`.
+    early_stopping, validation_fraction, n_iter_no_change : with `early_stopping`, such a share of the rows is not
+        trained on but scored once an epoch; the training ends when so many epochs in a row have brought nothing
+        better, and the model that scored best is used.
     random_state : None, a seed (then also the federation's seed), or a numpy RandomState.
     verbose : above 0, the training loss is printed once an epoch.
 

@@ -429,6 +429,76 @@ class EvaluationEmbedding(Message, frozen=True, eq=False):
     embedding: Vectors
 
 
+@declared
+class ValidationRequest(Message, frozen=True, eq=False):
+    """The label party wants embeddings of all validation rows, once the party has applied so many replies.
+
+    With them the party takes a copy of its model: what is scored is what may be kept.
+    """
+
+    off_clock: ClassVar[bool] = True
+    evaluation: int
+    after_replies: int
+
+
+@declared
+class ValidationEmbedding(Message, frozen=True, eq=False):
+    """Embeddings of validation rows from `first_row` on, for scoring only."""
+
+    off_clock: ClassVar[bool] = True
+    evaluation: int
+    first_row: int
+    embedding: Vectors
+
+
+# --- a model that was scored before ------------------------------------------------------------------------------
+
+
+@declared
+class Keep(Message, frozen=True, eq=False):
+    """Of the evaluations up to `judged`, `best` was the best: copies of the model from the others are not needed."""
+
+    off_clock: ClassVar[bool] = True
+    best: int
+    judged: int
+
+
+@declared
+class GoBack(Message, frozen=True, eq=False):
+    """The label party asks for the model of the evaluation `version` (0: the first weights) to be taken up again.
+
+    `number` counts these requests. `replies`: how many the receiver was sent before; those that it has not applied, it
+    never will. From then on its steps are `step` times as long as the settings say; 0: the training is over.
+    """
+
+    free: ClassVar[bool] = True
+    number: int
+    version: int
+    replies: int
+    step: float
+
+
+@declared
+class WentBack(Message, frozen=True, eq=False):
+    """The answer: which version the party has now (−1: it had no such copy, and keeps its last model).
+
+    `uploads`: how many it made before; those that were under way are of no use any more.
+    """
+
+    free: ClassVar[bool] = True
+    number: int
+    version: int
+    uploads: int
+
+
+@declared
+class GoOn(Message, frozen=True, eq=False):
+    """Everybody who can be reached has gone back: parties of a linear federation may ask for sums again."""
+
+    free: ClassVar[bool] = True
+    number: int
+
+
 # --- the end ----------------------------------------------------------------------------------------------------
 
 

@@ -79,7 +79,7 @@ class Observe(msgspec.Struct, frozen=True):
     """Something worth recording: goes to metrics.jsonl and to the progress display.
 
     `loss` is the mean training loss since this party's last observation; `metric` holds test metrics when an
-    evaluation has just been made.
+    evaluation has just been made, `validation` those of validation rows.
     """
 
     exchange: int
@@ -88,6 +88,7 @@ class Observe(msgspec.Struct, frozen=True):
     loss: float | None = None
     metric: dict[str, float] | None = None
     note: str = ""
+    validation: dict[str, float] | None = None
 
 
 class SetTimer(msgspec.Struct, frozen=True):

@@ -288,6 +288,23 @@ def part(attribute: str, key: str = "") -> Memory:
     return Memory((attribute,), save, load)
 
 
+def optional_part(attribute: str, key: str = "") -> Memory:
+    """Another object that remembers, or None: then nothing is written, as earlier versions wrote nothing."""
+    under = _key(attribute, key)
+
+    def save(owner: Any, state: State) -> None:
+        held: Remembers | None = getattr(owner, attribute)
+        if held is not None:
+            state.add(under, held.state())
+
+    def load(owner: Any, state: State) -> None:
+        held: Remembers | None = getattr(owner, attribute)
+        if held is not None and under in state.values:
+            held.restore(state.part(under))
+
+    return Memory((attribute,), save, load)
+
+
 def parts(attribute: str, key: str = "{}") -> Memory:
     """Objects that remember, in a dictionary by name; `{}` in the key stands for the name."""
 

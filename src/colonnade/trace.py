@@ -80,7 +80,8 @@ def record_of(item: Event | Effect, frame: bytes | bytearray | None = None) -> R
             numbers = (event.mechanism, event.sensitivity, event.noise, event.rows)
             return Record(name, (*numbers, rows, event.protects, list(event.viewers)))
         case Observe():
-            return Record(name, (item.exchange, item.step, item.epoch, item.loss, item.metric, item.note))
+            told = (item.exchange, item.step, item.epoch, item.loss, item.metric, item.note)
+            return Record(name, told if item.validation is None else (*told, item.validation))
         case Started(now):
             return Record(name, (now,))
         case TimerFired(now, timer):

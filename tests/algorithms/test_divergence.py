@@ -59,7 +59,7 @@ def test_it_can_be_told_to_go_on(ends: bool) -> None:
     random = np.random.default_rng(0)
     X = random.normal(size=(400, 8))
     data = colonnade.from_arrays(X, X @ random.normal(size=8), parties=2, task="regression")
-    training = colonnade.Training(epochs=3, batch_size=16, learning_rate=0.9, end_when_diverged=ends)
+    training = colonnade.Training(epochs=3, batch_size=16, learning_rate=0.9, end_when_diverged=ends, heal=False)
     settings = colonnade.algorithms.find("afsgd").settings(step="fixed", decay=0.0, precondition="none")
     with pytest.raises(RunError, match="diverged") if ends else nullcontext():
         assert colonnade.train(data, settings, training=training).summary["train_loss"] > 100
@@ -78,7 +78,7 @@ def test_rates_out_of_all_reason(algorithm: str, rate: float) -> None:
     random = np.random.default_rng(0)
     X = random.normal(size=(400, 8))
     data = colonnade.from_arrays(X, (X[:, 0] + X[:, 5] > 0).astype(int), parties=2)
-    training = colonnade.Training(epochs=20, batch_size=16, learning_rate=rate, embedding_bound=0)
+    training = colonnade.Training(epochs=20, batch_size=16, learning_rate=rate, embedding_bound=0, heal=False)
     with pytest.raises(RunError, match="diverged"):
         colonnade.train(data, algorithm, training=training)
 
@@ -87,7 +87,7 @@ def test_a_linear_training_that_diverges() -> None:
     random = np.random.default_rng(0)
     X = random.normal(size=(400, 8))
     data = colonnade.from_arrays(X, X @ random.normal(size=8), parties=2, task="regression")
-    training = colonnade.Training(epochs=20, batch_size=16, learning_rate=2.0)
+    training = colonnade.Training(epochs=20, batch_size=16, learning_rate=2.0, heal=False)
     with pytest.raises(RunError, match="diverged"):
         colonnade.train(
             data,

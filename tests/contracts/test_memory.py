@@ -38,6 +38,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "fcg": {"sums": "pairwise"},
 }
 PRIVACY = {"vafl": BUDGET, "czofo": NOISE, "zoo": NOISE, "dpzv": PerturbationSettings(labels_epsilon=20.0)}
+VALIDATED = ("vafl", "split", "zoo", "dpzv", "centralised", "afsgd", "fsaga", "fcg")  # these have validation rows
 OWN_COLUMNS = ("split", "zoo-sync", "dpzv", "afsaga")
 
 
@@ -46,6 +47,7 @@ def plan(row: Algorithm) -> TinyFederation:
     often = Training(4, 8, optimiser=optimiser, observe_every_epochs=0.2, evaluate_every_epochs=0.4)
     settings, privacy = row.settings(**SETTINGS.get(row.name, {})), PRIVACY.get(row.name, NO_NOISE)
     data = tiny_data(label_party_columns=row.name in OWN_COLUMNS)
+    data = data.with_validation(0.25) if row.name in VALIDATED else data
     return TinyFederation(data, settings, training=often, privacy=privacy, simulate=ROUGH)
 
 

@@ -6,6 +6,7 @@ checkpoint is taken: uploads in flight, refreshes awaited, noise and dropout dra
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,11 +19,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 from colonnade import (
+    Afsaga,
+    Afsgd,
     Cascaded,
     Centralised,
     Czofo,
     Dpzv,
     FlatModel,
+    Fsgd,
     PerturbationSettings,
     RunError,
     Simulate,
@@ -56,6 +60,11 @@ ROUGH = Simulate(
 TRAINING = Training(epochs=2, batch_size=8, observe_every_epochs=0.7)
 ADAM = Training(epochs=2, batch_size=8, optimiser="adam", learning_rate=0.02, l1=0.01, l2=0.01, observe_every_epochs=0)
 MOMENTUM = Training(epochs=2, batch_size=8, optimiser="momentum", learning_rate=0.05, observe_every_epochs=0.3)
+CHOOSING = Training(epochs=2, batch_size=8, learning_rate=1.0, evaluate_every_epochs=0.4, metric="log_loss")
+BOLD = Training(epochs=12, batch_size=8, learning_rate=300.0, optimiser="sgd", evaluate_every_epochs=3)
+LINEAR_BOLD = Training(epochs=12, batch_size=8, learning_rate=50.0, evaluate_every_epochs=3)
+TARGETS = tiny_data("regression")
+VALIDATED = DATA.with_validation(0.25)
 NOISE = PerturbationSettings(noise=0.3, inner_noise=0.1, clip=1.0)
 DP_SGD = PerturbationSettings(noise=0.3, clip=1.0, bottom_update="dp-sgd", update_clip=0.1, update_noise=0.05)
 FROZEN = PerturbationSettings(noise=0.3, clip=1.0, bottom_update="frozen")
@@ -77,7 +86,7 @@ def stumps() -> nn.Module:
 
 
 def plan(algorithm: Any, **changes: Any) -> TinyFederation:
-    return TinyFederation(DATA, algorithm, **{"simulate": UNEVEN, "training": TRAINING, **changes})
+    return TinyFederation(algorithm=algorithm, **{"data": DATA, "simulate": UNEVEN, "training": TRAINING, **changes})
 
 
 PLANS = {
@@ -129,6 +138,20 @@ PLANS = {
     ),
     "dpzv, dp-sgd": plan(Dpzv(in_flight=2, noise=0.3, server_update="dp-sgd", server_noise=0.2), privacy=NOISE),
     "dpzv, first-order": plan(Dpzv(wait_for=2, distribution="gaussian", server_update="first-order")),
+    # Copies of models that await a verdict, and parties that go back to one.
+    "validation, rough": plan(Vafl(in_flight=2, max_delay=3), data=VALIDATED, simulate=ROUGH, training=CHOOSING),
+    "validation, split, noise": plan(Split(), data=VALIDATED, privacy=NOISE, training=CHOOSING),
+    "validation, dpzv": plan(Dpzv(in_flight=2), data=VALIDATED, training=replace(CHOOSING, keep="best")),
+    "validation, afsaga": plan(Afsaga(), data=VALIDATED, training=Training(2, 8, evaluate_every_epochs=0.4)),
+    "validation, fsgd": plan(Fsgd(), data=VALIDATED, training=Training(2, 8, evaluate_every_epochs=0.4)),
+    "validation, centralised": plan(Centralised(), data=VALIDATED, training=CHOOSING),
+    # Everybody goes back to the first weights, or to a version that was kept, and takes shorter steps.
+    "healing, rough": plan(Vafl(in_flight=2, max_delay=3), simulate=ROUGH, training=BOLD),
+    "healing, validation": plan(Vafl(), data=VALIDATED, training=replace(BOLD, evaluate_every_epochs=0.5)),
+    "healing, split": plan(Split(party_timeout_seconds=0.03), simulate=ROUGH, training=BOLD),
+    "healing, centralised": plan(Centralised(), training=BOLD),
+    "healing, afsgd": plan(Afsgd(step="fixed", decay=0.0, precondition="none"), data=TARGETS, training=LINEAR_BOLD),
+    "healing, fsgd": plan(Fsgd(step="fixed", decay=0.0, precondition="none"), data=TARGETS, training=LINEAR_BOLD),
     "dpzv, frozen": plan(Dpzv(distribution="signs", server_update="frozen"), bottom=stumps()),
 }
 

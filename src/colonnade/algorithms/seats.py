@@ -62,6 +62,7 @@ class LinearSeat:
     columns: PartyColumns | None
     rows: int
     test_rows: int
+    validation_rows: int
     task: str
     outputs: int
     labels: Labels | None

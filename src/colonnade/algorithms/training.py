@@ -9,6 +9,7 @@ from math import ceil, isfinite, log2
 from types import MappingProxyType
 from typing import Literal
 
+from colonnade.algorithms.parts.losses import METRICS
 from colonnade.algorithms.parts.optimiser import OPTIMISERS, OptimiserSettings
 from colonnade.data.batches import batches_per_epoch
 from colonnade.data.weights import check_class_weight
@@ -16,6 +17,10 @@ from colonnade.errors import SettingsError, unknown_name
 
 AUTO: Literal["auto"] = "auto"
 Auto = Literal["auto"]
+
+
+KEEP = (AUTO, "best", "last")
+METRICS_BY_NAME = (AUTO, *dict.fromkeys(name for names in METRICS.values() for name in names))
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,11 @@ class Training:
     l1: float = 0.0  # r(θ_m) = l1 ‖θ_m‖₁, by a proximal step
     evaluate_every_epochs: float = 1.0  # 0: only at the end
     observe_every_epochs: float = 0.1  # how often the training loss is recorded
+    metric: str = AUTO  # auto | accuracy | auc | log_loss | f1 | rmse: what runs are judged, chosen and stopped by
+    early_stopping: int = 0  # evaluations of validation rows without a better one, after which it ends; 0: never
+    keep: str = AUTO  # best | last: which model is used at the end; auto: the best, where there are validation rows
     end_when_diverged: bool = True  # a loss far above one prediction for all rows, and not falling, fails the run
+    heal: bool | Auto = AUTO  # a run that does not descend goes back to a good model and takes shorter steps
     embedding_bound: float = 100_000.0  # the label party refuses a training embedding with a larger number; 0: none
     class_weight: Literal["none", "balanced"] | Mapping[str, float] = "none"  # what rows of a class weigh in the loss
     threshold: float | Auto = 0.5  # the second of two classes is predicted above this probability; auto: the best found
@@ -55,8 +64,20 @@ class Training:
         check_class_weight(self.class_weight)
         if self.threshold != AUTO and not 0 < self.threshold < 1:
             raise SettingsError(f'training.threshold is {self.threshold}; it must lie between 0 and 1, or be "auto".')
+        if self.keep not in KEEP:
+            raise unknown_name("value of training.keep", self.keep, KEEP)
+        if self.metric not in METRICS_BY_NAME:
+            raise unknown_name("value of training.metric", self.metric, METRICS_BY_NAME)
+        if self.early_stopping < 0:
+            raise SettingsError(f"training.early_stopping is {self.early_stopping}; it must be 0 (never) or more.")
         l2 = 0.0 if self.l2 == AUTO else self.l2
         OptimiserSettings(momentum=self.momentum, l2=l2, l1=self.l1)  # refuses what is out of range
+
+
+BOLD = 3.0
+"""Steps so many times as long as usual may well make what honest parties send absurd."""
+USUAL_RATES: Mapping[str, float] = MappingProxyType({"sgd": 0.1, "momentum": 0.01, "adam": 0.001})
+"""Of each optimiser, where gradients are exact."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +89,7 @@ class DecidedTraining(Training):
     top_learning_rate: float = 0.1
     optimiser: str = "sgd"
     l2: float = 0.0
+    heal: bool = True
 
     def bottom_optimiser(self, planned_steps: int = 0) -> OptimiserSettings:
         return OptimiserSettings(
@@ -86,6 +108,12 @@ class DecidedTraining(Training):
             momentum=self.momentum,
             planned_steps=planned_steps,
         )
+
+    @property
+    def boldness(self) -> float:
+        """How many times as long as usual steps are; of plain estimates of zeroth order nothing is usual."""
+        usual = USUAL_RATES.get(self.optimiser)
+        return max(self.learning_rate, self.top_learning_rate) / usual if usual else 1.0
 
     def steps(self, rows: int) -> int:
         """How many batches of one party make up the training."""
@@ -107,13 +135,12 @@ class Defaults:
     """
 
     optimiser: str = "adam"
-    rates: Mapping[str, float] = field(
-        default_factory=lambda: MappingProxyType({"sgd": 0.1, "momentum": 0.01, "adam": 0.001})
-    )  # of each optimiser
+    rates: Mapping[str, float] = field(default_factory=lambda: USUAL_RATES)  # of each optimiser
     top_rates: Mapping[str, float] | None = None  # of the label party; None: the same
     least_batch: int = 16
     most_batch: int = 128
     batches_per_epoch: int = BATCHES_PER_EPOCH
+    keep: str = AUTO  # "last", where a party promises to hold no second copy of its model
 
     def batch_size(self, rows: int) -> int:
         """
@@ -151,5 +178,7 @@ class Defaults:
             "top_learning_rate": top_rate,
             "batch_size": self.batch_size(rows) if training.batch_size == AUTO else training.batch_size,
             "l2": 0.0 if training.l2 == AUTO else training.l2,
+            "keep": self.keep if training.keep == AUTO else training.keep,
+            "heal": self.keep != "last" if training.heal == AUTO else training.heal,
         }
         return DecidedTraining(**values)

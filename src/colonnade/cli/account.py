@@ -46,7 +46,7 @@ def account(
     plan = settings.plan(data)
     if delta is not None:
         plan = with_delta(plan, delta)
-    check_plan(plan, data.rows, (data.label_party, *data.feature_parties), data.columns)
+    check_plan(plan, data.rows, (data.label_party, *data.feature_parties), data.columns, data.validation_rows)
     facts = facts_of(data, plan)
     randomness = SECRET if settings.network.private_randomness else SHARED
     priced = price(plan, facts, epsilon, noise_to_signal, randomness)

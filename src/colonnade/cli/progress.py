@@ -72,7 +72,7 @@ class TrainingProgress:
         if self._first is None:
             self._first, self._began = done, time.perf_counter()
         self._loss = line["loss"] if line["loss"] is not None else self._loss
-        self._metric = line["metric"] or self._metric
+        self._metric = line["metric"] or line.get("validation") or self._metric
         if self._task is not None:
             self._bar.update(self._task, completed=done, facts=self._facts(done))
         elif not self._quiet and time.perf_counter() - self._last_line > SECONDS_BETWEEN_LINES:

@@ -13,7 +13,7 @@ import numpy as np
 from colonnade.algorithms.split_models.parts.evaluation import ROWS_A_REQUEST
 from colonnade.costs.traffic import is_sized, upload_of
 from colonnade.federation.plan import Facts, Plan
-from colonnade.messages import EvaluationEmbedding, RefreshedEmbedding, WarmUpUpload
+from colonnade.messages import KINDS, RefreshedEmbedding, WarmUpUpload
 from colonnade.wire.codec import encode
 
 Counts = Mapping[str, Mapping[str, int]]
@@ -23,7 +23,7 @@ TOGETHER = "feature parties"
 """The viewer of what is counted for all feature parties together, and not for each."""
 
 # Words that carry no data of anybody's.
-_CONTROL = ("Stop", "LastCall", "WeightsSettled", "Abandoned", "EvaluationAbandoned", "BudgetSpent")
+_CONTROL = ("Stop", "LastCall", "WeightsSettled", "Abandoned", "EvaluationAbandoned", "BudgetSpent", "WentBack", "GoOn")
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,10 @@ class _Told:
         elif kind == "RefreshedEmbedding":
             count = self._refreshed_rows(party)
             of, distinct = "training", min(count, facts.rows)
-        elif kind == "EvaluationEmbedding":
-            count = self._scored_rows(party)
-            of, distinct = "test", facts.test_rows if count else 0
+        elif kind in ("EvaluationEmbedding", "ValidationEmbedding"):
+            of, rows = ("test", facts.test_rows) if kind[0] == "E" else ("validation", facts.validation_rows)
+            count = self._scored_rows(party, kind, rows)
+            distinct = rows if count else 0
         else:
             return f"{facts.label_party} got {_counted(self._frames[party][kind], 'message')} {kind} of {party}."
         when = {"WarmUpUpload": " before the training", "RefreshedEmbedding": " that it asked for afresh"}
@@ -110,10 +111,9 @@ class _Told:
         """Frames of that kind that the label party sent to this party, from what this party answered or took."""
         if self.is_counted_for_all(kind):
             return 0
-        if kind in ("RefreshRequest", "EvaluationRequest"):
-            answer = "RefreshedEmbedding" if kind == "RefreshRequest" else "EvaluationEmbedding"
-            return self._frames.get(party, {}).get(answer, 0)
-        if kind in _UNANSWERED:
+        if kind in _ANSWERS:
+            return self._frames.get(party, {}).get(_ANSWERS[kind], 0)
+        if kind in (*_UNANSWERED, *_TO_EVERYBODY):
             return self._frames[self._facts.label_party][kind] // len(self._facts.feature_parties)
         return self._exchanges.get(party, 0)
 
@@ -150,8 +150,14 @@ class _Told:
             sort = "noisy" if noised is not None and noised.noise > 0 else "exact"
             slopes = _counted(count, f"{sort} mean slope")
             return f"{party} saw {slopes}, one number per batch, that tell of {secrets}."
-        if kind == "EvaluationRequest":
-            return f"{party} was asked {_counted(count, 'time')} by {label} for test rows."
+        if kind in ("EvaluationRequest", "ValidationRequest"):
+            of = "test" if kind == "EvaluationRequest" else "validation"
+            return f"{party} was asked {_counted(count, 'time')} by {label} for {of} rows."
+        if kind in ("Keep", "GoBack"):
+            what = {"Keep": "which model was the best so far", "GoBack": "to go back to an earlier model"}[kind]
+            return (
+                f"{party} was told by {label} {what}, {_counted(count, 'time')}; that tells of labels how well it did."
+            )
         if kind == "RowsRefused":
             return f"{party} was told by {label} which rows have no budget left, {_counted(count, 'time')}."
         return f"{party} was told by {label} which rows are wanted, {_counted(count, 'time')}."
@@ -177,17 +183,17 @@ class _Told:
         empty = WarmUpUpload(np.zeros(0, np.uint32), np.zeros((0, width), np.float32))
         return rows if size - frames * len(encode(empty)) > rows * (4 + 4 * width) / 2 else 0
 
-    def _scored_rows(self, party: str) -> int:
-        """Of whole evaluations: answers are empty once the budget of their test rows is spent, the same for all."""
-        width, rows = self._facts.widths[party], self._facts.test_rows
+    def _scored_rows(self, party: str, kind: str, rows: int) -> int:
+        """Of whole evaluations: answers are empty once the budget of their rows is spent, the same for all."""
+        width, answer_of = self._facts.widths[party], KINDS[kind].message
         starts = range(0, max(rows, 1), ROWS_A_REQUEST)
-        frames, size = self._frames[party]["EvaluationEmbedding"], self._sizes[party]["EvaluationEmbedding"]
+        frames, size = self._frames[party][kind], self._sizes[party][kind]
 
         def bytes_of(number: int, full: bool) -> int:
             counts = [min(ROWS_A_REQUEST, rows - start) if full else 0 for start in starts]
             answers = [np.zeros((count, width), np.float32) for count in counts]
             return sum(
-                len(encode(EvaluationEmbedding(number, start, answer)))
+                len(encode(answer_of(evaluation=number, first_row=start, embedding=answer)))
                 for start, answer in zip(starts, answers, strict=True)
             )
 
@@ -204,6 +210,12 @@ class _Told:
 
 _AND_WEIGHTS = " and of what its rows weigh"
 _UNANSWERED = ("BatchRequest", "RowsRefused")
+_TO_EVERYBODY = ("Keep", "GoBack")
+_ANSWERS = {
+    "RefreshRequest": "RefreshedEmbedding",
+    "EvaluationRequest": "EvaluationEmbedding",
+    "ValidationRequest": "ValidationEmbedding",
+}
 
 
 def _by_length(frames: int) -> list[tuple[int, int]]:
@@ -219,16 +231,18 @@ def _by_length(frames: int) -> list[tuple[int, int]]:
 _SUMS = {
     "ProductSum": "exact sums of products",
     "MaskedSum": "masked sums of products",
-    "EvaluationProductSum": "exact sums of products of test rows",
-    "EvaluationMaskedSum": "masked sums of products of test rows",
+    "EvaluationProductSum": "exact sums of products of test or validation rows",
+    "EvaluationMaskedSum": "masked sums of products of test or validation rows",
     "ResidualReply": "exact residuals of the rows that were asked for",
     "SharedStep": "exact residuals or sums of a shared batch",
     "JointStep": "exact residuals of every row",
     "Introduction": "figures about its columns and a public key",
     "LossReport": "mean losses",
+    "Keep": "which model did best on validation rows so far",
+    "GoBack": "which earlier model to use",
     "ProductRequest": "positions of rows that it wanted",
     "ResidualRequest": "positions of rows that it wanted",
-    "EvaluationProductRequest": "positions of test rows that it wanted",
+    "EvaluationProductRequest": "positions of test or validation rows that it wanted",
 }
 
 

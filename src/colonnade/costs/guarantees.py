@@ -107,6 +107,8 @@ def _ways(plan: Plan, facts: Facts) -> list[_Way]:
         ways.append(_Way(Direction(counted.columns(party), party, None, hidden), claimed, said))
         if facts.test_rows:  # no model learns from test rows
             ways.append(_Way(Direction(counted.columns(party, "test rows"), party), None, said))
+        if facts.validation_rows:  # a model is chosen by them, from embeddings that are noised already
+            ways.append(_Way(Direction(counted.columns(party, "validation rows"), party), None, said))
     return ways
 
 

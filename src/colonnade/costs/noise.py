@@ -156,7 +156,9 @@ def release_plan(plan: Plan, facts: Facts) -> ReleasePlan:
         feature_parties=facts.feature_parties,
         in_flight=algorithm.in_flight if asynchronous else 0,
         warm_up=algorithm.warm_up if asynchronous else False,
-        evaluations=_evaluations(plan, facts) if facts.test_rows else 0,
+        # Where there are validation rows, test rows are looked at once.
+        evaluations=(1 if facts.validation_rows else _evaluations(plan, facts)) if facts.test_rows else 0,
+        validations=_evaluations(plan, facts) if facts.validation_rows else 0,
         embeddings_per_upload=1 if conversation.derived_points else conversation.points(algorithm),
     )
     if not asynchronous or algorithm.max_delay == 0:
@@ -166,7 +168,7 @@ def release_plan(plan: Plan, facts: Facts) -> ReleasePlan:
 
 
 def _evaluations(plan: Plan, facts: Facts) -> int:
-    """Of a test row at one party: in the course of the training, and at its end."""
+    """Of a row that evaluations score, at one party: in the course of the training, and at its end."""
     training, parties = plan.training, len(facts.feature_parties)
     every = round(training.evaluate_every_epochs * batches_per_epoch(facts.rows, training.batch_size) * parties)
     overshoot = getattr(plan.algorithm, "wait_for", 1) - 1  # exchanges beyond the last one that was planned
@@ -208,7 +210,7 @@ def bottom_share(plan: Plan) -> float:
 
 
 def _columns_noise(plan: Plan, counted: ReleasePlan) -> tuple[float, float]:
-    """Of embeddings and of DP-SGD steps. Training rows pay for both; test rows for embeddings."""
+    """Of embeddings and of DP-SGD steps. Training rows pay for both; others for embeddings."""
     privacy = plan.privacy
     mu = mu_of(privacy.columns_epsilon, privacy.delta)
     party = counted.feature_parties[0]
@@ -216,7 +218,8 @@ def _columns_noise(plan: Plan, counted: ReleasePlan) -> tuple[float, float]:
     if privacy.formula == "paper" and claim is not None:
         queries = counted.exchanges_per_party
         return claim.noise(mu, privacy.clip, queries, counted.batch_size, counted.rows), 0.0
-    training, test = (worst_row_mu([one]) for one in embedding_releases(counted, party, privacy.clip, 1.0))
+    training, *others = (worst_row_mu([one]) for one in embedding_releases(counted, party, privacy.clip, 1.0))
+    test = max(others)
     if privacy.bottom_update != "dp-sgd":
         return max(training, test) / mu, 0.0
     noise = max(training / (mu * math.sqrt(1 - bottom_share(plan))), test / mu)

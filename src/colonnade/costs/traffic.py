@@ -78,6 +78,15 @@ def expected_traffic(plan: Plan, facts: Facts) -> list[Expected]:
             add(party, label, _pieces(facts.rows, WARM_UP_ROWS_A_MESSAGE), partial(_warm_up, width=width))
         if not asynchronous:
             add(label, party, [(1, counted.batch_size)], lambda rows: messages.BatchRequest(1, _rows(rows)))
+        if facts.validation_rows:
+            number = counted.validations
+            answers = [(number * frames, rows) for frames, rows in _pieces(facts.validation_rows, ROWS_A_REQUEST)]
+            add(label, party, [(number, 0)], lambda rows: messages.ValidationRequest(1, steps))
+            add(party, label, answers, partial(_validation, width=width))
+            if plan.keeps_best(facts.validation_rows):
+                add(label, party, [(number, 0)], lambda rows: messages.Keep(1, 1))
+                add(label, party, [(1, 0)], lambda rows: messages.GoBack(1, 1, steps, 0.0))  # if not the last is best
+                add(party, label, [(1, 0)], lambda rows: messages.WentBack(1, 1, steps))
         asked = _pieces(facts.test_rows, ROWS_A_REQUEST) or [(1, 0)]
         asked = [(evaluations * frames, rows) for frames, rows in asked]
         add(label, party, asked, lambda rows: messages.EvaluationRequest(1, 0, rows, steps))
@@ -180,6 +189,10 @@ def _warm_up(rows: int, width: int) -> Message:
     return messages.WarmUpUpload(_rows(rows), _vectors(rows, width))
 
 
+def _validation(rows: int, width: int) -> Message:
+    return messages.ValidationEmbedding(1, 0, _vectors(rows, width))
+
+
 def _evaluation(rows: int, width: int) -> Message:
     return messages.EvaluationEmbedding(1, 0, _vectors(rows, width))
 
@@ -277,8 +290,14 @@ def _linear_traffic(plan: Plan, facts: Facts) -> list[Expected]:
             if sender != receiver:
                 sent.add(sender, receiver, 1, messages.Introduction(0.0, 0.0, np.zeros(4, np.uint64)))
     _LINEAR_SCHEDULES[plan.conversation.reply](sent, schedule)
-    _evaluations(sent, schedule.evaluations)
+    if facts.validation_rows:
+        _evaluations(sent, schedule.evaluations, facts.validation_rows)
+    _evaluations(sent, 1 if facts.validation_rows else schedule.evaluations, facts.test_rows)
     for peer in sent.peers:
+        if plan.keeps_best(facts.validation_rows):
+            sent.add(sent.label, peer, schedule.evaluations, messages.Keep(1, 1))
+            sent.add(sent.label, peer, 1, messages.GoBack(1, 1, 0, 0.0))  # unless the last model is the best
+            sent.add(peer, sent.label, 1, messages.WentBack(1, 1, 0))
         sent.add(peer, sent.label, 1, messages.WeightsSettled())
         sent.add(sent.label, peer, 1, messages.Stop("the planned epochs are done"))
     return sent.told()
@@ -399,9 +418,9 @@ _LINEAR_SCHEDULES: dict[type[Message], Callable[[_Sent, Schedule], None]] = {
 """By what comes back to a party of a linear federation."""
 
 
-def _evaluations(sent: _Sent, evaluations: int) -> None:
-    """parts/record.py: two numbers of every block, and the products of the test rows."""
-    asked = [(1, 0), *_pieces(sent.facts.test_rows, ROWS_A_SUM)]
+def _evaluations(sent: _Sent, evaluations: int, scored: int) -> None:
+    """parts/record.py: two numbers of every block, and the products of so many rows that are scored."""
+    asked = [(1, 0), *_pieces(scored, ROWS_A_SUM)]
     for count, rows in asked:
         frames, number = count * evaluations, max(1, evaluations * len(asked) // 2)
         sent.add_down(sent.label, frames, messages.EvaluationProductRequest(sent.label, number, 0, rows))

@@ -1,4 +1,4 @@
-"""One order of rows for all parties, and one line between train and test.
+"""One order of rows for all parties, and one line between train, validation and test.
 
 Both follow from the ids and a seed alone. So parties that hold the same ids come to the same order and the
 same split without telling one another anything else; a label never decides on which side a row lies.
@@ -90,7 +90,33 @@ def split_rows(
     return order[~is_test], order[is_test]
 
 
-def row_digest(train_ids: Array, test_ids: Array) -> str:
+def set_apart(train: Array, fraction: float, groups: Array | None = None) -> tuple[Array, Array]:
+    """Of rows in a random order, those to train on and those to validate with: the last ones.
+
+    `train` is what `split_rows` gave; rows of one group lie together in it, and stay together.
+
+    >>> [part.tolist() for part in set_apart(np.array([4, 0, 3, 1]), 0.25)]
+    [[4, 0, 3], [1]]
+    """
+    if not fraction:
+        return train, train[:0]
+    first = len(train) - max(1, round(fraction * len(train)))
+    if groups is not None and first > 0:
+        own = groups[train]
+        borders = 1 + np.flatnonzero(own[1:] != own[:-1])  # places at which a group begins
+        first = int(borders[np.abs(borders - first).argmin()]) if len(borders) else 0
+    if first < 1:
+        raise DataError(
+            f"There are too few rows: of {len(train)} to train on, a share of data.validation = {fraction} cannot be "
+            "kept apart so that some are left. Give more rows, or lower data.validation."
+        )
+    return train[:first], train[first:]
+
+
+def row_digest(train_ids: Array, test_ids: Array, validation_ids: Array | None = None) -> str:
     """A sha256 that two parties share exactly when their rows and their split agree, in order."""
-    text = json.dumps([[str(i) for i in train_ids.tolist()], [str(i) for i in test_ids.tolist()]])
+    parts = [train_ids, test_ids]
+    if validation_ids is not None and len(validation_ids):
+        parts.append(validation_ids)
+    text = json.dumps([[str(i) for i in part.tolist()] for part in parts])
     return hashlib.sha256(text.encode()).hexdigest()

@@ -6,10 +6,11 @@ every party. A representation shows shapes only, so that logging one of these ob
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from colonnade.data.sparse import is_canonical
 from colonnade.errors import DataError
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 Columns: TypeAlias = "torch.Tensor | csr_array"
 """Rows of float32: a contiguous tensor, or a sparse table in the form that `sparse` promises."""
+PARTS = ("train", "test", "validation")
+"""Into what a party's rows are divided."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -28,11 +31,13 @@ class PartyColumns:
     train: Columns  # float32 [n_train, *shape]
     test: Columns  # float32 [n_test, *shape], sparse if `train` is
     names: tuple[str, ...]  # one a column; for an image piece one name that says which pixels it holds
+    validation: "Columns | None" = None  # as `test`: what evaluations score during a training; None: nothing
 
     def __post_init__(self) -> None:
-        if isinstance(self.train, torch.Tensor) and isinstance(self.test, torch.Tensor):
+        held = {what: getattr(self, what) for what in PARTS if getattr(self, what) is not None}
+        if all(isinstance(part, torch.Tensor) for part in held.values()):
             return
-        for what, part in (("train", self.train), ("test", self.test)):
+        for what, part in held.items():
             if not is_canonical(part):
                 raise DataError(
                     f"The {what} part of sparse columns must be a csr_array of float32 with int32 indices, sorted, "
@@ -50,12 +55,22 @@ class PartyColumns:
         """The shape of one row."""
         return tuple(self.train.shape[1:])
 
+    @property
+    def scored(self) -> Columns:
+        """The rows to validate with and then those to test on, together."""
+        if self.validation is None:
+            return self.test
+        if isinstance(self.validation, torch.Tensor) and isinstance(self.test, torch.Tensor):
+            return torch.cat([self.validation, self.test])
+        return _below(self.validation, self.test)
+
     def dense(self) -> "PartyColumns":
         """The same columns as tensors."""
-        return PartyColumns(_tensor(self.train), _tensor(self.test), self.names)
+        validation = None if self.validation is None else _tensor(self.validation)
+        return PartyColumns(_tensor(self.train), _tensor(self.test), self.names, validation)
 
     def __repr__(self) -> str:
-        shapes = f"train={list(self.train.shape)}, test={list(self.test.shape)}"
+        shapes = _shapes(self)
         if isinstance(self.train, torch.Tensor):
             return f"PartyColumns({shapes})"
         share = self.train.nnz / max(1, self.train.shape[0] * self.train.shape[1])
@@ -73,14 +88,14 @@ class Labels:
     mean: float = 0.0  # of a standardised regression label: the original one is mean + deviation × label
     deviation: float = 1.0
     weights: torch.Tensor | None = None  # float64, one per train row: what it counts for in the loss; None: all alike
-
-    def digest(self) -> str:
-        """Of everything that answers are computed from."""
-        return data_digest(self.train, self.test, *(() if self.weights is None else (self.weights,)))
+    validation: torch.Tensor | None = None  # of the rows that evaluations score during a training
 
     def __repr__(self) -> str:
-        shapes = f"train={list(self.train.shape)}, test={list(self.test.shape)}"
+        shapes = _shapes(self)
         return f"Labels({shapes}, task={self.task!r}, {len(self.classes)} classes)"
+
+
+Part = TypeVar("Part", PartyColumns, Labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,12 +107,16 @@ class OwnData:
     row_digest: str  # as in FederatedData
     rows: int
     test_rows: int
+    validation_rows: int = 0
 
 
-def data_digest(*parts: Columns) -> str:
+def data_digest(held: "PartyColumns | Labels") -> str:
     """Whether values are those of another time, without keeping them."""
     total = hashlib.sha256()
-    for part in parts:
+    for what in (*PARTS, "weights"):  # which labels alone may have
+        part: Columns | None = getattr(held, what, None)
+        if part is None:
+            continue
         if isinstance(part, torch.Tensor):
             total.update(part.numpy().data)
         else:
@@ -132,6 +151,11 @@ class FederatedData:
         """How many rows to test on; may be 0."""
         return len(self.labels.test)
 
+    @property
+    def validation_rows(self) -> int:
+        """How many rows evaluations score while a training lasts; may be 0."""
+        return 0 if self.labels.validation is None else len(self.labels.validation)
+
     def held_out(self, fraction: float) -> "FederatedData":
         """The training rows alone, so large a part of them in the place of the test rows: to choose settings by.
 
@@ -141,22 +165,66 @@ class FederatedData:
         >>> dataset("iris", parties=2).held_out(0.25).labels
         Labels(train=[84], test=[28], task='multiclass', 3 classes)
         """
-        if not 0 < fraction < 1:
-            raise DataError(f"A share of {fraction} of the training rows cannot be held out: give one between 0 and 1.")
-        count = round(fraction * self.rows)
-        if not 0 < count < self.rows:
-            raise DataError(f"{self.rows} training rows are too few to hold out a share of {fraction} of them.")
-        order = np.random.default_rng(0).permutation(self.rows)
-        kept, out = np.sort(order[count:]), np.sort(order[:count])
+        kept, out = self._parted(fraction, 0)
         columns = {name: replace(own, train=own.train[kept], test=own.train[out]) for name, own in self.columns.items()}
         weights = None if self.labels.weights is None else self.labels.weights[kept]
         labels = replace(self.labels, train=self.labels.train[kept], test=self.labels.train[out], weights=weights)
         digest = hashlib.sha256(f"{self.row_digest}, {fraction} held out".encode()).hexdigest()
         return FederatedData(f"{self.name}, validation rows", self.label_party, labels, columns, digest)
 
+    def with_validation(self, fraction: float, seed: int = 0) -> "FederatedData":
+        """The same with so large a part of the training rows as validation rows; which ones follows from the seed.
+
+        Data that a loader has read have such rows already, if `data.validation` asks for them.
+
+        >>> from colonnade import dataset
+        >>> dataset("iris", parties=2).with_validation(0.25).labels
+        Labels(train=[84], test=[38], validation=[28], task='multiclass', 3 classes)
+        """
+        if self.validation_rows:
+            raise DataError(
+                f"There are {self.validation_rows} validation rows already; they cannot be set apart twice."
+            )
+        kept, out = self._parted(fraction, seed)
+        columns = {
+            name: replace(own, train=own.train[kept], validation=own.train[out]) for name, own in self.columns.items()
+        }
+        held = self.labels
+        weights = None if held.weights is None else held.weights[kept]
+        labels = replace(held, train=held.train[kept], validation=held.train[out], weights=weights)
+        digest = hashlib.sha256(f"{self.row_digest}, {fraction} set apart by {seed}".encode()).hexdigest()
+        return FederatedData(self.name, self.label_party, labels, columns, digest)
+
+    def _parted(self, fraction: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Training rows that stay, and such a share of them that does not."""
+        if not 0 < fraction < 1:
+            raise DataError(f"A share of {fraction} of the training rows cannot be held out: give one between 0 and 1.")
+        count = round(fraction * self.rows)
+        if not 0 < count < self.rows:
+            raise DataError(f"{self.rows} training rows are too few to hold out a share of {fraction} of them.")
+        order = np.random.default_rng(seed).permutation(self.rows)
+        return np.sort(order[count:]), np.sort(order[:count])
+
     def __repr__(self) -> str:
         parts = [f"{party}={columns!r}" for party, columns in self.columns.items()]
         return f"FederatedData({self.name!r}, {self.labels!r}, {', '.join(parts)})"
+
+
+def first_to_validate(held: Part, count: int) -> Part:
+    """The same with the first `count` of its test rows as the ones to validate with."""
+    return replace(held, test=held.test[count:], validation=held.test[:count]) if count else held
+
+
+def _shapes(held: "PartyColumns | Labels") -> str:
+    parts = {what: getattr(held, what) for what in PARTS if getattr(held, what) is not None}
+    return ", ".join(f"{what}={list(part.shape)}" for what, part in parts.items())
+
+
+def _below(first: Columns, second: Columns) -> "csr_array":
+    from scipy.sparse import vstack
+
+    stacked: csr_array = vstack([first, second], format="csr")
+    return stacked
 
 
 def _tensor(part: Columns) -> torch.Tensor:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from colonnade.data import partition
-from colonnade.data.alignment import common_ids, positions, row_digest, split_rows
+from colonnade.data.alignment import common_ids, positions, row_digest, set_apart, split_rows
 from colonnade.data.datasets import JoinedData, read_dataset, synthetic_sparse_rows
-from colonnade.data.federated import FederatedData, Labels, OwnData, PartyColumns
+from colonnade.data.federated import FederatedData, Labels, OwnData, PartyColumns, first_to_validate
 from colonnade.data.preparation import numeric_matrix, prepare_image, prepare_labels, prepare_sparse, prepare_table
 from colonnade.data.settings import DEFAULT_TEST_FRACTION, DataSettings, PartyData, data_settings
 from colonnade.data.sources import Array, Table, choose_columns, is_frame, nearest, read_table
@@ -268,17 +268,19 @@ def _from_tables(
     common = common_ids({p: table.ids for p, table in tables.items()}, data.rows)
     fraction = DEFAULT_TEST_FRACTION if data.test_fraction is None else data.test_fraction
     train, test = split_rows(len(common), fraction, seed=data.seed, max_rows=data.max_rows)
+    parts = set_apart(train, data.validation)
     at = {p: positions(table.ids, common) for p, table in tables.items()}
 
     prepared: dict[str, PartyColumns] = {}
     for party in order:
         if not chosen[party] and party == label_party:
             continue
-        own = _prepared(tables[party], chosen[party], at[party][train], at[party][test], party, data)
-        prepared[party] = own
-    rows = at[label_party]
-    labels = _prepared_labels(tables[label_party], rows[train], rows[test], label_party, data)
-    return FederatedData(name, label_party, labels, prepared, row_digest(common[train], common[test]))
+        rows = Rows(*(at[party][part] for part in (*parts, test)))
+        prepared[party] = _prepared(tables[party], chosen[party], rows, party, data)
+    rows = Rows(*(at[label_party][part] for part in (*parts, test)))
+    labels = _prepared_labels(tables[label_party], rows, label_party, data)
+    digest = row_digest(common[parts[0]], common[test], common[parts[1]])
+    return FederatedData(name, label_party, labels, prepared, digest)
 
 
 def load_own(
@@ -299,7 +301,8 @@ def load_own(
         columns = {name: PartyData(columns=own.columns if name == party else ()) for name in parties}
         whole = load(data, columns if data.split == "named-columns" or not data.parties else {}, label_party, base)
         labels = whole.labels if party == label_party or labels_everywhere else None
-        return OwnData(whole.columns.get(party), labels, whole.row_digest, whole.rows, whole.test_rows)
+        sizes = whole.rows, whole.test_rows, whole.validation_rows
+        return OwnData(whole.columns.get(party), labels, whole.row_digest, *sizes)
     has_labels = party == label_party or labels_everywhere
     if own.weight and not has_labels:
         raise _weight_elsewhere(party, own.weight, label_party)
@@ -323,42 +326,59 @@ def load_own(
     ids = common_ids({party: table.ids})
     fraction = DEFAULT_TEST_FRACTION if data.test_fraction is None else data.test_fraction
     train, test = split_rows(len(ids), fraction, seed=data.seed, max_rows=data.max_rows)
+    train, validation = set_apart(train, data.validation)
     at = positions(table.ids, ids)
+    rows = Rows(at[train], at[validation], at[test])
     prepared = None
     if chosen or party != label_party:
-        prepared = _prepared(table, chosen, at[train], at[test], party, data)
+        prepared = _prepared(table, chosen, rows, party, data)
     has_label = bool(data.label) and data.label in table.names
-    labels = _prepared_labels(table, at[train], at[test], party, data) if has_label else None
-    return OwnData(prepared, labels, row_digest(ids[train], ids[test]), len(train), len(test))
+    labels = _prepared_labels(table, rows, party, data) if has_label else None
+    digest = row_digest(ids[train], ids[test], ids[validation])
+    return OwnData(prepared, labels, digest, len(train), len(test), len(validation))
 
 
-def _prepared(
-    table: Table, chosen: tuple[str, ...], train: Array, test: Array, party: str, data: DataSettings
-) -> PartyColumns:
-    """A party's columns of the rows to train and to test on."""
+class Rows(NamedTuple):
+    """Which rows of a table to train on, to validate with and to test on."""
+
+    train: Array
+    validation: Array
+    test: Array
+
+    @property
+    def scored(self) -> Array:
+        """Those that are prepared as the training rows say, and no model learns from."""
+        return np.concatenate([self.validation, self.test])
+
+
+def _prepared(table: Table, chosen: tuple[str, ...], rows: Rows, party: str, data: DataSettings) -> PartyColumns:
+    """A party's columns of the rows to train, to validate and to test on."""
     if not chosen:
         raise DataError(f"Party {party!r} holds no column besides the id: give it columns or leave it out.")
     matrix = _chosen_columns(table, chosen, party)
     prepare = prepare_sparse if is_sparse(matrix) else prepare_table
-    return prepare(
-        matrix[train],
-        matrix[test],
+    prepared = prepare(
+        matrix[rows.train],
+        matrix[rows.scored],
         chosen,
         party=party,
         standardise=data.standardise,
         missing=data.missing or "refuse",
     )
+    return first_to_validate(prepared, len(rows.validation))
 
 
-def _prepared_labels(table: Table, train: Array, test: Array, party: str, data: DataSettings) -> Labels:
+def _prepared_labels(table: Table, rows: Rows, party: str, data: DataSettings) -> Labels:
     label = table.column(data.label)
-    labels = prepare_labels(
-        label.iloc[train], label.iloc[test], task=data.task, party=party, standardise=data.standardise
+    prepared = prepare_labels(
+        label.iloc[rows.train], label.iloc[rows.scored], task=data.task, party=party, standardise=data.standardise
     )
+    labels = first_to_validate(prepared, len(rows.validation))
     if not data.weight or data.weight not in table.names:
         return labels
     what = f"Party {party!r}: the weight column {data.weight!r}"
-    return replace(labels, weights=checked_weights(table.column(data.weight).iloc[train], len(train), what))
+    given = table.column(data.weight).iloc[rows.train]
+    return replace(labels, weights=checked_weights(given, len(rows.train), what))
 
 
 def _check_weight_column(data: DataSettings, party: str, names: Mapping[str, Sequence[str]]) -> None:
@@ -395,7 +415,7 @@ def _from_joined(
     feature_parties: Sequence[str],
     wanted: Mapping[str, tuple[str, ...]],
 ) -> FederatedData:
-    X, y, X_test, y_test, train, test, digest = _joined_rows(joined, data)
+    X, y, X_test, y_test, rows, digest = _joined_rows(joined, data)
     is_image = X.ndim == 4
     names: Sequence[str] = joined.names
     if is_image and data.split in ("equal-columns", "named-columns"):
@@ -407,7 +427,8 @@ def _from_joined(
     for party, share in shares.items():
         # First the columns as a view, then the rows: one copy, of this party's block alone.
         own = X[:, *share]
-        block, block_test = own[train], (own if X_test is X else X_test[:, *share])[test]
+        block = own[rows.train]
+        block_test = own[rows.scored] if X_test is X else _below(own[rows.validation], X_test[:, *share][rows.test])
         if not is_image:
             prepare = prepare_sparse if is_sparse(block) else prepare_table
             prepared[party] = prepare(
@@ -421,18 +442,22 @@ def _from_joined(
         else:
             piece = _names_of(names, share[0]) if X.ndim == 2 else (_piece_name(share, X.shape[2:]),)
             prepared[party] = prepare_image(block, block_test, piece, party=party, standardise=data.standardise)
+    y_scored = np.concatenate([y[rows.validation], y_test[rows.test]])
     labels = prepare_labels(
-        y[train], y_test[test], task=data.task or joined.task, party=label_party, standardise=data.standardise
+        y[rows.train], y_scored, task=data.task or joined.task, party=label_party, standardise=data.standardise
     )
     if joined.weights is not None:
-        labels = replace(labels, weights=checked_weights(joined.weights[train], len(train), "sample_weight"))
-    return FederatedData(joined.name, label_party, labels, prepared, digest)
+        given = joined.weights[rows.train]
+        labels = replace(labels, weights=checked_weights(given, len(rows.train), "sample_weight"))
+    count = len(rows.validation)
+    prepared = {party: first_to_validate(own, count) for party, own in prepared.items()}
+    return FederatedData(joined.name, label_party, first_to_validate(labels, count), prepared, digest)
 
 
 def _joined_rows(
     joined: JoinedData, data: DataSettings
-) -> tuple[Array | sparse.csr_array, Array, Array | sparse.csr_array, Array, Array, Array, str]:
-    """X, y, X_test, y_test, then which of their rows to train and to test on, and the digest of those."""
+) -> tuple[Array | sparse.csr_array, Array, Array | sparse.csr_array, Array, Rows, str]:
+    """X, y, X_test, y_test, then which of their rows to use for what, and the digest of those."""
     X, y = joined.X, joined.y
     rows = X.shape[0]
     if joined.X_test is not None and joined.y_test is not None:
@@ -440,14 +465,22 @@ def _joined_rows(
             # Each part is shuffled in itself, so that max_rows takes a fair sample of both.
             train, _ = split_rows(rows, 0, seed=data.seed, max_rows=data.max_rows)
             test, _ = split_rows(joined.X_test.shape[0], 0, seed=data.seed, max_rows=data.max_rows)
-            digest = row_digest(train, test + rows)
-            return X, y, joined.X_test, joined.y_test, train, test, digest
+            train, validation = set_apart(train, data.validation, joined.groups)
+            digest = row_digest(train, test + rows, validation)
+            return X, y, joined.X_test, joined.y_test, Rows(train, validation, test), digest
         whole = (X, joined.X_test)
         X = sparse.vstack(whole, format="csr") if is_sparse(X) else np.concatenate(whole)
         y = np.concatenate([y, joined.y_test])
     fraction = DEFAULT_TEST_FRACTION if data.test_fraction is None else data.test_fraction
     train, test = split_rows(X.shape[0], fraction, seed=data.seed, max_rows=data.max_rows, groups=joined.groups)
-    return X, y, X, y, train, test, row_digest(train, test)
+    train, validation = set_apart(train, data.validation, joined.groups)
+    return X, y, X, y, Rows(train, validation, test), row_digest(train, test, validation)
+
+
+def _below(first: Array | sparse.csr_array, second: Array | sparse.csr_array) -> Array | sparse.csr_array:
+    if not first.shape[0]:
+        return second
+    return sparse.vstack((first, second), format="csr") if is_sparse(first) else np.concatenate((first, second))
 
 
 def _shares(

@@ -31,6 +31,7 @@ class DataSettings:
     weight: str = ""  # the label party's column of what each row weighs in the loss; "" = all alike
     task: str = ""  # one of TASKS; "" = inferred from the labels
     test_fraction: float | None = None  # None = the data set's own test part, or a quarter of the rows
+    validation: float = 0.0  # share of the rows to train on that is kept apart: evaluations score it; 0 = none
     standardise: bool = (
         True  # columns (and a regression's label) by their train mean and deviation; sparse columns and images by size
     )
@@ -56,6 +57,11 @@ class DataSettings:
             raise SettingsError(
                 f"data.test_fraction is {fraction}; it must be at least 0 and less than 1, so that some rows "
                 "are left to train on."
+            )
+        if not (math.isfinite(self.validation) and 0 <= self.validation < 1):
+            raise SettingsError(
+                f"data.validation is {self.validation}; it must be at least 0 and less than 1, so that some rows are "
+                "left to train on."
             )
         if self.label_party_columns and self.split != "equal-columns":
             raise SettingsError(

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from colonnade import algorithms
+from colonnade.algorithms.parts.losses import headline
 from colonnade.algorithms.parts.randomness import seed_for
 from colonnade.algorithms.row import Family
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat, LinearSeat
@@ -78,7 +79,7 @@ class BuiltFederation:
 
 def build_federation(data: FederatedData, plan: Plan, facts: Facts | None = None) -> BuiltFederation:
     """Every party of a plan that is checked, from data that lie in one place; `facts` are theirs, if known already."""
-    check_plan(plan, data.rows, (data.label_party, *data.feature_parties), data.columns)
+    check_plan(plan, data.rows, (data.label_party, *data.feature_parties), data.columns, data.validation_rows)
     if not plan.is_linear:
         data = all_dense(data)
     facts = facts or facts_of(data, plan)
@@ -108,6 +109,7 @@ def facts_of(data: FederatedData, plan: Plan) -> Facts:
         len(data.labels.classes),
         shapes,
         {},
+        validation_rows=data.validation_rows,
     )
     labels = labels_of(data.labels, plan)
     facts = replace(facts, weighted=labels.weights is not None)
@@ -184,6 +186,7 @@ def _feature_seat(private: PrivateData, facts: Facts, plan: Plan) -> FeatureSeat
 
 def _label_seat(private: PrivateData, facts: Facts, plan: Plan) -> LabelSeat:
     assert private.labels is not None
+    headline(facts.task, plan.training.metric)  # refuses one that is none of this task
     order = embedding_order(facts)
     return LabelSeat(
         name=private.name,
@@ -204,6 +207,7 @@ def _label_seat(private: PrivateData, facts: Facts, plan: Plan) -> LabelSeat:
 def _linear_seat(private: PrivateData, facts: Facts, plan: Plan) -> LinearSeat:
     # The intercept needs one owner: the label party if it learns anything at all.
     owner = facts.label_party if facts.label_party in facts.shapes else facts.feature_parties[0]
+    headline(facts.task, plan.training.metric)  # refuses one that is none of this task
     labels = None if private.labels is None else labels_of(private.labels, plan)
     if labels is not None and not isclose(largest_weight(labels), facts.largest_weight, rel_tol=1e-6):
         raise SettingsError(
@@ -218,6 +222,7 @@ def _linear_seat(private: PrivateData, facts: Facts, plan: Plan) -> LinearSeat:
         columns=private.columns,
         rows=facts.rows,
         test_rows=facts.test_rows,
+        validation_rows=facts.validation_rows,
         task=facts.task,
         outputs=facts.outputs,
         labels=labels,
@@ -243,7 +248,7 @@ def all_dense(data: FederatedData) -> FederatedData:
 
 def all_dense_columns(name: str, columns: PartyColumns) -> PartyColumns:
     """One party's columns, dense; refused where they would not fit into memory."""
-    values = (columns.train.shape[0] + columns.test.shape[0]) * int(np.prod(columns.shape))
+    values = (columns.train.shape[0] + columns.scored.shape[0]) * int(np.prod(columns.shape))
     if columns.sparse and values > MOST_DENSE_VALUES:
         raise SettingsError(
             f"The sparse columns of {name} would have {values} values when made dense, as this algorithm needs "

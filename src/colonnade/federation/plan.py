@@ -60,9 +60,14 @@ class Plan:
 
     @property
     def hides_labels(self) -> bool:
-        """Whether what the label party answers is noised, or going to be."""
+        """Whether what the label party answers is noised, or going to be: then nothing that others notice may depend on
+        labels without that noise."""
         noised = self.noised_answers
         return self.privacy.labels_epsilon > 0 or (noised is not None and noised.noise > 0)
+
+    def keeps_best(self, validation_rows: int) -> bool:
+        """Whether the best model that was scored is used in the end, and not the last one."""
+        return validation_rows > 0 and self.training.keep != "last" and not self.hides_labels
 
     @property
     def answer_clip(self) -> float:
@@ -86,6 +91,7 @@ class Facts:
     widths: Mapping[str, int]  # of everybody's embeddings; empty where the algorithm sends none
     largest_weight: float = 1.0  # of a training row, their mean being 1; told in linear federations alone
     weighted: bool = False  # whether training rows weigh differently; known where the labels are
+    validation_rows: int = 0
 
     @property
     def outputs(self) -> int:
@@ -101,9 +107,12 @@ def embedding_order(facts: Facts) -> tuple[str, ...]:
 # --- what can be wrong with a plan ------------------------------------------------------------------------------
 
 
-def check_plan(plan: Plan, rows: int, parties: tuple[str, ...], holders: Mapping[str, Any]) -> None:
+def check_plan(
+    plan: Plan, rows: int, parties: tuple[str, ...], holders: Mapping[str, Any], validation_rows: int
+) -> None:
     """Refuse what cannot be trained; `holders` are the parties with columns."""
     chosen = plan.chosen
+    _check_choice(plan, validation_rows)
     check_batch_size(rows, plan.training.batch_size)
     for name in parties:
         check_party_name(name)
@@ -115,6 +124,22 @@ def check_plan(plan: Plan, rows: int, parties: tuple[str, ...], holders: Mapping
         _refuse_models(chosen.name, plan.bottom, plan.top)
     if plan.is_linear:
         _refuse_unused_privacy(chosen.name, plan.privacy)
+
+
+def _check_choice(plan: Plan, validation_rows: int) -> None:
+    """Refuse to stop or to choose by validation rows where there are none, or where their labels must not show."""
+    training = plan.training
+    asked = {'training.keep = "best"': training.keep == "best", "training.early_stopping": training.early_stopping > 0}
+    for setting in (name for name, is_asked in asked.items() if is_asked):
+        if not validation_rows:
+            raise SettingsError(
+                f"{setting} chooses by validation rows, and there are none. Give data.validation = 0.1."
+            )
+        if plan.hides_labels:
+            raise SettingsError(
+                f"{setting} would tell everybody what follows from labels, which noise protects here. Leave it out; "
+                "validation rows are still scored, for the label party alone."
+            )
 
 
 def _refuse_models(name: str, bottom: Bottoms, top: TopSettings | nn.Module) -> None:

@@ -74,7 +74,7 @@ class LabelDoor:
         assert labels is not None
         facts = Facts(host.label_party, host.feature_parties, 0, 0, labels.task, len(labels.classes), {}, {})
         width = hello.width or width_elsewhere(name, facts, host.plan)
-        size_bytes = 4 * width * (host.data.rows + host.data.test_rows)
+        size_bytes = 4 * width * (host.data.rows + host.data.test_rows + host.data.validation_rows)
         room = int(_TABLE_SHARE * _memory_bytes() / len(host.feature_parties))
         if size_bytes > room:
             raise ProtocolError(

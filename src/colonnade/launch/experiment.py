@@ -171,7 +171,7 @@ def _settings_values(data: FederatedData, plan: Plan, simulate: Simulate) -> dic
 
 def _agreed(data: FederatedData, plan: Plan) -> BuiltFederation:
     """The parties, built by the plan with the noise that its targets ask for."""
-    check_plan(plan, data.rows, (data.label_party, *data.feature_parties), data.columns)
+    check_plan(plan, data.rows, (data.label_party, *data.feature_parties), data.columns, data.validation_rows)
     facts = facts_of(data, plan)
     return build_federation(data, calibrated(plan, facts), facts)  # noise changes nobody's shape
 

@@ -62,7 +62,7 @@ class Participant:
         self.data = self._load(chosen.family is algorithms.Family.LINEAR)
         self.plan = self._plan()
         holders = [name for name in self.everyone if name != self.name] + ([self.name] if self.data.columns else [])
-        check_plan(self.plan, self.data.rows, self.everyone, dict.fromkeys(holders))
+        check_plan(self.plan, self.data.rows, self.everyone, dict.fromkeys(holders), self.data.validation_rows)
         if party_timeout_seconds is not None:
             self.plan = _with_timeout(self.plan, party_timeout_seconds)
         # As JSON, so that a difference can be named; runtimes of one machine are nobody else's business.
@@ -166,7 +166,7 @@ class Participant:
         return () if self.data.columns is None else self.data.columns.shape
 
     def facts(self, roster: Roster) -> Facts:
-        return Facts(
+        told = Facts(
             self.label_party,
             self.feature_parties,
             self.data.rows,
@@ -178,6 +178,7 @@ class Participant:
             roster.largest_weight,
             self.data.labels is not None and labels_of(self.data.labels, self.plan).weights is not None,
         )
+        return replace(told, validation_rows=self.data.validation_rows)
 
     def alone(self, shape: tuple[int, ...], task: str = "", classes: int = 0) -> Facts:
         """The facts that one party's width follows from."""

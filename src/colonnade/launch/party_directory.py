@@ -71,9 +71,9 @@ class PartyDirectory:
         data, own_bottom = self._participant.data, self._participant.party_file.bottom
         found = {"rows": data.row_digest, "settings": self._participant.digest}
         if data.columns is not None:
-            found["columns"] = data_digest(data.columns.train, data.columns.test)
+            found["columns"] = data_digest(data.columns)
         if data.labels is not None:
-            found["labels"] = data.labels.digest()
+            found["labels"] = data_digest(data.labels)
         if own_bottom is not None:
             found["bottom model"] = digest(as_values(own_bottom))
         return found

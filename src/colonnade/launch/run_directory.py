@@ -149,6 +149,6 @@ def _settings_digest(values: Mapping[str, Any]) -> str:
 
 def _data_digests(data: FederatedData) -> dict[str, str]:
     """What tells whether a resumed run sees the same data, and if not, whose have changed."""
-    columns = {f"columns of {name}": data_digest(held.train, held.test) for name, held in data.columns.items()}
-    labels = data.labels.digest()
+    columns = {f"columns of {name}": data_digest(held) for name, held in data.columns.items()}
+    labels = data_digest(data.labels)
     return {"rows or their order": data.row_digest, "labels": labels, **columns}

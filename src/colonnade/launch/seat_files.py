@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from torch import nn
 
 from colonnade import algorithms
 from colonnade.algorithms.training import DecidedTraining
-from colonnade.data.federated import Columns, Labels, PartyColumns
+from colonnade.data.federated import PARTS, Columns, Labels, PartyColumns
 from colonnade.errors import SettingsError
 from colonnade.federation.building import BuiltFederation, PrivateData
 from colonnade.federation.plan import Facts, Plan
@@ -125,11 +125,11 @@ def read_seat(folder: Path) -> SeatFiles:
         parts = {what: _unpack(tensors, what, shape) for what, shape in described["kinds"].items()}
         columns = labels = None
         if "train" in parts:
-            columns = PartyColumns(parts["train"], parts["test"], tuple(described["names"]))
+            columns = PartyColumns(parts["train"], parts["test"], tuple(described["names"]), parts.get("validation"))
         if described["labels"] is not None:
             task, classes, mean, deviation = described["labels"]
-            labels = Labels(tensors["label_train"], tensors["label_test"], task, tuple(classes), mean, deviation)
-            labels = replace(labels, weights=tensors.get("label_weights"))
+            held = tensors["label_train"], tensors["label_test"], task, tuple(classes), mean, deviation
+            labels = Labels(*held, tensors.get("label_weights"), tensors.get("label_validation"))
         private_data.append(PrivateData(described["name"], columns, labels, described["secret"]))
     facts = content["facts"]
     facts["feature_parties"] = tuple(facts["feature_parties"])
@@ -173,14 +173,13 @@ def plan_from(values: dict[str, Any]) -> Plan:
 
 
 def _parts(private: PrivateData) -> list[tuple[str, Columns]]:
-    parts: list[tuple[str, Columns]] = []
-    if private.columns is not None:
-        parts += [("train", private.columns.train), ("test", private.columns.test)]
-    if private.labels is not None:
-        parts += [("label_train", private.labels.train), ("label_test", private.labels.test)]
-        if private.labels.weights is not None:
-            parts.append(("label_weights", private.labels.weights))
-    return parts
+    held = [("", private.columns), ("label_", private.labels)]
+    return [
+        (f"{start}{what}", part)
+        for start, one in held
+        for what in (*PARTS, "weights")  # which labels alone may have
+        if (part := getattr(one, what, None)) is not None
+    ]
 
 
 def _pack(tensors: dict[str, torch.Tensor], what: str, part: Columns) -> list[int] | None:

@@ -18,7 +18,7 @@ def summarise(plan: Plan, facts: Facts, record: RunRecord, data_name: str, setti
     scored = [line["metric"] for line in recorder.metrics if line["metric"]]
     up, down = recorder.bytes_up_and_down()
     sizes, frames = record.bytes_by_sender(), record.frames_by_sender()
-    return {
+    summary: Summary = {
         "algorithm": plan.chosen.name,
         "runtime": record.runtime,
         "seed": plan.seed,
@@ -35,7 +35,7 @@ def summarise(plan: Plan, facts: Facts, record: RunRecord, data_name: str, setti
         "retransmitted_bytes": record.retransmitted_bytes,
         "train_loss": label["train_loss"],
         "test": scored[-1] if scored else {},
-        "headline": headline(facts.task),
+        "headline": headline(facts.task, plan.training.metric),
         "staleness": label.get("staleness", {"mean": 0.0, "p95": 0, "max": 0}),
         "counts": {
             name: sum(counted.get(name, 0) for counted in counts.values()) for name in ("late_rows", "abandoned_sums")
@@ -48,6 +48,11 @@ def summarise(plan: Plan, facts: Facts, record: RunRecord, data_name: str, setti
         "settings": settings,
         "versions": versions(),
     }
+    if "step_cuts" in label:
+        summary["step_cuts"] = label["step_cuts"]
+    if "kept" in label:
+        summary["validation"], summary["kept"] = label["validation"], label["kept"]
+    return summary
 
 
 def summarise_part(name: str, plan: Plan, facts: Facts, record: RunRecord) -> dict[str, Any]:
@@ -80,10 +85,13 @@ def _privacy(plan: Plan, facts: Facts, record: RunRecord) -> dict[str, Any]:
 
 
 def _data(facts: Facts, name: str) -> DataSummary:
-    return {
+    summary: DataSummary = {
         "name": name,
         "rows": facts.rows,
         "test_rows": facts.test_rows,
         "task": facts.task,
         "parties": {party: {"columns": math.prod(shape)} for party, shape in facts.shapes.items()},
     }
+    if facts.validation_rows:
+        summary["validation_rows"] = facts.validation_rows
+    return summary

@@ -33,6 +33,7 @@ class ReleasePlan:
     warm_up: bool = False  # every party first uploads all its rows
     refreshes: int = 0  # of a training row at one party: at most
     evaluations: int = 0  # of a test row at one party, and predictions
+    validations: int = 0  # of a validation row at one party
     embeddings_per_upload: int = 1  # noised anew, one more for each point at which a party looks
 
     def __post_init__(self) -> None:
@@ -44,7 +45,7 @@ class ReleasePlan:
             raise SettingsError(f"The plan has {self.epochs} epochs; it must be above 0 and finite.")
         if not self.feature_parties:
             raise SettingsError("The plan has no feature party; name at least one.")
-        for name in ("in_flight", "refreshes", "evaluations"):
+        for name in ("in_flight", "refreshes", "evaluations", "validations"):
             if getattr(self, name) < 0:
                 raise SettingsError(f"The plan has {name} = {getattr(self, name)}; it must not be negative.")
         if self.embeddings_per_upload < 1:
@@ -139,16 +140,20 @@ def slope_releases(
 
 
 def embedding_releases(plan: ReleasePlan, party: str, clip: float, noise: float) -> list[Release]:
-    """One feature party's noised embeddings: of training rows in uploads, warm-up and refreshes; of test rows.
+    """One feature party's noised embeddings: of training rows in uploads, warm-up and refreshes; of test rows; and of
+    validation rows, where there are any.
 
     Two clipped embeddings of a row are at most 2C apart; without a clip nothing bounds that.
     """
     sensitivity = 2 * clip if clip > 0 else math.inf
     training = plan.uploads_of_a_row * plan.embeddings_per_upload + plan.warm_up + plan.refreshes
     viewers = (plan.label_party,)
+    counts = {"training rows": training, "test rows": plan.evaluations}
+    if plan.validations:
+        counts["validation rows"] = plan.validations
     return [
         Release("gaussian", sensitivity, noise, times, plan.columns(party, which), viewers)
-        for times, which in ((training, "training rows"), (plan.evaluations, "test rows"))
+        for which, times in counts.items()
     ]
 
 

@@ -88,7 +88,7 @@ def _row(run: Run, name: str, headline: str | None, target: float | None, clock:
         return value <= target if headline in SMALLER_IS_BETTER else value >= target
 
     for line in run.curve:
-        if good_enough(line.metric.get(headline)):
+        if good_enough(run.scored(line).get(headline)):
             row["exchanges_to_target"] = line.exchange
             row["bytes_to_target"] = line.bytes_both_ways
             row["seconds_to_target"] = run.seconds_of(line) if clock else None

@@ -8,6 +8,7 @@ red means away.
 import io
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -312,13 +313,18 @@ def staleness_bins(histogram: dict[str, Any]) -> list[tuple[str, float]]:
     return bins
 
 
+def _headline_of(run: Run, headline: str, line: MetricLine) -> float | None:
+    return run.scored(line).get(headline)
+
+
 def _curves(runs: Sequence[Run], names: Sequence[str | None], against: Against, target: float | None) -> Figure | None:
     headline = next((run.headline for run in runs if run.headline is not None), None)
     losses = [_points(run, against, lambda line: line.loss) for run in runs]
-    metrics = [_points(run, against, lambda line: line.metric.get(headline or "")) for run in runs]
+    metrics = [_points(run, against, partial(_headline_of, run, headline or "")) for run in runs]
+    scored_on = " or ".join(sorted({run.scored_on for run in runs}))
     panels = [
         (what, curves)
-        for what, curves in (("training loss", losses), (f"test {headline}".replace("_", " "), metrics))
+        for what, curves in (("training loss", losses), (f"{scored_on} {headline}".replace("_", " "), metrics))
         if any(len(x) for x, _ in curves)
     ]
     if not panels:
@@ -361,7 +367,7 @@ def _draw_panel(axes: Axes, what: str, curves: Sequence[tuple[Numbers, Numbers]]
     heights = np.concatenate([y for _, y in curves])
     if what == "training loss" and heights.min() > 0 and heights.max() > 30 * heights.min():
         axes.set_yscale("log")
-    elif what == "test accuracy":
+    elif what.endswith(" accuracy"):
         axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
 
 

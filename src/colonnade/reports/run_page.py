@@ -79,6 +79,9 @@ def _run_page(run: Run, plots: Sequence[Plot], audits: Sequence[Mapping[str, Any
         subtitle.append(f"{count(rows)} training rows")
     if test_rows is not None:
         subtitle.append(f"{count(test_rows)} test rows")
+    validation_rows = number(run.section("data").get("validation_rows"))
+    if validation_rows:
+        subtitle.append(f"{count(validation_rows)} validation rows")
     return document(
         f"{title} – Colonnade report",
         element("h1", title, " ", element("span", run.status, css="badge")),
@@ -100,7 +103,7 @@ def _run_page(run: Run, plots: Sequence[Plot], audits: Sequence[Mapping[str, Any
 def _run_plots(run: Run) -> list[Plot]:
     metric = (run.headline or "").replace("_", " ")
     direction = "lower" if run.headline in SMALLER_IS_BETTER else "higher"
-    read_metric = f", below the test {metric} ({direction} is better)" if run.headline else ""
+    read_metric = f", below the {run.scored_on} {metric} ({direction} is better)" if run.headline else ""
     seconds = CLOCK_WORDS[run.clock]
     candidates: list[tuple[str, str, str, Figure | None, bool]] = [
         (
@@ -174,6 +177,17 @@ def _notices(run: Run) -> list[Markup]:
             f"The training loss was not a finite number at exchange {count(diverged.exchange)}: the training "
             "diverged. Try a smaller learning rate."
         )
+    cuts = run.summary.get("step_cuts")
+    if isinstance(cuts, list) and cuts:
+        times = f"{len(cuts)} times, at epochs" if len(cuts) > 1 else "once, at epoch"
+        told.append(
+            f"The training did not descend, and went on from a good model: the step was cut {times} "
+            f"{', '.join(significant(number(one)) for one in cuts)}. A smaller training.learning_rate would save that."
+        )
+    kept = run.section("kept")
+    if kept.get("model") == "best":
+        epoch = significant(number(kept.get("best_epoch")))
+        told.append(f"The model is that of epoch {epoch}, which did best on the validation rows, and not the last one.")
     if not run.curve:
         told.append("metrics.jsonl holds no complete line, so there are no curves to draw.")
     return [element("p", one, css="notice") for one in told]
@@ -221,7 +235,9 @@ def _per_exchange(size_bytes: float | None, exchanges: float | None) -> str:
 
 def _test_metrics(run: Run) -> Markup:
     rows = [
-        [f"test {name}".replace("_", " "), measure(name, number(value))] for name, value in run.section("test").items()
+        [f"{part} {name}".replace("_", " "), measure(name, number(value))]
+        for part in ("test", "validation")
+        for name, value in run.section(part).items()
     ]
     if not rows:
         return NOTHING

@@ -7,7 +7,7 @@ the reading; a file that cannot be understood does, and the error names the file
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +27,8 @@ USUAL_HEADLINES = ("accuracy", "auc", "rmse", "log_loss")
 class MetricLine:
     """One line of `metrics.jsonl`. Counters (exchange, seconds, bytes) run from the start of the run.
 
-    `loss` is the mean training loss since the previous line; `metric` is empty where nothing was evaluated.
+    `loss` is the mean training loss since the previous line; `metric` is empty where no test rows were scored,
+    `validation` where no validation rows were.
     """
 
     party: str
@@ -40,6 +41,7 @@ class MetricLine:
     bytes_up: float | None
     bytes_down: float | None
     diverged: bool = False  # the loss was no finite number
+    validation: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def bytes_both_ways(self) -> float | None:
@@ -156,7 +158,7 @@ class Run:
             lines_of.items(),
             key=lambda item: (
                 item[0] in label_parties,
-                sum(bool(line.metric) for line in item[1]),
+                sum(bool(line.metric or line.validation) for line in item[1]),
                 len(item[1]),
             ),
         )
@@ -168,13 +170,22 @@ class Run:
         return tuple(kept)
 
     @cached_property
+    def scored_on(self) -> str:
+        """Of which rows the curve tells: "validation", where there are such rows, else "test"."""
+        return "validation" if any(line.validation for line in self.lines) else "test"
+
+    def scored(self, line: MetricLine) -> Mapping[str, float]:
+        """What a line of the curve says of those rows."""
+        return line.validation if self.scored_on == "validation" else line.metric
+
+    @cached_property
     def headline(self) -> str | None:
         """The name of the metric that this run is judged by."""
         named = self.summary.get("headline")
         if isinstance(named, str) and named:
             return named
         known = [name for name, value in self.section("test").items() if number(value) is not None]
-        known += [name for line in self.curve for name in line.metric]
+        known += [name for line in self.curve for name in self.scored(line)]
         for name in USUAL_HEADLINES:
             if name in known:
                 return name
@@ -324,6 +335,11 @@ def _totals_so_far(curve: tuple[MetricLine, ...]) -> Mapping[str, Any]:
     }
 
 
+def _numbers(found: Any) -> dict[str, float]:
+    values = found.items() if isinstance(found, dict) else ()
+    return {name: value for name, raw in values if (value := number(raw)) is not None}
+
+
 def _metric_line(found: Mapping[str, Any], path: Path, line_number: int) -> MetricLine:
     exchange = number(found.get("exchange"))
     if exchange is None:
@@ -331,8 +347,6 @@ def _metric_line(found: Mapping[str, Any], path: Path, line_number: int) -> Metr
             f"Line {line_number} of {path} has no number under 'exchange', so it cannot be placed. "
             "Restore the file from the machine that ran it, or delete that line."
         )
-    metric = found.get("metric")
-    values = metric.items() if isinstance(metric, dict) else ()
     loss = found.get("loss")
     return MetricLine(
         party=str(found.get("party", "label")),
@@ -341,7 +355,8 @@ def _metric_line(found: Mapping[str, Any], path: Path, line_number: int) -> Metr
         wall_seconds=number(found.get("wall_seconds")),
         virtual_seconds=number(found.get("virtual_seconds")),
         loss=number(loss),
-        metric={name: value for name, raw in values if (value := number(raw)) is not None},
+        metric=_numbers(found.get("metric")),
+        validation=_numbers(found.get("validation")),
         bytes_up=number(found.get("bytes_up")),
         bytes_down=number(found.get("bytes_down")),
         diverged=(isinstance(loss, float) and number(loss) is None)

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 
 class Staleness(TypedDict):
@@ -24,6 +24,7 @@ class DataSummary(TypedDict):
     name: str
     rows: int
     test_rows: int
+    validation_rows: NotRequired[int]
     task: str
     parties: dict[str, dict[str, int]]  # name → {"columns": how many}
 
@@ -47,6 +48,9 @@ class Summary(TypedDict):
     retransmitted_bytes: int
     train_loss: float | None
     test: dict[str, float]  # metric → value at the last evaluation
+    validation: NotRequired[dict[str, float]]  # the same of validation rows, at the best evaluation
+    kept: NotRequired[dict[str, Any]]  # which model is used, the best or the last, and when the best was scored
+    step_cuts: NotRequired[list[float]]  # epochs at which a training did not descend, and went on with shorter steps
     headline: str
     staleness: Staleness
     counts: dict[str, int]

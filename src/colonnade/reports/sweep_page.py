@@ -306,12 +306,13 @@ def _mean_curve(runs: Sequence[Run], metric: str, against: str) -> tuple[Any, An
     """Means over runs of the same settings, evaluation by evaluation: they evaluate at the same exchanges."""
     told = []
     for run in runs:
-        lines = [line for line in run.curve if metric in line.metric]
+        lines = [line for line in run.curve if metric in run.scored(line)]
         seconds = [line.virtual_seconds or 0.0 for line in lines]
-        told.append(([float(line.exchange) for line in lines] if against == "exchanges" else seconds, lines))
-    shortest = min((len(lines) for _, lines in told), default=0)
+        values = [run.scored(line)[metric] for line in lines]
+        told.append(([float(line.exchange) for line in lines] if against == "exchanges" else seconds, values))
+    shortest = min((len(values) for _, values in told), default=0)
     x = np.array([places[:shortest] for places, _ in told]).reshape(len(told), shortest)
-    y = np.array([[line.metric[metric] for line in lines[:shortest]] for _, lines in told]).reshape(len(told), shortest)
+    y = np.array([values[:shortest] for _, values in told]).reshape(len(told), shortest)
     deviation = y.std(axis=0, ddof=1) if len(told) > 1 else np.zeros(shortest)
     return x.mean(axis=0), y.mean(axis=0), deviation
 

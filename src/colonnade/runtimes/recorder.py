@@ -93,7 +93,7 @@ class Recorder:
         return up, self.traffic_of(self.label_party).total_bytes()
 
     def observe(self, party: str, observed: Observe, now: float) -> None:
-        if observed.note and observed.loss is None and observed.metric is None:
+        if observed.note and observed.loss is None and observed.metric is None and observed.validation is None:
             if self._notes >= MOST_NOTES:
                 return
             self._notes += 1
@@ -111,6 +111,8 @@ class Recorder:
             "bytes_up": up,
             "bytes_down": down,
         }
+        if observed.validation is not None:
+            line["validation"] = observed.validation
         if observed.note:
             line["note"] = observed.note
         self.metrics.append(line)

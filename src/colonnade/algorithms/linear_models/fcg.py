@@ -241,6 +241,7 @@ class ConjugateParty(LinearParty):
 
     LABEL_PARTYS = (JointStep, Stop)
     TAKES = (JointStep,)
+    HEALS = False  # an exact search goes no way but down
 
     MEMORY = (
         value("_steps", "_sum_number", "_under_way"),

@@ -19,6 +19,13 @@ from colonnade.errors import DataError, SettingsError, unknown_name
 _LEAST_THRESHOLD = 1e-6
 
 TASKS = ("binary", "multiclass", "regression")
+METRICS = {
+    "binary": ("accuracy", "auc", "log_loss", "f1"),
+    "multiclass": ("accuracy", "auc", "log_loss", "f1"),
+    "regression": ("rmse",),
+}
+"""By which a task may be judged, the usual one first."""
+SMALLER_IS_BETTER = frozenset({"log_loss", "rmse"})
 
 
 def check_task(task: str) -> None:
@@ -103,10 +110,16 @@ def _as_column(outputs: Tensor, targets: Tensor) -> Tensor:
     return column
 
 
-def headline(task: str) -> str:
-    """The one metric to name if only one is named."""
+def headline(task: str, asked: str = "auto") -> str:
+    """The one metric to name if only one is named, to stop by and to choose by: `training.metric`."""
     check_task(task)
-    return "rmse" if task == "regression" else "accuracy"
+    if asked == "auto":
+        return METRICS[task][0]
+    if asked not in METRICS[task]:
+        raise SettingsError(
+            f"training.metric = {asked!r} is none of a {task} task: choose {', '.join(METRICS[task])}, or leave it out."
+        )
+    return asked
 
 
 def check_threshold(task: str, threshold: float | str) -> None:
@@ -120,7 +133,7 @@ def check_threshold(task: str, threshold: float | str) -> None:
 def metrics(
     task: str, outputs: Tensor, targets: Tensor, deviation: float = 1.0, threshold: float = 0.5
 ) -> dict[str, float]:
-    """What reports show for a task: accuracy, log_loss and auc, or rmse and r2. No row weighs more than another.
+    """What reports show for a task: accuracy, log_loss, f1 and auc, or rmse and r2. No row weighs more than another.
 
     Of two classes the second is predicted above the threshold, a probability: accuracy follows from that, log_loss and
     auc do not.
@@ -150,6 +163,7 @@ def metrics(
         guesses = outputs.argmax(1)
     values = {"accuracy": float((guesses == labels).double().mean()), "log_loss": mean_loss}
     classes = 2 if task == "binary" else outputs.shape[1]
+    values["f1"] = _f1(guesses, labels, classes)
     if len(torch.unique(labels)) == classes and bool(outputs.isfinite().all()):
         values["auc"] = _auc(outputs, labels, classes)
     return values
@@ -184,6 +198,17 @@ def log_odds(threshold: float) -> float:
     0.0
     """
     return log(threshold / (1 - threshold))
+
+
+def _f1(guesses: Tensor, labels: Tensor, classes: int) -> float:
+    """2TP / (2TP + FP + FN) of the class 1; of more than two classes the mean over those that occur, or are guessed."""
+    found = []
+    for one in (1,) if classes == 2 and labels.dtype == torch.bool else range(classes):
+        guessed, there = guesses == one, labels == one
+        together = int(guessed.sum()) + int(there.sum())
+        if together or classes == 2:
+            found.append(2 * int((guessed & there).sum()) / together if together else 0.0)
+    return float(np.mean(found))
 
 
 def _auc(outputs: Tensor, labels: Tensor, classes: int) -> float:

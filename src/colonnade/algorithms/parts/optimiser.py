@@ -77,6 +77,7 @@ class Optimiser:
         self.parameters = parameters
         self.settings = settings
         self._steps = 0
+        self._scale = 1.0  # of what the rate would be: less, after a training that did not descend
         if settings.name == "scale-free" and settings.planned_steps < 1:
             raise SettingsError(
                 'training.optimiser = "scale-free" is the step of zeroth-order algorithms, which say how many they '
@@ -114,8 +115,16 @@ class Optimiser:
             torch._foreach_clamp_min_(shrinkage, -threshold)
             torch._foreach_sub_(self.parameters, shrinkage)
 
+    def restart(self, scale: float) -> None:
+        """Begin anew with steps of that share of their length."""
+        self._scale = scale
+        self._steps = 0
+        for tensors in self._moments:
+            for tensor in tensors:
+                tensor.zero_()
+
     def _rate(self) -> float:
-        rate = self.settings.learning_rate
+        rate = self._scale * self.settings.learning_rate
         if self.settings.name == "scale-free":
             return scale_free_rate(rate, self._weights, self.settings.planned_steps, self._steps)
         return rate
@@ -142,9 +151,12 @@ class Optimiser:
         }
         if len(self._moments) == 2:
             state["steps"] = torch.tensor(self._steps)
+        if self._scale != 1.0:
+            state["scale"] = torch.tensor(self._scale, dtype=torch.float64)
         return state
 
     def load(self, state: Mapping[str, Tensor]) -> None:
+        self._scale = float(state.get("scale", 1.0))
         expected = self.state()
         misfits = sorted(
             name

@@ -2,8 +2,8 @@
 
 from math import isfinite
 
+from colonnade.algorithms.parts.divergence import DivergedError
 from colonnade.algorithms.training import DecidedTraining
-from colonnade.errors import RunError
 from colonnade.party import Checkpoint, Effect, Observe
 from colonnade.state import Remembering, value
 
@@ -42,21 +42,30 @@ class Progress(Remembering):
 
     def add_loss(self, loss: float) -> None:
         if not isfinite(loss):
-            raise RunError(DIVERGED)
+            raise DivergedError(DIVERGED)
         self._loss_sum += loss
         self._loss_count += 1
+
+    def forget_losses(self) -> None:
+        """The training goes on from another model."""
+        self._loss_sum, self._loss_count, self._epoch_losses = 0.0, 0, []
 
     def epoch(self, exchange: int) -> float:
         return exchange / self._per_epoch
 
     def observe(
-        self, exchange: int, step: int, metric: dict[str, float] | None = None, recorded_as: int | None = None
+        self,
+        exchange: int,
+        step: int,
+        metric: dict[str, float] | None = None,
+        recorded_as: int | None = None,
+        validation: dict[str, float] | None = None,
     ) -> list[Effect]:
         """The observation that is due after this exchange, if any; one with a metric is always due.
 
         `recorded_as`: the number of exchanges to record, where the distances are counted in something else.
         """
-        if metric is None and exchange - self._observed < self._observe_every:
+        if metric is None and validation is None and exchange - self._observed < self._observe_every:
             return []
         loss = self._loss_sum / self._loss_count if self._loss_count else None
         if loss is not None:
@@ -65,7 +74,7 @@ class Progress(Remembering):
         self._loss_sum, self._loss_count = 0.0, 0
         self._observed = exchange
         recorded = exchange if recorded_as is None else recorded_as
-        return [Observe(recorded, step, self.epoch(exchange), loss, metric), Checkpoint()]
+        return [Observe(recorded, step, self.epoch(exchange), loss, metric, validation=validation), Checkpoint()]
 
     def evaluation_is_due(self, exchange: int) -> bool:
         if self._evaluate_every == 0 or exchange - self._evaluated < self._evaluate_every:

@@ -141,7 +141,7 @@ ALGORITHM = Algorithm(
         year=2025,
         arxiv="2502.20565",
     ),
-    defaults=replace(SCALE_FREE, least_batch=8, most_batch=32),
+    defaults=replace(SCALE_FREE, least_batch=8, most_batch=32, keep="last"),
     conversation=Conversation(
         upload=PairUpload,
         reply=SlopeReply,

@@ -20,6 +20,7 @@ from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude
 from colonnade.errors import ProtocolError
 from colonnade.messages import (
     Abandoned,
+    GoOn,
     LastCall,
     LossReport,
     MaskedSum,
@@ -40,8 +41,8 @@ _NOTHING = np.zeros((0, 0))
 class AsynchronousLinearParty(LinearParty):
     """One party: a worker that asks and steps, a listener that answers, and at the label party the record."""
 
-    LABEL_PARTYS = (ResidualReply, LastCall, Stop)
-    TAKES = (ProductRequest, ResidualRequest, ResidualReply, Abandoned, LossReport, LastCall)
+    LABEL_PARTYS = (ResidualReply, LastCall, GoOn, Stop)
+    TAKES = (ProductRequest, ResidualRequest, ResidualReply, Abandoned, LossReport, LastCall, GoOn)
 
     def __init__(self, block_party: BlockParty, solver: Descent) -> None:
         super().__init__(block_party, solver=solver)
@@ -53,6 +54,7 @@ class AsynchronousLinearParty(LinearParty):
         self._others: NDArray[np.float64] | None = None  # the sum is there, the step is not made yet
         self._blocked = False  # the request was abandoned; it is repeated when the party that lacked is back
         self._closed = False  # no more requests, no more steps
+        self._paused = False  # the same, until everybody has gone back to earlier weights
         self._asked: dict[int, tuple[str, int, NDArray[np.uint32], int]] = {}  # sums made for others: who, their number
         self._answers = 0  # residuals given so far: the clock of staleness
         self._losses: list[float] = []  # of a feature party that has labels, until they are reported
@@ -87,9 +89,14 @@ class AsynchronousLinearParty(LinearParty):
                 return self._take_abandoned(sender, message)
             case LossReport():
                 assert self._record is not None
+                if self._record.recall.is_behind(sender):
+                    return []
                 for _ in range(message.batches):
                     self._record.add_loss(message.loss)
                 return []
+            case GoOn():
+                was_paused, self._paused = self._paused, False
+                return self._request() if was_paused and self._block_party.works else []
             case LastCall():
                 self._closed = True
                 return [Send(sender, WeightsSettled())]
@@ -121,7 +128,7 @@ class AsynchronousLinearParty(LinearParty):
     def _take_residuals(self, sender: str, reply: ResidualReply) -> list[Effect]:
         if reply.exchange > self._exchange:
             raise ProtocolError(f"{sender} answered the request {reply.exchange}, which was never made.")
-        if self._closed or reply.exchange != self._exchange:
+        if self._closed or self._paused or reply.exchange != self._exchange:
             return []  # of a request that was given up
         if reply.residuals.shape != (self._rows.size, self._seat.outputs):
             raise ProtocolError(f"{sender} answered with residuals of shape {reply.residuals.shape}.")
@@ -148,7 +155,7 @@ class AsynchronousLinearParty(LinearParty):
 
     def _request(self) -> list[Effect]:
         """Choose rows, and ask for the sum of their products or, without labels, for the residuals."""
-        if self._closed:
+        if self._closed or self._paused:
             return []
         self._rows = self._solver.next_rows()
         return self._repeat()
@@ -170,7 +177,8 @@ class AsynchronousLinearParty(LinearParty):
         return [] if self._sums.lost else [SetTimer("repeat", 0.0)]
 
     def _repeat_if_possible(self) -> list[Effect]:
-        return self._repeat() if self._blocked and not self._closed and not self._sums.lost else []
+        may = self._blocked and not self._closed and not self._paused
+        return self._repeat() if may and not self._sums.lost else []
 
     def _step(self) -> list[Effect]:
         """The worker's own sum is there: update, and ask for the next. A timer, so that it takes its time."""
@@ -219,7 +227,7 @@ class AsynchronousLinearParty(LinearParty):
     def _sum_for(self, sender: str, request: ResidualRequest) -> list[Effect]:
         """Label party: make the sum that a party without labels needs."""
         assert self._record is not None
-        if self._record.ending:
+        if self._record.ending or self._record.recall.is_void(sender, request.exchange):
             return []
         if any(asker == sender for asker, _, _, _ in self._asked.values()):
             raise ProtocolError(f"{sender} asked for residuals again before it was answered.")
@@ -243,6 +251,26 @@ class AsynchronousLinearParty(LinearParty):
         self._answers += 1
         reply = ResidualReply(exchange, residuals)
         return [Send(sender, reply), *self._record.look_for_an_optimum(completed.total, targets, rows)]
+
+    # --- earlier weights ---
+
+    def _restart(self, scale: float) -> None:
+        """What is under way is of weights that are gone: answers to it are not taken, and nothing is asked for."""
+        self._solver.restart(scale)
+        self._exchange += 1  # so that a reply to the last request is one that was given up
+        self._own_sum, self._others, self._blocked, self._paused = 0, None, False, True
+        self._asked.clear()
+        self._losses = []
+
+    def _begin_again(self, returned: str = "") -> list[Effect]:
+        record = self._record
+        assert record is not None
+        if record.ending or not record.recall.all_are_back:
+            return []
+        if not self._paused:  # since before this one came back
+            return record.recall.go_on([returned]) if returned else []
+        self._paused = False
+        return [*record.recall.go_on(), *(self._request() if self._block_party.works else [])]
 
     def _close(self) -> list[Effect]:
         self._closed = True
@@ -273,7 +301,15 @@ class AsynchronousLinearParty(LinearParty):
     def _load_others(self, state: State) -> None:
         self._others = state.take("others") if state.values["has_others"] else None
 
+    def _save_paused(self, state: State) -> None:
+        if self._paused:
+            state.values["paused"] = True
+
+    def _load_paused(self, state: State) -> None:
+        self._paused = state.values.get("paused", False)
+
     MEMORY = (
+        custom("_paused", save=_save_paused, load=_load_paused),
         value("_exchange", "_own_sum", "_blocked", "_closed", "_answers", underscored=True),
         value("_losses"),
         array("_rows"),

@@ -17,6 +17,7 @@ from colonnade.algorithms.linear_models.parts.sums import ROWS_A_SUM, SumLimits,
 from colonnade.algorithms.linear_models.parts.windows import ROWS_OF_A_PASS
 from colonnade.algorithms.parts.bounds import MOST_KEPT_BYTES, MOST_PRODUCT
 from colonnade.algorithms.parts.randomness import seed_for
+from colonnade.algorithms.parts.versions import Versions
 from colonnade.algorithms.seats import LinearSeat
 from colonnade.errors import ProtocolError
 from colonnade.messages import Introduction
@@ -26,7 +27,7 @@ from colonnade.models.linear_loss import LinearLoss
 from colonnade.party import Effect, Send
 from colonnade.privacy.masking import OwnMasks, PairwiseMasks, check_key, generate_key
 from colonnade.privacy.ring import FixedPoint
-from colonnade.state import Remembering, State, custom, group, included, part, plain
+from colonnade.state import Remembering, State, custom, group, included, optional_part, part, plain
 
 MOST_LEVERAGE = 16.0
 """Batches that a row may weigh before the metric of `precondition = "auto"` shortens it: rows up to there slow all
@@ -57,7 +58,7 @@ class BlockParty(Remembering):
         self.automatic = chosen == "auto"
         self.block = LinearBlock(
             torch.zeros(seat.rows, 0) if columns is None else columns.train,
-            torch.zeros(seat.test_rows, 0) if columns is None else columns.test,
+            torch.zeros(seat.validation_rows + seat.test_rows, 0) if columns is None else columns.scored,
             seat.outputs,
             seat.training.l2,
             seat.intercept,
@@ -87,6 +88,8 @@ class BlockParty(Remembering):
             self._evaluate,
             _bounds(seat, most_rows(seat) if rows_a_sum is None else rows_a_sum, most_product),
         )
+        keeps = seat.validation_rows > 0 and seat.training.keep != "last"
+        self.versions = Versions() if keeps else None
         self._private_key, self._public_key = generate_key(_entropy(seat, "mask key"))
         self._introduced: dict[str, tuple[ColumnsTold, list[int]]] = {}  # what each party told, and its key
 
@@ -152,14 +155,41 @@ class BlockParty(Remembering):
 
     # --- evaluation ---
 
-    def _evaluate(self, first_row: int, row_count: int) -> NDArray[np.float64]:
-        """Own products of test rows; of no rows, what the objective and the stopping rule need of this block."""
+    def _evaluate(self, first_row: int, row_count: int, number: int) -> NDArray[np.float64]:
+        """Own products of validation or test rows, for the sum of that number; of no rows, what the objective and the
+        stopping rule need of this block."""
+        if row_count and first_row < self.seat.validation_rows and self.versions is not None:
+            return self._validate(self.versions, first_row, row_count, number)
         if row_count:
             return self.block.test_products(first_row, row_count)
         tolerance: float = self.seat.settings.tolerance
         # In units of the tolerance: in fixed point a square far below 1 would be lost.
         gradient = min(self.gradient_square() / tolerance**2, self.most_gradient) if tolerance else 0.0
         return np.array([[self.block.penalty(), gradient]])
+
+    def _validate(self, versions: Versions, first_row: int, row_count: int, number: int) -> NDArray[np.float64]:
+        """With the first rows goes a copy of the weights, with which the others are multiplied, too."""
+        if first_row == 0:
+            block = self.block
+            held = {"weights": torch.from_numpy(block.weights()), "intercept": torch.from_numpy(block.intercept())}
+            versions.offer(number, held)
+            return block.test_products(first_row, row_count)
+        now = self.block.weights(), self.block.intercept()
+        self.go_back(versions.newest)
+        products = self.block.test_products(first_row, row_count)
+        self.block.set_weights(*now)
+        return products
+
+    def go_back(self, version: int) -> int:
+        """Take up the weights of that version, 0 being zeros; −1 if there is no such copy, and the last ones stay."""
+        if version == 0:
+            self.block.set_weights(np.zeros((self.block.columns, self.block.outputs)), np.zeros(self.block.outputs))
+            return version
+        copy = None if self.versions is None else self.versions.take(version)
+        if copy is None:
+            return -1
+        self.block.set_weights(copy["weights"].numpy(), copy["intercept"].numpy())
+        return version
 
     # --- the model ---
 
@@ -192,6 +222,7 @@ class BlockParty(Remembering):
     MEMORY = (
         group("block", included("block"), custom("_introduced", save=_save_introduced, load=_load_introduced)),
         part("sums"),
+        optional_part("versions"),
     )
     DERIVED = ("_scheme",)  # a part of the sums
 
@@ -209,9 +240,9 @@ def most_rows(seat: LinearSeat) -> int:
 
 def _bounds(seat: LinearSeat, rows: int, product: float) -> SumLimits:
     """What is kept for a peer leaves room for several of the largest sums of everybody."""
-    largest_sum = max(rows, min(seat.test_rows, ROWS_A_SUM)) * (8 * seat.outputs + 4)
+    largest_sum = max(rows, min(max(seat.test_rows, seat.validation_rows), ROWS_A_SUM)) * (8 * seat.outputs + 4)
     kept_bytes = max(MOST_KEPT_BYTES, 4 * len(seat.parties) * largest_sum)
-    return SumLimits(rows, seat.test_rows, seat.outputs, product, kept_bytes)
+    return SumLimits(rows, seat.test_rows, seat.outputs, product, kept_bytes, seat.validation_rows)
 
 
 def _entropy(seat: LinearSeat, purpose: str) -> bytes:

@@ -35,6 +35,11 @@ class LastKnown(Remembering):
         self._products: dict[str, _Products] = {}
         self._scored: dict[tuple[str, int, int], Floats] = {}  # (child, first test row, count)
 
+    def forget(self) -> None:
+        """Everybody's weights are others: what they sent is of no use."""
+        self._products.clear()
+        self._scored.clear()
+
     def count_request(self) -> None:
         self._requests += 1
 

@@ -17,6 +17,7 @@ from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.record import LinearRecord
 from colonnade.algorithms.linear_models.parts.sums import Completed
 from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude, size_bytes
+from colonnade.algorithms.parts.divergence import DivergedError
 from colonnade.algorithms.parts.kept_messages import messages
 from colonnade.errors import ProtocolError
 from colonnade.messages import (
@@ -24,21 +25,24 @@ from colonnade.messages import (
     EvaluationMaskedSum,
     EvaluationProductRequest,
     EvaluationProductSum,
+    GoBack,
     Introduction,
+    Keep,
     MaskedSum,
     Message,
     ProductRequest,
     ProductSum,
     Stop,
     WeightsSettled,
+    WentBack,
 )
-from colonnade.party import Effect, Event, Finish, Observe, PeerLost, PeerReturned, Received, Started, TimerFired
+from colonnade.party import Effect, Event, Finish, Observe, PeerLost, PeerReturned, Received, Send, Started, TimerFired
 from colonnade.state import Memory, Remembering, Remembers, State, custom, parts
 
 MOST_EARLY = 1 << 16
 """Messages of one sender that are kept for later: more than come while a party catches up on two epochs."""
 _EVALUATIONS = (EvaluationProductRequest, EvaluationProductSum, EvaluationMaskedSum, EvaluationAbandoned)
-_EVERYBODYS = (*_EVALUATIONS, Introduction, WeightsSettled, Stop, ProductSum, MaskedSum)
+_EVERYBODYS = (*_EVALUATIONS, Introduction, WeightsSettled, Keep, GoBack, WentBack, Stop, ProductSum, MaskedSum)
 _OF_SUMS = (*_EVALUATIONS, ProductRequest, ProductSum, MaskedSum)
 
 
@@ -59,6 +63,7 @@ class LinearParty(Remembering, ABC):
 
     LABEL_PARTYS: ClassVar[tuple[type[Message], ...]] = (Stop,)  # messages that only the label party may send
     TAKES: ClassVar[tuple[type[Message], ...]] = ()  # messages of the schedule's own
+    HEALS: ClassVar[bool] = True  # whether a training that does not descend can begin anew with shorter steps
 
     MEMORY: ClassVar[tuple[Memory, ...]] = (
         messages("_early"),
@@ -71,7 +76,10 @@ class LinearParty(Remembering, ABC):
         self._block_party = block_party
         self._seat = block_party.seat
         self._sums = block_party.sums
-        self._record = LinearRecord(block_party, self._close) if self._seat.is_label_party else None
+        training = self._seat.training
+        self._heals = self.HEALS and training.heal and training.end_when_diverged
+        is_label_party = self._seat.is_label_party
+        self._record = LinearRecord(block_party, self._close, self._heals) if is_label_party else None
         self._early: list[tuple[str, Any]] = []  # messages before their time
         self._early_bytes: Counter[str] = Counter()  # how much of them is whose
         self._breaches: dict[str, str] = {}  # what was found, by sender, when such a message's time had come
@@ -81,6 +89,16 @@ class LinearParty(Remembering, ABC):
 
     def handle(self, event: Event) -> Sequence[Effect]:
         self._sums.patience.now = event.now
+        try:
+            return self._handle(event)
+        except DivergedError as error:
+            if self._record is None:
+                raise
+            version, step, effects = self._record.heal(error)
+            self._go_back(version, step)
+            return [*effects, *self._begin_again()]
+
+    def _handle(self, event: Event) -> Sequence[Effect]:
         match event:
             case Received(sender=sender, message=message):
                 return self._hear(sender, message)
@@ -91,7 +109,9 @@ class LinearParty(Remembering, ABC):
                 return effects if self._block_party.peers else [*effects, *self._begin_all()]
             case PeerLost(peer=peer):
                 effects = self._lose(peer)
-                return [*effects, *(self._record.evaluate_if_settled() if self._record else [])]
+                if self._record:
+                    effects += [*self._record.evaluate_if_settled(), *self._begin_again()]
+                return effects
             case PeerReturned(peer=peer):
                 self._sums.lost.discard(peer)
                 self._sums.patience.hear(peer)
@@ -131,6 +151,21 @@ class LinearParty(Remembering, ABC):
     def _close(self) -> list[Effect]:
         """The label party's record ends the training."""
 
+    def _restart(self, scale: float) -> None:
+        """This party's weights are those of an earlier time: begin anew, with steps of that share of their length."""
+        raise NotImplementedError
+
+    def _begin_again(self, returned: str = "") -> list[Effect]:
+        """Label party: go on after everybody has gone back, if that is so; `returned`: who has, just now."""
+        return []
+
+    def _go_back(self, version: int, step: float) -> int:
+        found = self._block_party.go_back(version)
+        if step > 0:
+            self._sums.forget_last_known()
+            self._restart(step)
+        return found
+
     # --- messages ---
 
     def _hear(self, sender: str, message: Any) -> list[Effect]:
@@ -157,6 +192,10 @@ class LinearParty(Remembering, ABC):
                 return self._begin_all() if self._block_party.meet(sender, message) else []
             case WeightsSettled() if self._record is not None:
                 return self._record.settle(sender)
+            case WentBack() if self._record is not None:
+                return [*self._record.went_back(sender, message), *self._begin_again(sender)]
+            case Keep() | GoBack():
+                return self._choose(sender, message)
             case Stop():
                 return [Finish()]
         return self._take(sender, message)
@@ -166,7 +205,7 @@ class LinearParty(Remembering, ABC):
         label_party = self._seat.label_party
         if not isinstance(message, (*_EVERYBODYS, *self.TAKES)):
             raise ProtocolError(f"{sender} sent {type(message).__name__}, which no party of this schedule takes.")
-        if isinstance(message, self.LABEL_PARTYS) and sender != label_party:
+        if isinstance(message, (*self.LABEL_PARTYS, Keep, GoBack)) and sender != label_party:
             raise ProtocolError(f"{sender} sent {type(message).__name__}, which is the label party's to send.")
         if isinstance(message, EvaluationProductRequest) and message.root != label_party:
             raise ProtocolError(f"{sender} asked for an evaluation of {message.root}; only the label party makes any.")
@@ -177,6 +216,25 @@ class LinearParty(Remembering, ABC):
         """Refuse what ∂loss/∂θ cannot be, or the outputs θ: of classes it lies within ±1, of some losses in less."""
         most = MOST_TOLD if are_outputs else min(MOST_TOLD, (1 + 1e-9) * self._block_party.loss.most_residual)
         check_magnitude(sender, "residuals", residuals, most)
+
+    def _choose(self, sender: str, message: Keep | GoBack) -> list[Effect]:
+        """The label party says which of this block's versions to keep, or to take up again."""
+        versions = self._block_party.versions
+        if self._record is not None or (versions is None and not self._heals):
+            raise ProtocolError(f"{sender} spoke of an earlier model; none is kept here for it.")
+        if isinstance(message, Keep):
+            if versions is None:
+                raise ProtocolError(f"{sender} said which model to keep; none is kept in this training.")
+            versions.judge(sender, message)
+            return []
+        if message.number < 1 or message.version < 0 or not 0 <= message.step <= (1 if self._heals else 0):
+            raise ProtocolError(
+                f"{sender} asked to go back to version {message.version} as request {message.number}, with steps of "
+                f"{message.step:g}, which cannot be."
+            )
+        asked_for = self._progress()[0]
+        version = self._go_back(message.version, message.step)
+        return [Send(sender, WentBack(message.number, version, asked_for))]
 
     def _begin_all(self) -> list[Effect]:
         return [*self._begin(), *self._receive_early()]

@@ -14,16 +14,17 @@ from numpy.typing import NDArray
 
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.sums import ROWS_A_SUM, Completed
-from colonnade.algorithms.parts.divergence import DivergenceWatch
+from colonnade.algorithms.linear_models.parts.validation import LinearRecall, LinearSelection
+from colonnade.algorithms.parts.divergence import DivergedError, DivergenceWatch, Healing
 from colonnade.algorithms.parts.losses import best_threshold, check_threshold, metrics
 from colonnade.algorithms.parts.progress import Progress
 from colonnade.algorithms.parts.staleness import StalenessCount
 from colonnade.algorithms.training import AUTO
 from colonnade.data.batches import batches_per_epoch
 from colonnade.errors import ProtocolError
-from colonnade.messages import Stop
+from colonnade.messages import Stop, WentBack
 from colonnade.party import Effect, Finish, Observe, Send
-from colonnade.state import Remembering, array, array_or_none, part, value
+from colonnade.state import Remembering, array, array_or_none, optional_part, part, value
 
 
 class LinearRecord(Remembering):
@@ -44,9 +45,10 @@ class LinearRecord(Remembering):
         array_or_none("_known"),
         part("_progress"),
         part("_watch"),
+        *(optional_part("recall"), optional_part("_selection"), optional_part("_healing")),
     )
 
-    def __init__(self, block_party: BlockParty, close: Callable[[], list[Effect]]) -> None:
+    def __init__(self, block_party: BlockParty, close: Callable[[], list[Effect]], heals: bool) -> None:
         seat = block_party.seat
         assert seat.labels is not None
         self._block_party = block_party
@@ -62,14 +64,18 @@ class LinearRecord(Remembering):
         given = own.double().numpy()
         constants = [loss.constant_loss(given, one) for one in (None, block_party.weights)] if self._named else None
         constant = max(constants) if constants else None
-        self._watch = DivergenceWatch(seat.task, own, seat.training.end_when_diverged, constant, weights)
+        self._healing, looks = Healing(heals), seat.training.end_when_diverged
+        self._watch = DivergenceWatch(seat.task, own, looks, constant, weights, closely=heals)
+        self.recall = LinearRecall(block_party)
         self._last_batch = ceil(seat.training.epochs * per_epoch - 1e-9)
         # The outputs of training rows as they were last seen, to choose a threshold by; NaN of one never seen.
         automatic = seat.training.threshold == AUTO
         self._known: NDArray[np.float64] | None = np.full(seat.rows, np.nan) if automatic else None
         self._exchange = 0
         self._batch = 0
-        self._outputs: NDArray[np.float64] = np.zeros((seat.test_rows, seat.outputs))
+        self._outputs: NDArray[np.float64] = np.zeros((seat.validation_rows + seat.test_rows, seat.outputs))
+        self._validation_rows = seat.validation_rows
+        self._selection = LinearSelection(block_party, self.recall) if seat.validation_rows else None
         self._penalty = 0.0
         self._gradient_norm: float | None = None  # None while a party does not know its part, or it is too large
         self._awaited: dict[int, tuple[int, int]] = {}  # number of a sum → first test row and count; (0, 0): the norms
@@ -132,12 +138,15 @@ class LinearRecord(Remembering):
 
     def _begin_evaluation(self) -> list[Effect]:
         sums = self._block_party.sums
-        rows = len(self._outputs)
-        parts = [(0, 0), *((first, min(ROWS_A_SUM, rows - first)) for first in range(0, rows, ROWS_A_SUM))]
+        begin, end = self._scored_rows()
+        parts = [(0, 0), *((first, min(ROWS_A_SUM, end - first)) for first in range(begin, end, ROWS_A_SUM))]
         effects: list[Effect] = []
         self._incomplete = False
         begun = [(part, sums.begin_evaluation(*part)) for part in parts]
         self._awaited = {number: part for part, (number, _, _) in begun}
+        if self._validates:
+            assert self._selection is not None
+            self._selection.version = -begun[1][1][0]  # of the sum with the first validation rows
         for _, (_, sent, completed) in begun:
             effects += sent
             if completed is not None:
@@ -167,6 +176,15 @@ class LinearRecord(Remembering):
             del self._awaited[number]
         return self._scored() if mine and not self._awaited else []
 
+    @property
+    def _validates(self) -> bool:
+        """Whether evaluations are of validation rows: if there are any, until the model is chosen."""
+        return self._selection is not None and not self._selection.chosen
+
+    def _scored_rows(self) -> tuple[int, int]:
+        """From which row to which: validation rows come first."""
+        return (0, self._validation_rows) if self._validates else (self._validation_rows, len(self._outputs))
+
     def _scored(self) -> list[Effect]:
         effects: list[Effect] = []
         if self._incomplete:
@@ -174,27 +192,61 @@ class LinearRecord(Remembering):
             note = f"no evaluation: a sum needs {away}, which cannot be reached"
             effects.append(Observe(self._exchange, self._batch, self._progress.epoch(self._batch), note=note))
         else:
-            effects += self._progress.observe(self._batch, self._batch, self._metric(), self._exchange)
+            found = {"validation" if self._validates else "metric": self._metric()}
+            effects += self._progress.observe(self._batch, self._batch, recorded_as=self._exchange, **found)
+            if self._validates:
+                effects += self._judge(found["validation"])
             tolerance: float = self._block_party.seat.settings.tolerance
             if not self.ending and self._gradient_norm is not None and 0 < self._gradient_norm <= tolerance:
                 self._reason = f"the gradient's norm is below algorithm.tolerance = {tolerance:g}"
                 return [*effects, *self._end()]
+            if not self.ending and self._selection is not None and self._selection.best.is_over:
+                self._reason = f"no better {self._selection.best.metric} of validation rows for a while"
+                return [*effects, *self._end()]
+        if self.ending and self._validates:
+            assert self._selection is not None
+            return [*effects, *self._selection.choose(), *self.evaluate_if_settled()]
         if self.ending:
             self._stopped = True
             stop = Stop(self._reason)
             effects += [*(Send(party, stop) for party in self._block_party.peers), Finish()]
         return effects
 
+    def _judge(self, metrics: dict[str, float]) -> list[Effect]:
+        assert self._selection is not None
+        return self._selection.judge(self._progress.epoch(self._batch), metrics)
+
+    def went_back(self, peer: str, answer: WentBack) -> list[Effect]:
+        """A peer uses the model that was chosen."""
+        self.recall.went_back(peer, answer)
+        return self.evaluate_if_settled()
+
+    def heal(self, error: DivergedError) -> tuple[int, float, list[Effect]]:
+        """Which version to go back to, how long steps are then, and what everybody is told; or the error."""
+        epoch = self._progress.epoch(self._batch)
+        step = self._healing.cut(epoch, error, self.ending)
+        version = 0 if self._selection is None else self._selection.good_version
+        self._progress.forget_losses()
+        self._watch.restart()
+        self._awaited = {}
+        self._right[:] = False
+        note = Observe(self._exchange, self._batch, epoch, note=self._healing.words())
+        return version, step, [note, *self.recall.call(version, step)]
+
     def _metric(self) -> dict[str, float]:
         labels = self._labels
         values, threshold = {"penalty": self._penalty}, self._threshold()
         if self._gradient_norm is not None:
             values["gradient_norm"] = self._gradient_norm
-        if len(self._outputs):
-            outputs = torch.from_numpy(self._outputs)
-            values = {**metrics(labels.task, outputs, labels.test, labels.deviation, threshold), **values}
+        begin, end = self._scored_rows()
+        if end > begin:
+            targets = labels.validation if self._validates else labels.test
+            assert targets is not None
+            outputs = self._outputs[begin:end]
+            found = metrics(labels.task, torch.from_numpy(outputs), targets, labels.deviation, threshold)
+            values = {**found, **values}
             if self._named:
-                values["loss"] = self._block_party.loss.mean_loss(self._outputs, labels.test.double().numpy())
+                values["loss"] = self._block_party.loss.mean_loss(outputs, targets.double().numpy())
                 values.pop("log_loss", None)  # of outputs that were never trained to be log odds
         return values if self._known is None else {**values, "threshold": threshold}
 
@@ -226,6 +278,8 @@ class LinearRecord(Remembering):
         unsettled = {*self._block_party.peers} - self._block_party.sums.lost - self.settled
         if not self.ending or self._stopped or self._awaited or unsettled:
             return []
+        if self._selection is not None and self._selection.chosen and not self.recall.all_are_back:
+            return []
         return self._begin_evaluation()
 
     def counts(self) -> dict[str, Any]:
@@ -234,4 +288,6 @@ class LinearRecord(Remembering):
             "epochs": self._progress.epoch(self._batch),
             "train_loss": self._progress.train_loss(),
             "staleness": self.staleness.summary(),
+            **({} if self._selection is None else self._selection.counts()),
+            **self._healing.counts(),
         }

@@ -56,6 +56,7 @@ class Descent(Remembering):
         seat = block_party.seat
         self._block_party = block_party
         self._estimator = estimator
+        self._fresh = estimator.state()  # before it has seen a row
         self._windows = Windows(seat, batches_per_request(seat), shared_rows, estimator.independent_rows)
         self._step_size = StepSize(block_party, newton)
         self._pass: FullPass | None = None
@@ -69,6 +70,16 @@ class Descent(Remembering):
     def prepare(self) -> None:
         """Everybody has introduced themselves: choose the step size."""
         self._step_size.prepare()
+
+    def restart(self, scale: float) -> None:
+        """The weights are others: forget what was learnt on the way, and take steps of that share of their length."""
+        self._pass, self._passed_at = None, -1
+        self._last_square = None if self._block_party.works else 0.0
+        self._measure_at = self._measure_at if self._measure_at == inf else self.steps
+        block = self._block_party.block
+        block.set_mean_gradient(np.zeros((block.columns, block.outputs)), np.zeros(block.outputs))
+        self._estimator.restore(self._fresh)
+        self._step_size.scale = scale
 
     def next_rows(self) -> Rows:
         self.follow()
@@ -89,7 +100,7 @@ class Descent(Remembering):
         loss = None if targets is None else self._block_party.loss
         weights = None if targets is None else self._block_party.weights_of(rows)
         window = Window(rows, self._block_party.seat.training.batch_size, values, targets, loss, weights)
-        mean_loss = self._estimator.step(window, self._step_size.value, self.steps)
+        mean_loss = self._estimator.step(window, self._step_size.scale * self._step_size.value, self.steps)
         self.steps += -(-rows.size // window.batch_size)
         self._measure_if_due()
         return None if targets is None else mean_loss

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
-from colonnade.state import Remembering, value
+from colonnade.state import Remembering, State, custom, value
 
 _SEARCHED = 10
 """Requests over which `step = "search"` looks."""
@@ -20,7 +20,14 @@ class StepSize(Remembering):
     be told. In the party's own metric it begins as the first-order step.
     """
 
-    MEMORY = (value("_curvature", "_looked", "value"),)
+    def _save_scale(self, state: State) -> None:
+        if self.scale != 1.0:
+            state.values["scale"] = self.scale
+
+    def _load_scale(self, state: State) -> None:
+        self.scale = state.values.get("scale", 1.0)
+
+    MEMORY = (value("_curvature", "_looked", "value"), custom("scale", save=_save_scale, load=_load_scale))
 
     def __init__(self, block_party: BlockParty, newton: bool) -> None:
         self._block_party = block_party
@@ -30,6 +37,7 @@ class StepSize(Remembering):
         self._curvature = 0.0
         self._looked = 0
         self.value = 0.0
+        self.scale = 1.0  # less, after a training that did not descend
 
     def prepare(self) -> None:
         """Everybody has introduced themselves."""

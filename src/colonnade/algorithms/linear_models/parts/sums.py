@@ -54,6 +54,25 @@ class SumLimits:
     outputs: int
     product: float  # the magnitude of one party's part
     kept_bytes: int  # for one peer
+    validation_rows: int = 0  # they come before the test rows
+
+    @property
+    def most_scored(self) -> int:
+        """Rows of one sum for scoring."""
+        return max(1, min(max(self.test_rows, self.validation_rows), ROWS_A_SUM))
+
+    def may_score(self, first_row: int, row_count: int) -> bool:
+        """Whether an evaluation asks for just these rows: a whole piece of the validation or of the test rows."""
+        start, rows = (
+            (0, self.validation_rows)
+            if first_row < self.validation_rows
+            else (
+                self.validation_rows,
+                self.test_rows,
+            )
+        )
+        whole = min(ROWS_A_SUM, start + rows - first_row)
+        return (first_row - start) % ROWS_A_SUM == 0 and 0 < row_count == whole
 
 
 class Sums(Remembering):
@@ -83,7 +102,7 @@ class Sums(Remembering):
         oldest: int,
         abandons: bool,
         products: Callable[[NDArray[np.uint32]], NDArray[np.float64]],
-        evaluate: Callable[[int, int], NDArray[np.float64]],
+        evaluate: Callable[[int, int, int], NDArray[np.float64]],
         bounds: SumLimits,
     ) -> None:
         self._name = name
@@ -129,6 +148,10 @@ class Sums(Remembering):
         `own`: what to add instead of the products of these rows.
         """
         return self._take_part((root, number), rows, None, self._products(rows) if own is None else own)
+
+    def forget_last_known(self) -> None:
+        """Everybody has gone back to earlier weights."""
+        self._last_known.forget()
 
     def failed(self, evaluations: bool = False) -> list[int]:
         """The numbers of this party's own sums, of training or of evaluation, abandoned since the last such call."""
@@ -202,8 +225,7 @@ class Sums(Remembering):
             raise ProtocolError(f"{sender} passed on a request of {root}, but is not above {self._name} in its tree.")
 
     def _check_scored(self, sender: str, first_row: int, row_count: int) -> None:
-        whole = min(ROWS_A_SUM, self.bounds.test_rows - first_row)
-        if (first_row or row_count) and (first_row % ROWS_A_SUM or not 0 < row_count == whole):
+        if (first_row or row_count) and not self.bounds.may_score(first_row, row_count):
             raise ProtocolError(
                 f"{sender} asked for an evaluation of {row_count} test rows from {first_row} on; there are "
                 f"{self.bounds.test_rows}, asked for {ROWS_A_SUM} at a time."
@@ -215,7 +237,7 @@ class Sums(Remembering):
             raise ProtocolError(f"{sender} sent a part of a sum of {message.root} that does not run through here.")
         rows, width = message.total.shape
         bounds = self.bounds
-        most = max(1, min(bounds.test_rows, ROWS_A_SUM)) if message.off_clock else bounds.rows
+        most = bounds.most_scored if message.off_clock else bounds.rows
         widths = {bounds.outputs, 2} if message.off_clock else {bounds.outputs}  # 2: penalty and gradient
         if not 0 < rows <= most or width not in widths:
             raise ProtocolError(
@@ -259,7 +281,7 @@ class Sums(Remembering):
         if isinstance(request, EvaluationProductRequest):
             scored = (request.first_row, request.row_count)
             key = (request.root, _number_here(request))
-            effects, completed = self._take_part(key, NO_ROWS, scored, self._evaluate(*scored))
+            effects, completed = self._take_part(key, NO_ROWS, scored, self._evaluate(*scored, request.number))
         else:
             effects, completed = self.contribute(request.root, request.number, request.rows)
         forwarded += effects

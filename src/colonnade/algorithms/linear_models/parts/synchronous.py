@@ -85,6 +85,18 @@ class SynchronousLinearParty(LinearParty):
             effects += [*sent, *self._complete_all([completed])]
         return effects
 
+    def _restart(self, scale: float) -> None:
+        """No batch is under way: what came of the last one is of weights that are gone."""
+        self._solver.restart(scale)
+        self._rows, self._completed = _NO_ROWS, None
+        self._values = np.zeros((0, self._seat.outputs))
+
+    def _begin_again(self, returned: str = "") -> list[Effect]:
+        record = self._record
+        assert record is not None
+        is_between = self._step_number > 0 and self._rows.size == 0 and self._completed is None and not record.ending
+        return self._name_batch(self._solver.next_rows()) if is_between and record.recall.all_are_back else []
+
     def _close(self) -> list[Effect]:
         """The last batch's step, and that of one under way, is still everybody's."""
         return [] if self._rows.size else self._name_batch(_NO_ROWS)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from colonnade.algorithms.parts.divergence import DivergedError
 from colonnade.algorithms.parts.kept_messages import pack, unpack
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
@@ -29,18 +30,24 @@ from colonnade.algorithms.split_models.parts.budget import (
 from colonnade.algorithms.split_models.parts.evaluation import AnswersToEvaluation
 from colonnade.algorithms.split_models.parts.record import SplitRecord, TopModel
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
+from colonnade.algorithms.split_models.parts.validation import FeatureValidation, heals
 from colonnade.data.batches import Batches
 from colonnade.errors import ProtocolError, SettingsError, unknown_name
 from colonnade.messages import (
     BudgetSpent,
     EvaluationEmbedding,
     EvaluationRequest,
+    GoBack,
+    Keep,
     Message,
     RefreshedEmbedding,
     RefreshRequest,
     RowsRefused,
     Stop,
+    ValidationEmbedding,
+    ValidationRequest,
     WarmUpUpload,
+    WentBack,
 )
 from colonnade.party import (
     Effect,
@@ -55,7 +62,7 @@ from colonnade.party import (
     Started,
     TimerFired,
 )
-from colonnade.state import Remembering, Remembers, State, array, custom, generator, part, value
+from colonnade.state import Remembering, Remembers, State, array, custom, generator, optional_part, part, value
 
 WARM_UP_ROWS_A_MESSAGE = 4096
 
@@ -127,6 +134,12 @@ class BottomModel(Remembers, Protocol):
 
     def embed_test(self, first_row: int, row_count: int) -> tuple[list[Effect], NDArray[np.float32]]: ...
 
+    def embed_validation(self, first_row: int, row_count: int) -> tuple[list[Effect], NDArray[np.float32]]: ...
+
+    def go_back(self, weights: Mapping[str, torch.Tensor]) -> None: ...
+
+    def restart(self, scale: float) -> None: ...
+
     def forget_uploads(self) -> None: ...
 
     def forget_upload(self, exchange: int) -> bool: ...
@@ -164,7 +177,7 @@ class AsynchronousFeatureParty(Remembering):
 
     MEMORY = (
         *(value("_spent"), array("_refused", in_place=True), generator("_activations")),
-        *(part("_bottom"), part("_batches"), part("_evaluation")),
+        *(part("_bottom"), part("_batches"), part("_evaluation"), optional_part("_validation")),
     )
     DERIVED = ("_refuses",)
 
@@ -188,6 +201,8 @@ class AsynchronousFeatureParty(Remembering):
         self._settings = settings
         self._gap = settings.activation_gap(seat.name)
         self._evaluation = AnswersToEvaluation(bottom.embed_test, len(seat.columns.test))
+        apart = seat.columns.validation
+        self._validation = None if apart is None and not heals(seat) else FeatureValidation(seat, bottom)
         owner = "everybody" if settings.shared_rows else seat.name
         rows = len(seat.columns.train)
         self._batches = Batches(rows, seat.training.batch_size, generator_for(seat.seed, owner, "rows"))
@@ -203,7 +218,7 @@ class AsynchronousFeatureParty(Remembering):
             case Received(message=reply) if type(reply) is self._reply:
                 if not self._apply(reply):
                     return []
-                effects = self._evaluation.due(self._bottom.steps)
+                effects = self._due()
                 return effects if self._gap else [*effects, *self._upload()]
             case Started():
                 return [*self._warm_up(), *(self._next_activation() if self._gap else self._fill())]
@@ -219,6 +234,8 @@ class AsynchronousFeatureParty(Remembering):
             case Received(sender=sender, message=EvaluationRequest() as request):
                 self._evaluation.ask(sender, request)
                 return self._evaluation.due(self._bottom.steps)
+            case Received(sender=sender, message=ValidationRequest() | Keep() | GoBack() as asked) if self._validation:
+                return self._look_back(self._validation.receive(sender, asked), asked)
             case Received(message=Stop()):
                 self._bottom.forget_uploads()
                 return [Finish()]
@@ -228,6 +245,18 @@ class AsynchronousFeatureParty(Remembering):
                 raise ProtocolError(
                     f"{sender} sent {type(message).__name__}, which a feature party does not take here."
                 )
+
+    def _look_back(self, effects: list[Effect], asked: Message) -> list[Effect]:
+        """Where this party has gone back to an earlier model, it begins anew."""
+        if isinstance(asked, GoBack) and effects:
+            self._evaluation.forget()
+            effects += self._fill() if asked.step > 0 and not self._gap else []
+        return effects
+
+    def _due(self) -> list[Effect]:
+        """Answers to evaluations that waited for a reply to be applied."""
+        effects = self._evaluation.due(self._bottom.steps)
+        return effects if self._validation is None else [*effects, *self._validation.due()]
 
     def _upload(self) -> Sequence[Effect]:
         """Choose rows and upload them; the upload is the query for its reply."""
@@ -367,6 +396,8 @@ class AsynchronousLabelParty(Remembering):
         self._waiting: list[Upload] = []
         self._update: Update | None = None  # the one that waits for refreshes; the others wait behind it
         self._requests = 0
+        self._held: list[Upload] = []  # of parties that have been asked to go back, and have not said yet that they did
+        self._void_requests = 0  # refreshes up to this one are of models that are gone
         self._late_rows = 0  # uses of an embedding older than max_delay
         privacy = seat.privacy
         mu = budget_mu(privacy.labels_epsilon, privacy.delta, privacy.formula)
@@ -374,6 +405,16 @@ class AsynchronousLabelParty(Remembering):
         self._without_budget: set[str] = set()  # parties that can make no batch any more
 
     def handle(self, event: Event) -> Sequence[Effect]:
+        try:
+            return self._handle(event)
+        except DivergedError as error:
+            effects = self._record.heal(error)
+            self._waiting.clear()
+            self._held.clear()
+            self._update, self._void_requests = None, self._requests
+            return effects
+
+    def _handle(self, event: Event) -> Sequence[Effect]:
         match event:
             case Received(sender=sender, message=upload) if type(upload) is self._upload:
                 return self._take(Upload(sender, upload, entering(self._enters_table, sender, upload)))
@@ -382,6 +423,8 @@ class AsynchronousLabelParty(Remembering):
             case Received(sender=sender, message=RefreshedEmbedding() as fresh):
                 if not 0 < fresh.request <= self._requests:
                     raise ProtocolError(f"{sender} answered the request {fresh.request}, which was never made.")
+                if fresh.request <= self._void_requests:
+                    return []
                 self._record.check(sender, fresh.rows, fresh.embedding)
                 self._table.write(sender, fresh.rows, fresh.embedding, self._record.exchange)
                 if self._update is None or self._update.awaited.get(fresh.request) != sender:
@@ -389,11 +432,17 @@ class AsynchronousLabelParty(Remembering):
                 del self._update.awaited[fresh.request]
                 return self._go_on()
             case Received(sender=sender, message=WarmUpUpload() as everything):
+                if self._record.is_behind(sender):
+                    return []
                 self._record.check(sender, everything.rows, everything.embedding)
                 self._table.write(sender, everything.rows, everything.embedding, self._record.exchange)
                 return []
-            case Received(sender=sender, message=EvaluationEmbedding() as answer):
-                return self._record.receive(sender, answer)
+            case Received(sender=sender, message=EvaluationEmbedding() | ValidationEmbedding() | WentBack() as answer):
+                effects = self._record.receive(sender, answer)
+                held, self._held = self._held, []
+                for one in held:
+                    effects += self._take(one)
+                return effects
             case TimerFired():
                 if self._update is not None:
                     self._update.awaited.clear()
@@ -402,8 +451,7 @@ class AsynchronousLabelParty(Remembering):
                 if self._update is not None:
                     awaited = self._update.awaited
                     self._update.awaited = {number: party for number, party in awaited.items() if party != peer}
-                effects = self._record.lose(peer)
-                return [*effects, *self._go_on()]
+                return [*self._record.lose(peer), *self._go_on()]
             case PeerReturned(peer=peer):
                 self._record.lost.discard(peer)
                 return []
@@ -415,6 +463,10 @@ class AsynchronousLabelParty(Remembering):
     def _take(self, upload: Upload) -> list[Effect]:
         """Judge an upload, whole, and answer it if it is its turn."""
         sender, message = upload.sender, upload.message
+        if self._record.is_void(sender, message.exchange):
+            return []
+        if self._record.is_behind(sender):
+            return self._hold(upload)
         if message.rows.size not in self._batch_sizes:
             raise ProtocolError(
                 f"{sender} uploaded {message.rows.size} rows; agreed were {self._seat.training.batch_size}. A mean "
@@ -437,6 +489,13 @@ class AsynchronousLabelParty(Remembering):
             self._budget.spend(sender, message.rows, cost)
         self._waiting.append(upload)
         return self._go_on()
+
+    def _hold(self, upload: Upload) -> list[Effect]:
+        """Until it is known whether it is of the model that everybody went back to: its sender's word is under way."""
+        if sum(other.sender == upload.sender for other in self._held) >= 2 * self._settings.in_flight:
+            raise ProtocolError(f"{upload.sender} uploaded without waiting for its replies.")
+        self._held.append(upload)
+        return []
 
     def _go_on_without(self, party: str) -> list[Effect]:
         """A party uploads no more, its rows' budgets being spent: when nobody does, the training ends here."""
@@ -535,6 +594,9 @@ class AsynchronousLabelParty(Remembering):
         uploads, awaited = (self._update.uploads, self._update.awaited) if self._update else ([], {})
         state.values.update(in_update=len(uploads), awaited=[*awaited.items()])
         state.add("uploads", pack([(upload.sender, upload.message) for upload in (*uploads, *self._waiting)]))
+        if self._void_requests or self._held:
+            state.values["void_requests"] = self._void_requests
+            state.add("held", pack([(upload.sender, upload.message) for upload in self._held]))
 
     def _load_uploads(self, state: State) -> None:
         kept = unpack(state.part("uploads"))
@@ -542,11 +604,15 @@ class AsynchronousLabelParty(Remembering):
         held = state.values["in_update"]
         self._update = Update(uploads[:held], dict(map(tuple, state.values["awaited"]))) if held else None
         self._waiting = uploads[held:]
+        self._void_requests, self._held = state.values.get("void_requests", 0), []
+        if "held" in state.values:
+            again = unpack(state.part("held"))
+            self._held = [Upload(sender, message, self._enters_table(message)) for sender, message in again]
 
     MEMORY = (
         value("_requests", "_late_rows"),
         value("_without_budget", restored=set),
-        custom("_update", "_waiting", save=_save_uploads, load=_load_uploads),
+        custom("_update", "_waiting", "_held", "_void_requests", save=_save_uploads, load=_load_uploads),
         *(part("_record", "books"), part("_budget")),
     )
 

@@ -4,6 +4,7 @@ How it learns from its columns is `privacy.bottom_update`: by the plain gradient
 release, spent before anything that depends on it leaves; or not at all ("frozen").
 """
 
+from collections.abc import Mapping
 from math import inf
 from typing import ClassVar
 
@@ -172,6 +173,17 @@ class Bottom(Remembering):
     def embed_test(self, first_row: int, row_count: int) -> tuple[list[Effect], NDArray[np.float32]]:
         spent, embedding = self._embedder.embed_test(first_row, row_count)
         return [*self._pay(), *spent], embedding
+
+    def embed_validation(self, first_row: int, row_count: int) -> tuple[list[Effect], NDArray[np.float32]]:
+        spent, embedding = self._embedder.embed_validation(first_row, row_count)
+        return [*self._pay(), *spent], embedding
+
+    def go_back(self, weights: Mapping[str, torch.Tensor]) -> None:
+        self._embedder.go_back(weights)
+
+    def restart(self, scale: float) -> None:
+        """Begin anew with steps of that share of their length."""
+        self._optimiser.restart(scale)
 
     def module(self) -> torch.nn.Module:
         return self.network.module()

@@ -3,8 +3,9 @@
 Training, warm-up, refresh and evaluation alike; a noised value comes with the privacy event that must be spent first.
 """
 
+from collections.abc import Mapping
 from math import inf
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from colonnade.models.network import rows_mix
 from colonnade.party import Effect, Spend
 from colonnade.privacy.noise import LayerNoise
 from colonnade.privacy.secret_gaussian import SecretGaussian
-from colonnade.state import Memory, Remembering, generator, group, part, weights
+from colonnade.state import Memory, Remembering, generator, group, optional_part, part, weights
 
 _LOOKED_AT_ROWS, _TRIED_ROWS = 256, 8
 
@@ -31,7 +32,12 @@ class Embedder(Remembering):
         weights("network", "model"),
         generator("generator"),
         generator("gaussian"),
-        group("budget", part("budget", "train"), part("_test_budget", "test")),
+        group(
+            "budget",
+            part("budget", "train"),
+            part("_test_budget", "test"),
+            optional_part("_validation_budget", "validation"),
+        ),
     )
 
     def __init__(self, seat: FeatureSeat, network: Network) -> None:
@@ -46,6 +52,8 @@ class Embedder(Remembering):
         mu = budget_mu(privacy.columns_epsilon, privacy.delta, privacy.formula)
         self.budget = RowBudget(len(seat.columns.train), mu)
         self._test_budget = RowBudget(len(seat.columns.test), mu)
+        apart = seat.columns.validation
+        self._validation_budget = None if apart is None else RowBudget(len(apart), mu)
         # What one embedding of a row costs it.
         self.row_cost = (privacy.sensitivity / privacy.noise) ** 2 if privacy.noise > 0 else inf
 
@@ -78,7 +86,10 @@ class Embedder(Remembering):
         event = self.noise.event(rows.size, protects, (self._seat.label_party,), rows)
         if event is None:
             return []
-        (self.budget if which == "training rows" else self._test_budget).spend(rows, cost_of(event))
+        budgets = {"training rows": self.budget, "test rows": self._test_budget}
+        budget = budgets.get(which, self._validation_budget)
+        assert budget is not None
+        budget.spend(rows, cost_of(event))
         return [Spend(event)]
 
     def embed(self, rows: NDArray[np.uint32]) -> tuple[list[Effect], NDArray[np.float32]]:
@@ -88,14 +99,28 @@ class Embedder(Remembering):
 
     def embed_test(self, first_row: int, row_count: int) -> tuple[list[Effect], NDArray[np.float32]]:
         """Embeddings of test rows, for scoring; of none, once their budget is spent: the last known ones serve."""
-        test = self._seat.columns.test
-        if first_row + row_count > len(test):
+        return self._embed_scored(self._seat.columns.test, self._test_budget, first_row, row_count, "test rows")
+
+    def embed_validation(self, first_row: int, row_count: int) -> tuple[list[Effect], NDArray[np.float32]]:
+        """The same of validation rows."""
+        rows, budget = self._seat.columns.validation, self._validation_budget
+        assert rows is not None and budget is not None
+        return self._embed_scored(rows, budget, first_row, row_count, "validation rows")
+
+    def _embed_scored(
+        self, columns: Any, budget: RowBudget, first_row: int, row_count: int, which: str
+    ) -> tuple[list[Effect], NDArray[np.float32]]:
+        if first_row + row_count > len(columns):
             raise ProtocolError(
-                f"{self._seat.label_party} asked for the test rows {first_row} to {first_row + row_count}; there are "
-                f"{len(test)}."
+                f"{self._seat.label_party} asked for the {which} {first_row} to {first_row + row_count}; there are "
+                f"{len(columns)}."
             )
         rows = np.arange(first_row, first_row + row_count, dtype=np.uint32)
-        if row_count == 0 or not self._test_budget.affordable(rows, self.row_cost).all():
+        if row_count == 0 or not budget.affordable(rows, self.row_cost).all():
             return [], np.zeros((0, self._seat.width), np.float32)
-        outputs = self.network.embed(test[first_row : first_row + row_count], self.noise)
-        return self.spent(rows, "test rows"), outputs.numpy()
+        outputs = self.network.embed(columns[first_row : first_row + row_count], self.noise)
+        return self.spent(rows, which), outputs.numpy()
+
+    def go_back(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Take up the weights that the network had when `network.state()` gave these."""
+        self.network.load(weights)

@@ -12,7 +12,7 @@ from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from colonnade.errors import ProtocolError
-from colonnade.messages import EvaluationEmbedding, EvaluationRequest
+from colonnade.messages import EvaluationEmbedding, EvaluationRequest, ValidationEmbedding
 from colonnade.party import Effect, Send
 from colonnade.state import Remembering, array, value
 
@@ -56,6 +56,10 @@ class AnswersToEvaluation(Remembering):
             )
         self._waiting.append((sender, request))
 
+    def forget(self) -> None:
+        """Requests of the time before this party went back to an earlier model: nobody waits for answers."""
+        self._waiting.clear()
+
     def due(self, replies_applied: int) -> list[Effect]:
         """Answers to the requests whose condition is met now."""
         if not self._waiting:
@@ -76,14 +80,14 @@ class AnswersToEvaluation(Remembering):
 class Evaluation(Remembering):
     """The label party's side: one evaluation at a time, and the last known test embeddings."""
 
-    MEMORY = (array("_embeddings", in_place=True), value("_number", "_awaited"))
+    MEMORY = (array("_embeddings", in_place=True), value("number", "_awaited"))
 
     def __init__(self, test_rows: int, slices: Mapping[str, slice]) -> None:
         self._rows = test_rows
         self._slices = slices
         width = max((part.stop for part in slices.values()), default=0)
         self._embeddings: NDArray[np.float32] = np.zeros((test_rows, width), np.float32)
-        self._number = 0
+        self.number = 0
         self._awaited: dict[str, int] = {}  # answers still to come, by party
 
     @property
@@ -92,29 +96,29 @@ class Evaluation(Remembering):
 
     def begin(self, parties: Iterable[str], replies_sent: Mapping[str, int]) -> Sequence[Effect]:
         """Ask these parties to embed the test rows."""
-        self._number += 1
+        self.number += 1
         starts = range(0, max(self._rows, 1), ROWS_A_REQUEST)
         self._awaited = {party: len(starts) for party in parties}
         return [
             Send(
                 party,
-                EvaluationRequest(self._number, start, min(ROWS_A_REQUEST, self._rows - start), replies),
+                EvaluationRequest(self.number, start, min(ROWS_A_REQUEST, self._rows - start), replies),
             )
             for party in self._awaited
             for replies in [replies_sent[party]]
             for start in starts
         ]
 
-    def receive(self, sender: str, answer: EvaluationEmbedding) -> bool:
+    def receive(self, sender: str, answer: EvaluationEmbedding | ValidationEmbedding) -> bool:
         """Take an answer; True if it was the last one that this evaluation waited for."""
         part = self._slices.get(sender)
         rows, width = answer.embedding.shape
         if part is None or width != part.stop - part.start or answer.first_row + rows > self._rows:
             raise ProtocolError(f"{sender} answered an evaluation with rows or a width that were not asked for.")
-        if not 0 < answer.evaluation <= self._number:
-            raise ProtocolError(f"{sender} answered the evaluation {answer.evaluation}; {self._number} were made.")
+        if not 0 < answer.evaluation <= self.number:
+            raise ProtocolError(f"{sender} answered the evaluation {answer.evaluation}; {self.number} were made.")
         self._embeddings[answer.first_row : answer.first_row + rows, part] = answer.embedding
-        if answer.evaluation != self._number or sender not in self._awaited:
+        if answer.evaluation != self.number or sender not in self._awaited:
             return False  # late, of a party that was given up
         self._awaited[sender] -= 1
         if self._awaited[sender] == 0:
@@ -124,6 +128,10 @@ class Evaluation(Remembering):
     def give_up(self, party: str) -> bool:
         """Go on without a party's answers; True if the evaluation waited for nobody else."""
         return self._awaited.pop(party, None) is not None and not self._awaited
+
+    def abandon(self) -> None:
+        """Nobody is waited for any more."""
+        self._awaited = {}
 
     def embeddings(self) -> torch.Tensor:
         return torch.from_numpy(self._embeddings)

@@ -10,6 +10,7 @@ most 1. Rounding changes λu ≈ 10⁻³ by at most 5·10⁻⁷, and a step by a
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -40,14 +41,17 @@ class SeedReplayBottom(Embedder):
     def _save_spread(self, state: State) -> None:
         if self._chosen.name == "scale-free":
             state.add("spread", self._spread.state())
+        if self._scale != 1.0:
+            state.values["scale"] = self._scale
 
     def _load_spread(self, state: State) -> None:
         if self._chosen.name == "scale-free":
             self._spread.restore(state.part("spread"))
+        self._scale = state.values.get("scale", 1.0)
 
     MEMORY = (
         generator("_seeds"),
-        custom("_spread", save=_save_spread, load=_load_spread),
+        custom("_spread", "_scale", save=_save_spread, load=_load_spread),
         value("uploads", "steps"),
         value(
             "_pending",
@@ -81,6 +85,7 @@ class SeedReplayBottom(Embedder):
         else:
             self._most_slope = clip + 100 * noise if clip else MOST_TOLD
         self._spread = SlopeSpread()
+        self._scale = 1.0
         self._vector = flatten([self.network], seat.name)
         self._vector.div_(GRID).round_().mul_(GRID)
         self._pieces = torch.split(self._vector, PIECE)
@@ -137,7 +142,7 @@ class SeedReplayBottom(Embedder):
         check_magnitude(self._seat.label_party, "a slope", slope, self._most_slope)
         del self._pending[exchange]
         seed, factor = pending
-        rate = self._chosen.learning_rate
+        rate = self._scale * self._chosen.learning_rate
         if self._chosen.name == "scale-free":
             rate = scale_free_rate(rate, self._vector.numel(), self._chosen.planned_steps, self.steps)
             slope = self._spread.relative(slope)
@@ -195,6 +200,15 @@ class SeedReplayBottom(Embedder):
         """Drop uploads that have waited longest, so that so many are left."""
         for exchange in [*self._pending][: max(0, len(self._pending) - newest)]:
             self.forget_upload(exchange)
+
+    def go_back(self, weights: Mapping[str, torch.Tensor]) -> None:
+        super().go_back(weights)
+        self._check_range()
+
+    def restart(self, scale: float) -> None:
+        """Begin anew with steps of that share of their length."""
+        self._scale = scale
+        self._spread = SlopeSpread()
 
     def module(self) -> torch.nn.Module:
         return self.network.module()

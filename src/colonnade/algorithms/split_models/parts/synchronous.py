@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from colonnade.algorithms.parts.divergence import DivergedError
 from colonnade.algorithms.parts.kept_messages import messages
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
@@ -23,9 +24,22 @@ from colonnade.algorithms.split_models.parts.budget import check_each_once, chec
 from colonnade.algorithms.split_models.parts.evaluation import AnswersToEvaluation
 from colonnade.algorithms.split_models.parts.record import SplitRecord, TopModel
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
+from colonnade.algorithms.split_models.parts.validation import FeatureValidation, heals
 from colonnade.data.batches import Batches
 from colonnade.errors import ProtocolError, SettingsError
-from colonnade.messages import BatchRequest, BudgetSpent, EvaluationEmbedding, EvaluationRequest, Message, Stop
+from colonnade.messages import (
+    BatchRequest,
+    BudgetSpent,
+    EvaluationEmbedding,
+    EvaluationRequest,
+    GoBack,
+    Keep,
+    Message,
+    Stop,
+    ValidationEmbedding,
+    ValidationRequest,
+    WentBack,
+)
 from colonnade.party import (
     Effect,
     Event,
@@ -39,7 +53,7 @@ from colonnade.party import (
     Started,
     TimerFired,
 )
-from colonnade.state import Remembering, array, part, value
+from colonnade.state import Remembering, array, optional_part, part, value
 
 _NO_ROWS: NDArray[np.uint32] = np.zeros(0, np.uint32)
 MOST_UNANSWERED = 4
@@ -63,7 +77,7 @@ class Synchronous:
 class SynchronousFeatureParty(Remembering):
     """Embeds the batch it is told, applies the reply, embeds the next batch, which came with it."""
 
-    MEMORY = (value("_step"), part("_bottom"), part("_evaluation"))
+    MEMORY = (value("_step"), part("_bottom"), part("_evaluation"), optional_part("_validation"))
 
     def __init__(
         self,
@@ -80,6 +94,8 @@ class SynchronousFeatureParty(Remembering):
         self._apply = apply
         self._step = 0  # the latest one that it uploaded for
         self._evaluation = AnswersToEvaluation(bottom.embed_test, len(seat.columns.test))
+        apart = seat.columns.validation
+        self._validation = None if apart is None and not heals(seat) else FeatureValidation(seat, bottom)
 
     def handle(self, event: Event) -> Sequence[Effect]:
         match event:
@@ -89,7 +105,7 @@ class SynchronousFeatureParty(Remembering):
                 reply: Any = message
                 self._check_rows(reply.next_rows)
                 self._apply(reply)
-                effects = self._evaluation.due(self._bottom.steps)
+                effects = self._due()
                 return [*effects, *self._upload(reply.step, reply.next_rows)]
             case Received(message=BatchRequest() as request):
                 self._check_rows(request.rows)
@@ -97,6 +113,11 @@ class SynchronousFeatureParty(Remembering):
             case Received(sender=sender, message=EvaluationRequest() as request):
                 self._evaluation.ask(sender, request)
                 return self._evaluation.due(self._bottom.steps)
+            case Received(sender=sender, message=ValidationRequest() | Keep() | GoBack() as asked) if self._validation:
+                effects = self._validation.receive(sender, asked)
+                if isinstance(asked, GoBack) and effects:
+                    self._evaluation.forget()
+                return effects
             case Received(message=Stop()):
                 return [Finish()]
             case Started() | TimerFired() | PeerLost() | PeerReturned():
@@ -105,6 +126,11 @@ class SynchronousFeatureParty(Remembering):
                 raise ProtocolError(
                     f"{sender} sent {type(message).__name__}, which a feature party does not take here."
                 )
+
+    def _due(self) -> list[Effect]:
+        """Answers to evaluations that waited for a reply to be applied."""
+        effects = self._evaluation.due(self._bottom.steps)
+        return effects if self._validation is None else [*effects, *self._validation.due()]
 
     def _check_rows(self, rows: NDArray[np.uint32]) -> None:
         check_rows(rows, len(self._seat.columns.train), self._seat.label_party)
@@ -177,9 +203,27 @@ class SynchronousLabelParty(Remembering):
         self._given_up: set[str] = set()  # lost for longer than the time-out: steps go on without them
 
     def handle(self, event: Event) -> Sequence[Effect]:
+        try:
+            return [*self._handle(event), *self._begin_again()]
+        except DivergedError as error:
+            effects = self._record.heal(error)
+            self._rows, self._uploaded = _NO_ROWS, {}  # no batch is under way
+            return [*effects, *self._begin_again()]
+
+    def _begin_again(self) -> list[Effect]:
+        """Everybody has gone back to a good model: name the next batch."""
+        is_between = self._step > 0 and self._rows.size == 0 and not self._record.ending
+        if not is_between or self._record.waits_for_return:
+            return []
+        self._step, self._rows = self._step + 1, self._batches.next()
+        return [Send(party, BatchRequest(self._step, self._rows)) for party in self._seat.feature_parties]
+
+    def _handle(self, event: Event) -> Sequence[Effect]:
         match event:
             case Received(sender=sender, message=message) if type(message) is self._upload:
                 upload: Any = message
+                if self._record.is_behind(sender):
+                    return []  # of a step before it was asked to go back
                 embedding = entering(self._enters_table, sender, upload)
                 self._record.check(sender, upload.rows, embedding, embeddings_of(upload))
                 if self._record.ending or upload.exchange != self._step or sender in self._uploaded:
@@ -188,7 +232,7 @@ class SynchronousLabelParty(Remembering):
                     raise ProtocolError(f"{sender} answered step {self._step} with other rows than were asked for.")
                 self._uploaded[sender] = upload
                 return self._step_if_complete()
-            case Received(sender=sender, message=EvaluationEmbedding() as answer):
+            case Received(sender=sender, message=EvaluationEmbedding() | ValidationEmbedding() | WentBack() as answer):
                 return self._record.receive(sender, answer)
             case Received(sender=sender, message=BudgetSpent()):
                 return self._end_for(sender)

@@ -63,6 +63,10 @@ class EmbeddingTable(Remembering):
         self._values[rows, self.slices[party]] = embedding
         self._written[rows, self._column[party]] = exchange
 
+    def clear(self) -> None:
+        """Forget everybody's embeddings: they are of models that are gone."""
+        self._values[:] = 0
+
     def read(self, rows: NDArray[np.uint32], slot: int = 0) -> torch.Tensor:
         """The rows' embeddings of all parties, [rows, all widths]: a copy, good until the next read into this slot.
 

@@ -4,7 +4,7 @@ If the label party holds columns, its own bottom model stands last in the top mo
 Losses that algorithms take differences of are taken in inference mode, and their means in float64.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from colonnade.errors import SettingsError
 from colonnade.models.flat import FlatModel, flatten
 from colonnade.models.network import network_for
 from colonnade.models.row_gradients import RowGradients
-from colonnade.state import Memory, Remembering, generator, value, weights
+from colonnade.state import Memory, Remembering, State, generator, value, weights
 
 Gradients = list[torch.Tensor]
 
@@ -198,19 +198,24 @@ class Top(Remembering):
         self._optimiser.step(gradients)
         self.steps += 1
 
-    def score(self, test_embeddings: torch.Tensor, known: Callable[[], torch.Tensor]) -> dict[str, float]:
-        """Test metrics; {} without test rows. `known`: training rows as they are known, to choose a threshold by."""
+    def score(
+        self, embeddings: torch.Tensor, known: Callable[[], torch.Tensor], validation: bool = False
+    ) -> dict[str, float]:
+        """Metrics of the test rows, or of the validation rows; {} where there are none.
+
+        `known`: training rows as they are known, to choose a threshold by.
+        """
         threshold, chosen = self._threshold, {}
         if threshold == AUTO:
             threshold = best_threshold(self._outputs_of_all(known()), self._labels.train)
             chosen = {"threshold": threshold}
-        if len(test_embeddings) == 0:
+        if len(embeddings) == 0:
             return chosen
+        labels, part = self._labels, "validation" if validation else "test"
         if self.own is not None and self._columns is not None:
-            test_embeddings = torch.cat([test_embeddings, self.own.embed(self._columns.test)], 1)
-        labels = self._labels
-        outputs = self.network.embed(test_embeddings)
-        return {**metrics(labels.task, outputs, labels.test, labels.deviation, threshold), **chosen}
+            embeddings = torch.cat([embeddings, self.own.embed(getattr(self._columns, part))], 1)
+        outputs = self.network.embed(embeddings)
+        return {**metrics(labels.task, outputs, getattr(labels, part), labels.deviation, threshold), **chosen}
 
     def _outputs_of_all(self, embeddings: torch.Tensor) -> torch.Tensor:
         """Of every training row, some of them at a time."""
@@ -218,6 +223,26 @@ class Top(Remembering):
         parts = np.array_split(everyone, -(-len(everyone) // _ROWS_AT_ONCE))
         return torch.cat([self.outputs(self.batch(rows), embeddings[rows[0] : rows[-1] + 1]) for rows in parts])
 
+    def snapshot(self) -> dict[str, torch.Tensor]:
+        """A copy of the weights, for `go_back`."""
+        own = {} if self.own is None else self.own.state()
+        return {**_named("top", self.network.state()), **_named("own", own)}
+
+    def go_back(self, snapshot: Mapping[str, torch.Tensor]) -> None:
+        """Take the weights of a snapshot up again."""
+        held = State(dict(snapshot))
+        self.network.load(held.part("top").tensors)
+        if self.own is not None:
+            self.own.load(held.part("own").tensors)
+
+    def restart(self, scale: float) -> None:
+        """Begin anew with steps of that share of their length."""
+        self._optimiser.restart(scale)
+
     def models(self) -> dict[str, torch.nn.Module]:
         own = {} if self.own is None else {"bottom": self.own.module()}
         return {"top": self.network.module(), **own}
+
+
+def _named(start: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {f"{start}.{name}": tensor for name, tensor in tensors.items()}

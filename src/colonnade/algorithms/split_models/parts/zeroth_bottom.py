@@ -114,5 +114,9 @@ class ZerothOrderBottom(Embedder):
         for exchange in [*self._pending][: max(0, len(self._pending) - newest)]:
             self.forget_upload(exchange)
 
+    def restart(self, scale: float) -> None:
+        """Begin anew with steps of that share of their length."""
+        self._optimiser.restart(scale)
+
     def module(self) -> torch.nn.Module:
         return self.network.module()
