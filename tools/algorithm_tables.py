@@ -5,6 +5,7 @@ two markers is written by hand.
 """
 
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -16,6 +17,8 @@ from typing import Any
 import colonnade
 from colonnade.algorithms import ALGORITHMS, DEFAULT, Algorithm, Family, which
 from colonnade.algorithms.row import Passes
+from colonnade.benchmarks.kept_cells import figures_in
+from colonnade.benchmarks.twelve_sets import TWELVE
 from colonnade.trials.audit import AUDITED
 
 ROOT = Path(__file__).parents[1]
@@ -126,12 +129,31 @@ def help_names() -> str:
     )
 
 
+def reached() -> str:
+    """What the defaults reach, from the figures that `colonnade bench defaults --keep docs/defaults.json` wrote."""
+    figures = figures_in(ROOT / "docs/defaults.json")
+
+    def table(rows: Sequence[Algorithm], heading: str, shown: Callable[[float], str]) -> str:
+        names = [row.name for row in rows if any(name == row.name for _, name in figures)]
+        lines = []
+        for data in TWELVE:
+            found = [figures.get((data, name), math.nan) for name in names]
+            said = ["diverged" if one is None else "–" if math.isnan(one) else shown(one) for one in found]
+            lines.append([data, *said])
+        return as_table([heading, *map(code, names)], lines)
+
+    split = table(OTHERS, "test rows right, or R², percent", lambda figure: f"{figure:.1f}")
+    linear = table(LINEAR, "above the optimum, (f − f*)/f*", lambda figure: f"{figure:.0e}".replace("e-0", "e-"))
+    return f"{split}\n\n{linear}" if any(row.name == name for row in LINEAR for _, name in figures) else split
+
+
 # --- where ------------------------------------------------------------------------------------------------------
 
 MARKDOWN = "<!-- algorithms: {} -->"
 BLOCKS: list[tuple[str, str, Callable[[], str]]] = [
     ("README.md", MARKDOWN, readme),
     ("docs/which-algorithm.md", MARKDOWN, comparison),
+    ("docs/which-algorithm.md", "<!-- defaults: {} -->", reached),
     ("docs/settings.md", MARKDOWN, settings),
     ("mkdocs.yml", "      # algorithms: {}", navigation),
     ("src/colonnade/cli/names.py", "# algorithms: names {}", help_names),
@@ -144,7 +166,7 @@ def with_block(text: str, marker: str, content: str) -> str:
     """The text with what is between its two markers replaced; a blank line keeps Markdown's tables apart."""
     begin, end = (f"{marker.format(word)}\n" for word in ("begin", "end"))
     before, rest = text.split(begin)
-    space = "\n" if marker == MARKDOWN else ""
+    space = "\n" if marker.startswith("<!--") else ""
     return f"{before}{begin}{space}{content}\n{space}{end}{rest.split(end)[1]}"
 
 

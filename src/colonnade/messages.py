@@ -136,12 +136,12 @@ class RowLossReply(Message, frozen=True, eq=False):
 
 @declared
 class PairUpload(Message, frozen=True, eq=False):
-    """A batch's embeddings on both sides of the party's parameters."""
+    """A batch's embeddings on both sides of the party's parameters; along several directions, one after the other."""
 
     exchange: int
     rows: Rows
-    plus: Vectors
-    minus: Vectors
+    plus: Annotated[NDArray[np.float32], ArrayField("<f4", ("points", "width"), finite=True)]  # directions × rows
+    minus: Annotated[NDArray[np.float32], ArrayField("<f4", ("points", "width"), finite=True)]
 
 
 @declared
@@ -150,6 +150,14 @@ class SlopeReply(Message, frozen=True, eq=False):
 
     exchange: int
     slope: float
+
+
+@declared
+class SlopesReply(Message, frozen=True, eq=False):
+    """The same along several directions, one number each."""
+
+    exchange: int
+    slopes: Annotated[NDArray[np.float64], ArrayField("<f8", ("values",), finite=True)]
 
 
 @declared

@@ -102,12 +102,12 @@ def test_weights_stay_on_the_grid_through_every_update() -> None:
     for exchange in range(200):
         bottom.look_both_ways(exchange, ROWS)
         before = bits(bottom)
-        assert bottom.apply(exchange, math.sin(exchange))
+        assert bottom.apply(exchange, [math.sin(exchange)])
         assert bits(bottom) != before
         for tensor in bottom.network.state().values():
             steps = tensor.double() / GRID
             assert torch.equal(steps, steps.round())
-    assert not bottom.apply(7, 1.0)  # applied once already
+    assert not bottom.apply(7, [1.0])  # applied once already
 
 
 @pytest.mark.parametrize("distribution", ["sphere", "gaussian", "signs"])
@@ -117,7 +117,7 @@ def test_an_update_goes_along_the_direction_that_was_looked_along(distribution: 
     bottom = bottom_of(settings, layer(), DecidedTraining(learning_rate=0.5))
     before = bottom.module()
     _, plus, minus = bottom.look_both_ways(0, ROWS)
-    bottom.apply(0, -2.0)
+    bottom.apply(0, [-2.0])
     columns = DATA.columns["party1"].train[:8]
     moved = (bottom.module()(columns) - before(columns)).detach()
     torch.testing.assert_close(torch.from_numpy(plus - minus), 0.5 * moved, atol=2e-5, rtol=0.0)
@@ -139,7 +139,7 @@ def test_a_weight_beyond_the_exact_range_is_refused() -> None:
     bottom = bottom_of(Dpzv(), layer(), DecidedTraining(learning_rate=10.0))
     bottom.look_both_ways(0, ROWS)
     with pytest.raises(RunError, match=r"beyond ±8"):
-        bottom.apply(0, 10.0)
+        bottom.apply(0, [10.0])
 
 
 def test_scale_free_steps_stay_within_the_exact_range() -> None:
@@ -148,7 +148,7 @@ def test_scale_free_steps_stay_within_the_exact_range() -> None:
     largest = 0.0
     for exchange in range(100):
         bottom.look_both_ways(exchange, ROWS)
-        bottom.apply(exchange, 1.0 + exchange % 7)
+        bottom.apply(exchange, [1.0 + exchange % 7])
         largest = max(largest, *(float(own.detach().abs().max()) for own in bottom.module().parameters()))
     assert largest == 8.0
 
@@ -163,7 +163,7 @@ def test_the_range_is_left_by_no_small_step_unseen(distribution: str, l2: float)
             largest = max(tensor.abs().max().item() for tensor in bottom.network.state().values())
             assert largest <= 8
             bottom.look_both_ways(exchange, ROWS[:1])
-            bottom.apply(exchange, 2.0 if exchange % 2 else -3.0)
+            bottom.apply(exchange, [2.0 if exchange % 2 else -3.0])
     assert largest > 6
 
 
@@ -231,16 +231,15 @@ def top_of(settings: Dpzv, top: nn.Module | None = None) -> NoisedTop:
 
 def test_each_rows_slope_is_clipped_on_both_sides() -> None:
     top = top_of(Dpzv())
-    slopes = np.array([-7.0, -1.0, 0.5, 9.0])
-    assert top.noised_mean(slopes, 2.0, 0.0) == (-2.0 - 1.0 + 0.5 + 2.0) / 4
-    assert top.noised_mean(-slopes, 2.0, 0.0) == (2.0 + 1.0 - 0.5 - 2.0) / 4
-    assert top.noised_mean(slopes, 0.0, 0.0) == 1.5 / 4
+    slopes = np.array([[-7.0, -1.0, 0.5, 9.0], [7.0, 1.0, -0.5, -9.0]])
+    assert top.noised_means(slopes, 2.0, 0.0).tolist() == [-0.5 / 4, 0.5 / 4]
+    assert top.noised_means(slopes, 0.0, 0.0).tolist() == [1.5 / 4, -1.5 / 4]
 
 
 def test_the_noise_has_its_deviation() -> None:
     """4,000 draws at a fixed seed: mean and variance within 4.5 standard errors, and a normal's fourth moment."""
     top = top_of(Dpzv())
-    draws = np.array([top.noised_mean(np.ones(8), 5.0, 0.7) - 1.0 for _ in range(4000)]) / 0.7
+    draws = np.array([top.noised_means(np.ones((1, 8)), 5.0, 0.7)[0] - 1.0 for _ in range(4000)]) / 0.7
     assert abs(draws.mean()) < 4.5 / math.sqrt(4000)
     assert abs(draws.var() - 1) < 4.5 * math.sqrt(2 / 4000)
     assert abs((draws**4).mean() - 3) < 4.5 * math.sqrt(96 / 4000)

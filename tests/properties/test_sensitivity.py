@@ -82,8 +82,8 @@ def top_of(
 def mean_slope(top: NoisedTop, clip: float, here: torch.Tensor, way: torch.Tensor, radius: float = 1e-3) -> float:
     """The un-noised answer to an upload: embeddings on both sides of `here`."""
     batch = top.batch(EVERY_ROW)
-    at = top.row_losses(batch, top.outputs(batch, torch.cat([here + radius * way, here - radius * way])))
-    return top.noised_mean(_slopes(at.astype(np.float64), radius), clip, 0.0)
+    outputs = top.outputs(batch, torch.cat([here + radius * way, here - radius * way]))
+    return float(top.answers(batch, outputs, lambda at: _slopes(at, radius), clip, 0.0)[0][0])
 
 
 def uploaded(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -97,6 +97,33 @@ def test_a_label_moves_a_mean_slope_by_no_more_than_declared(seed: int, place: i
         for labels in neighbours(labels_of(seed), place)
     ]
     assert abs(means[0] - means[1]) <= 2 * clip / ROWS * ROUNDING
+
+
+@given(seeds, places, st.sampled_from([0.1, 1.0]), st.integers(1, 3))
+def test_where_the_clip_is_the_batchs_a_label_moves_slopes_by_no_more_than_declared(
+    seed: int, place: int, scale: float, directions: int
+) -> None:
+    """The same noise in both worlds, so that it is not in their difference; what it is multiplied by has no label.
+
+    Not with the largest weights: where tanh is 1, no label moves anything.
+    """
+    radius, here = 1e-3, drawn(seed, ROWS, WIDTH)
+    ways = drawn(seed + 1, directions, ROWS, WIDTH) * radius
+    both = torch.cat([*(here + way for way in ways), *(here - way for way in ways)])
+    answers, units = [], []
+    for labels in neighbours(labels_of(seed), place):
+        top = top_of(labels, Dpzv(), seed, scale)
+        batch = top.batch(EVERY_ROW)
+        outputs = top.outputs(batch, both)
+        answers.append(top.answers(batch, outputs, lambda at: _slopes(at, radius), "auto", 0.5)[0])
+        zero, one = (
+            _slopes(top.row_losses(batch._replace(targets=torch.full((ROWS,), label)), outputs).astype(float), radius)
+            for label in (0.0, 1.0)
+        )
+        units.append(np.abs(zero - one).mean(1) / 2)
+    assert units[0] == pytest.approx(units[1], abs=0.0)
+    moved = np.linalg.norm((answers[0] - answers[1]) / units[0])
+    assert 0 < moved <= 2 * directions**0.5 / ROWS * ROUNDING
 
 
 @given(seeds, places, scales, clips, st.sampled_from(["private-zo", "dp-sgd"]))

@@ -49,6 +49,7 @@ from colonnade.messages import (
     RefreshRequest,
     RowLossReply,
     SlopeReply,
+    SlopesReply,
     WarmUpUpload,
 )
 from colonnade.privacy.secret_gaussian import SecretGaussian
@@ -64,8 +65,7 @@ ADAM = training(optimiser="adam", learning_rate=0.02, top_learning_rate=0.01, l2
 
 def looking(kind: Callable[..., Any], **settings: Any) -> Any:
     """One direction, as in the papers, unless it is said how many."""
-    one = {} if kind is Dpzv else {"directions": 1}
-    return kind(smoothing_radius=MU, **{**one, **settings})
+    return kind(smoothing_radius=MU, **{"directions": 1, **settings})
 
 
 def gentle(algorithm: Any, task: str = "binary", own_columns: bool = False, **changes: Any) -> TinyFederation:
@@ -93,9 +93,15 @@ PLANS = {
     "zoo-sync, scale-free, 2 two-sided, own columns": gentle(
         looking(ZooSync, directions=2, two_sided=True), "multiclass", own_columns=True, training=SCALE_FREE
     ),
-    "dpzv, scale-free": gentle(looking(Dpzv, server_directions=3), training=SCALE_FREE),
+    "dpzv, scale-free": gentle(looking(Dpzv, server_update="zeroth-order", server_directions=3), training=SCALE_FREE),
     "dpzv, scale-free, noise, reordered": gentle(
         looking(Dpzv, clip=0.05, noise=0.2, in_flight=3), simulate=REORDERED, training=SCALE_FREE
+    ),
+    "dpzv, scale-free, 3 directions, reordered": gentle(
+        looking(Dpzv, directions=3, server_directions=2, in_flight=3), simulate=REORDERED, training=SCALE_FREE
+    ),
+    "dpzv, scale-free, 2 directions, noise, private-zo": gentle(
+        looking(Dpzv, directions=2, noise=0.2, server_update="private-zo", server_noise=0.2), training=SCALE_FREE
     ),
     "dpzv, scale-free, l2, l1, first-order": gentle(
         looking(Dpzv, distribution="signs", server_update="first-order"), training=SCALE_FREE_REGULARISED
@@ -170,7 +176,7 @@ PLANS = {
         looking(Czofo, distribution="unit-sphere", max_delay=4), "multiclass", own_columns=True
     ),
     "czofo, regression, signs, Adam": gentle(looking(Czofo, distribution="signs"), "regression", training=ADAM),
-    "dpzv": gentle(looking(Dpzv)),
+    "dpzv": gentle(looking(Dpzv, server_update="zeroth-order")),
     "dpzv, tight clip, noise": gentle(looking(Dpzv, clip=0.05, noise=0.2, in_flight=3), simulate=REORDERED),
     "dpzv, no clip, wait_for 2, l2": gentle(
         looking(Dpzv, clip=0.0, wait_for=2, distribution="gaussian"), training=training(learning_rate=0.05, l2=0.05)
@@ -185,6 +191,14 @@ PLANS = {
     ),
     "dpzv, dp-sgd, multiclass": gentle(
         looking(Dpzv, server_update="dp-sgd", server_clip=0.5, server_noise=0.1, warm_up=True), "multiclass"
+    ),
+    "dpzv, 3 directions, clip of the batch, multiclass": gentle(
+        looking(Dpzv, directions=3, noise=0.2, server_update="frozen", wait_for=2), "multiclass"
+    ),
+    "dpzv, clip of the batch, regression": gentle(
+        looking(Dpzv, noise=0.2, server_update="private-zo", server_noise=0.2, distribution="signs"),
+        "regression",
+        training=training(learning_rate=0.01),
     ),
     "dpzv, frozen, regression": gentle(
         looking(Dpzv, server_update="frozen"), "regression", training=training(learning_rate=0.01)
@@ -218,6 +232,8 @@ def twins_that_look(given: TinyFederation) -> tuple[dict[str, Any], Server]:
     if noised or isinstance(settings, Dpzv):
         own = ("clip", "noise", "server_update", "server_clip", "server_noise")
         server |= {name: getattr(settings, name) for name in own}
+        if settings.server_update == "auto":
+            server["server_update"] = "first-order"
         server["noises"] = SecretGaussian(given.seed, "label", "labels").normals
     kind_above = NoisedLossServer if noised and not isinstance(settings, Dpzv) else SERVERS[type(settings)]
     return looking, kind_above(**server)
@@ -241,9 +257,8 @@ def repeat_feature_party(given: TinyFederation, party: str, items: list[Item], t
                 close(message.perturbed, torch.stack(others))
                 compared["upload"] += 1
             case PairUpload():
-                _, (plus, minus) = twin.look(message.exchange, message.rows)
-                close(message.plus, plus, tolerance)
-                close(message.minus, minus, tolerance)
+                _, others = twin.look(message.exchange, message.rows)
+                close(np.concatenate([message.plus, message.minus]), torch.cat(others), tolerance)
                 compared["upload"] += 1
             case WarmUpUpload() | RefreshedEmbedding():
                 close(message.embedding, twin.embed(message.rows), tolerance)
@@ -255,7 +270,9 @@ def repeat_feature_party(given: TinyFederation, party: str, items: list[Item], t
             case LossReply() | LossAndBatch() | RowLossReply():
                 twin.take(message.exchange, torch.from_numpy(np.array(message.losses)).double())
             case SlopeReply():
-                twin.take_slope(message.exchange, message.slope)
+                twin.take_slopes(message.exchange, [message.slope])
+            case SlopesReply():
+                twin.take_slopes(message.exchange, message.slopes.tolist())
     return compared
 
 
@@ -267,8 +284,8 @@ def looked(sender: str, message: Any) -> Looked:
 
     rows = message.rows.tolist()
     if isinstance(message, PairUpload):
-        plus, minus = wide(message.plus), wide(message.minus)
-        return Looked(sender, message.exchange, rows, (plus + minus) / 2, [plus, minus])
+        others = list(torch.cat([wide(message.plus), wide(message.minus)]).split(len(rows)))
+        return Looked(sender, message.exchange, rows, torch.stack(others).mean(0), others)
     return Looked(sender, message.exchange, rows, wide(message.embedding), list(wide(message.perturbed)))
 
 
@@ -292,12 +309,14 @@ def repeat_label_party(items: list[Item], server: Any, tolerance: float) -> Coun
                 case RefreshRequest():
                     assert server.refreshes.pop(0) == (item.peer, message.rows.tolist())
                     compared["request"] += 1
-                case LossReply() | LossAndBatch() | RowLossReply() | SlopeReply():
+                case LossReply() | LossAndBatch() | RowLossReply() | SlopeReply() | SlopesReply():
                     party, exchange, expected = server.replies.pop(0)
                     assert (item.peer, message.exchange) == (party, exchange)
                     if isinstance(message, SlopeReply):
                         # Two losses, each as far off as the tolerance, over 2μ.
-                        close(message.slope, expected, tolerance / MU)
+                        close(np.array([message.slope]), expected, tolerance / MU)
+                    elif isinstance(message, SlopesReply):
+                        close(message.slopes, expected, tolerance / MU)
                     else:
                         close(message.losses, expected, tolerance)
                     compared["reply"] += 1

@@ -161,25 +161,32 @@ class GridTwin(LookingTwin):
         self.slopes: list[float] = []
 
     def look(self, exchange: int, rows: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
-        seed = int(torch.randint(2**62, (), generator=self.directions))
+        """At w, then on the one side along every direction, then on the other."""
         w = self.w.detach()
-        u = self.looks.draw(torch.Generator().manual_seed(seed), 1, w.numel())[0]
-        self.looked[exchange] = [u]
-        move = _to_grid(self.looks.mu * u)
-        return self.at(w, rows), [self.at(w + move, rows), self.at(w - move, rows)]
+        self.looked[exchange] = []
+        for _ in range(self.looks.q):
+            seed = int(torch.randint(2**62, (), generator=self.directions))
+            self.looked[exchange] += self.looks.draw(torch.Generator().manual_seed(seed), 1, w.numel())
+        moves = [_to_grid(self.looks.mu * u) for u in self.looked[exchange]]
+        return self.at(w, rows), [self.at(w + side * move, rows) for side in (1, -1) for move in moves]
 
-    def take_slope(self, exchange: int, slope: float) -> None:
-        """Equation (9): w ← w − η Δ u; scale-free, with Δ over the root of a weighted mean of all Δ² so far."""
-        (u,) = self.looked.pop(exchange)
+    def take_slopes(self, exchange: int, slopes: Sequence[float]) -> None:
+        """Equation (9): w ← w − η mean_j Δ_j u_j; scale-free, w ← w − η Σ_j (Δ_j/s_j) u_j / √q, where s_j² is a
+        weighted mean of all Δ² so far, that of direction j among them."""
+        directions = self.looked.pop(exchange)
+        q = len(directions)
+        assert len(slopes) == q
         w = self.w.detach()
-        rate = self.rule.rate(w.numel(), len(self.slopes))
-        self.slopes.append(slope)
-        if self.rule.name == "scale-free":
-            shares = [0.99**age for age in range(len(self.slopes))]
-            square = sum(share * one**2 for share, one in zip(shares, reversed(self.slopes), strict=True)) / sum(shares)
-            slope /= math.sqrt(square)
+        rate = self.rule.rate(w.numel(), len(self.slopes) // q)
         w = _to_grid(w * (1 - rate * self.rule.l2))
-        w = w - _to_grid(rate * slope * u)
+        for slope, u in zip(slopes, directions, strict=True):
+            self.slopes.append(slope)
+            length = slope / q
+            if self.rule.name == "scale-free":
+                shares = [0.99**age for age in range(len(self.slopes))]
+                squares = [share * one**2 for share, one in zip(shares, reversed(self.slopes), strict=True)]
+                length = slope / math.sqrt(sum(squares) / sum(shares)) / math.sqrt(q) if any(squares) else 0.0
+            w = w - _to_grid(rate * length * u)
         threshold = round(rate * self.rule.l1 / GRID) * GRID
         w = w.sign() * (w.abs() - threshold).clamp(min=0)
         self.w = nn.Parameter(w)
@@ -200,19 +207,21 @@ class Looked(Upload):
     others: list[Tensor] = field(default_factory=list)
 
 
-def row_losses(server: Server, rows: list[int], embeddings: Sequence[Tensor]) -> Tensor:
-    """ℓ of every row, times its weight; their mean is `server.loss`."""
+def row_losses(server: Server, rows: list[int], embeddings: Sequence[Tensor], label: float | None = None) -> Tensor:
+    """ℓ of every row, times its weight; their mean is `server.loss`. With `label`: as if all had that one, unweighted."""
     inputs = list(embeddings)
     if server.own is not None and server.own_columns is not None:
         inputs.append(server.own(server.own_columns.double()[rows]))
     outputs, targets = server.top(torch.cat(inputs, 1)), server.labels[rows]
+    if label is not None:
+        targets = torch.full_like(targets, label)
     if server.task == "multiclass":
         losses = functional.cross_entropy(outputs, targets, reduction="none")
     elif server.task == "binary":
         losses = functional.binary_cross_entropy_with_logits(outputs[:, 0], targets.double(), reduction="none")
     else:
         losses = (outputs[:, 0] - targets.double()).square()
-    return losses if server.weights is None else server.weights[rows] * losses
+    return losses if server.weights is None or label is not None else server.weights[rows] * losses
 
 
 def estimate_by_top(server: Server, looks: Looks, directions: torch.Generator, loss: Loss) -> Tensor:
@@ -263,11 +272,11 @@ class LookingServer(AsynchronousServer):
             self.too_late += sum(delay > self.D for delay in others) if self.D else 0
         self.move(uploads)
 
-    def rows_with(self, upload: Upload, embedding: Tensor) -> Tensor:
+    def rows_with(self, upload: Upload, embedding: Tensor, label: float | None = None) -> Tensor:
         """Every row's loss, with this embedding in the sender's place."""
         known = {party: self.last_known(party, upload.rows) for party in self.widths}
         known[upload.sender] = embedding
-        return row_losses(self, upload.rows, list(known.values()))
+        return row_losses(self, upload.rows, list(known.values()), label)
 
     def answered(self, upload: Looked, at_points: Tensor) -> tuple[float, Tensor]:
         """Line 9: h and ĥ, the means."""
@@ -306,24 +315,51 @@ class CzofoServer(LookingServer):
 
 @dataclass
 class DpzvServer(LookingServer):
-    """Equations (3) and (8): each row's slope, clipped on both sides, their mean, noise. One own update per upload."""
+    """Equations (3) and (8): each row's slope, clipped on both sides, their mean, noise. One own update per upload.
 
-    clip: float = 0.0
+    `auto`: with noise, a slope less the middle of what it could be with any label, in units of the mean over the rows
+    of half of what is between the least and the largest of these, is clipped to ±1; without noise the clip is 10.
+    """
+
+    clip: float | str = 0.0
     noise: float = 0.0
     server_update: str = "zeroth-order"
-    server_clip: float = 1.0
+    server_clip: float | str = 1.0
     server_noise: float = 0.0
     noises: Callable[[int], Tensor] = torch.zeros  # the next numbers of N(0, 1)
 
-    def noised_mean(self, slopes: Tensor, clip: float, noise: float) -> Tensor:
-        clipped = [max(-clip, min(clip, slope)) if clip else slope for slope in slopes.tolist()]
-        mean = torch.tensor(sum(clipped) / len(clipped), dtype=torch.float64)
-        return mean + noise * self.noises(1)[0] if noise else mean
+    def possible_labels(self) -> list[float]:
+        if self.task == "regression":
+            return [-2.0, 2.0]
+        return [0, 1] if self.task == "binary" else [*range(int(self.labels.max()) + 1)]
+
+    def noised_means(self, slopes: Tensor, possible: list[Tensor], clip: float | str, noise: float) -> Tensor:
+        """Of slopes [q, rows], and what they would be with each label."""
+        units, middles = [1.0] * len(slopes), [[0.0] * slopes.shape[1]] * len(slopes)
+        if clip == "auto" and noise:
+            least, largest = torch.stack(possible).amin(0), torch.stack(possible).amax(0)
+            units, middles = ((largest - least) / 2).mean(1).tolist(), ((largest + least) / 2).tolist()
+        bound = float(clip) if clip != "auto" else 1.0 if noise else 10.0
+        means = []
+        for own, unit, middle in zip(slopes.tolist(), units, middles, strict=True):
+            parts = [(slope - centre) / unit for slope, centre in zip(own, middle, strict=True)]
+            means.append(sum(max(-bound, min(bound, one)) if bound else one for one in parts) / len(parts))
+        mean = torch.tensor(means, dtype=torch.float64)
+        if noise:
+            mean = mean + noise * self.noises(len(means))
+        return mean * torch.tensor(units).double() + torch.tensor(middles).double().mean(1)
 
     def answered(self, upload: Looked, at_points: Tensor) -> tuple[float, Tensor]:
-        _, plus, minus = at_points
-        slope = self.noised_mean((plus - minus) / (2 * self.looks.mu), self.clip, self.noise)
-        return (plus.mean() + minus.mean()).item() / 2, slope
+        def slopes(at: Tensor) -> Tensor:
+            plus, minus = at.chunk(2)
+            return (plus - minus) / (2 * self.looks.mu)
+
+        at = at_points[1:]
+        possible = [
+            slopes(torch.stack([self.rows_with(upload, one, label).detach() for one in upload.others]))
+            for label in self.possible_labels()
+        ]
+        return at.mean().item(), self.noised_means(slopes(at), possible, self.clip, self.noise)
 
     def move(self, uploads: Sequence[Upload]) -> None:
         for upload in uploads:
@@ -352,18 +388,24 @@ class DpzvServer(LookingServer):
         before = vector_of(parameters)
         u = self.looks.draw(self.directions, 1, before.numel())[0]
         known = [self.last_known(party, upload.rows) for party in self.widths]
-        put_vector(parameters, before + self.looks.mu * u)
-        plus = row_losses(self, upload.rows, known).detach()
-        put_vector(parameters, before - self.looks.mu * u)
-        minus = row_losses(self, upload.rows, known).detach()
-        put_vector(parameters, before)
-        return self.noised_mean((plus - minus) / (2 * self.looks.mu), self.server_clip, self.server_noise) * u
+
+        def slopes(label: float | None) -> Tensor:
+            put_vector(parameters, before + self.looks.mu * u)
+            plus = row_losses(self, upload.rows, known, label).detach()
+            put_vector(parameters, before - self.looks.mu * u)
+            minus = row_losses(self, upload.rows, known, label).detach()
+            put_vector(parameters, before)
+            return ((plus - minus) / (2 * self.looks.mu)).unsqueeze(0)
+
+        possible = [slopes(label) for label in self.possible_labels()]
+        return self.noised_means(slopes(None), possible, self.server_clip, self.server_noise) * u
 
     def noised_gradient(self, upload: Upload) -> Tensor:
         """DP-SGD."""
         by_row = [self.gradient_of(upload, [place]) for place in range(len(upload.rows))]
+        clip = 1.0 if self.server_clip == "auto" else float(self.server_clip)
         norms = [max(gradient.norm().item(), 1e-300) for gradient in by_row]  # 0 of a row that weighs nothing
-        clipped = [gradient * min(1.0, self.server_clip / norm) for gradient, norm in zip(by_row, norms, strict=True)]
+        clipped = [gradient * min(1.0, clip / norm) for gradient, norm in zip(by_row, norms, strict=True)]
         mean = torch.stack(clipped).mean(0)
         return mean + self.server_noise * self.noises(mean.numel())
 
@@ -372,12 +414,18 @@ class NoisedLossServer(DpzvServer):
     """Losses that follow from noised slopes: 0 at the embedding, μ times each mean slope beside it (−μ on the left)."""
 
     def answered(self, upload: Looked, at_points: Tensor) -> tuple[float, Tensor]:
-        here, near, sides = at_points[0], at_points[1:], 2 if self.looks.two_sided else 1
-        means = []
-        for j in range(self.looks.q):
-            slopes = self.looks.slope(here, list(near[sides * j : sides * (j + 1)]))
-            means.append(sum(max(-self.clip, min(self.clip, slope)) for slope in slopes.tolist()) / len(slopes))
-        noised = torch.tensor(means, dtype=torch.float64) + self.noise * self.noises(self.looks.q)
+        here, sides = at_points[0], 2 if self.looks.two_sided else 1
+
+        def slopes(at: Tensor) -> Tensor:
+            each = [list(at[1 + sides * j : 1 + sides * (j + 1)]) for j in range(self.looks.q)]
+            return torch.stack([self.looks.slope(at[0], near) for near in each])
+
+        points = [upload.embedding, *upload.others]
+        possible = [
+            slopes(torch.stack([self.rows_with(upload, one, label).detach() for one in points]))
+            for label in self.possible_labels()
+        ]
+        noised = self.noised_means(slopes(at_points), possible, self.clip, self.noise)
         losses = [0.0]
         for slope in noised.tolist():
             losses += [self.looks.mu * slope, -self.looks.mu * slope][:sides]

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from torch import nn
 
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat, LinearSeat
-from colonnade.algorithms.training import Defaults
+from colonnade.algorithms.training import Auto, Defaults
 from colonnade.messages import Message
 from colonnade.party import Party
 
@@ -50,7 +50,9 @@ class NoisedAnswers(Protocol):
     """The settings that an algorithm with `noised_answers` must have. Answers hide labels."""
 
     @property
-    def clip(self) -> float: ...  # bound of what one row adds to an answer
+    def clip(self) -> float | Auto: ...  # bound of what one row adds to an answer
+    @property
+    def clip_bound(self) -> float: ...  # the same in the units of the noise
     @property
     def noise(self) -> float: ...  # deviation of the noise on an answer; 0: it is exact
     @property
@@ -58,7 +60,7 @@ class NoisedAnswers(Protocol):
     @property
     def private_update(self) -> bool: ...  # whether that update is a noised release, too
     @property
-    def server_clip(self) -> float: ...
+    def server_clip_bound(self) -> float: ...
     @property
     def server_noise(self) -> float: ...
 

@@ -28,11 +28,12 @@ from colonnade.messages import (
     PairUpload,
     PerturbedUpload,
     SlopeReply,
+    SlopesReply,
 )
 from colonnade.party import Effect, Send
 from colonnade.state import Memory, array, value
 
-REPLIES_READ = (LossReply, LossAndBatch, SlopeReply)
+REPLIES_READ = (LossReply, LossAndBatch, SlopeReply, SlopesReply)
 _SURE = 40.0
 """A logit so far above the others that the loss is a difference of two logits: the rest of the softmax is e⁻⁴⁰."""
 _UNBOUNDED = 2.0**40
@@ -125,7 +126,7 @@ class ActiveParty(CuriousParty):
     def _upload(self, exchange: int, rows: NDArray[np.uint32]) -> list[Effect]:
         if rows.size == 0:
             return []
-        points = 1 if self._seat.upload is PairUpload else self._seat.points
+        points = self._seat.pairs if self._seat.upload is PairUpload else self._seat.points
         here = np.zeros((rows.size, self._seat.width), np.float32)
         if isinstance(self._way, Packed):
             here[:] = self._way.base(self._seat.width)
@@ -135,7 +136,8 @@ class ActiveParty(CuriousParty):
         self._uploads += 1
         message: Message
         if self._seat.upload is PairUpload:
-            message = PairUpload(exchange, rows, moved[0], here)
+            plus = moved.reshape(points * rows.size, -1)
+            message = PairUpload(exchange, rows, plus, np.tile(here, (points, 1)))
         else:
             message = PerturbedUpload(exchange, rows, here, moved)
         return [Send(self._seat.label_party, message)]
@@ -208,9 +210,10 @@ def _differences(exchange: Exchange, radius: float) -> list[tuple[NDArray[np.uin
         case LossReply(losses=losses) | LossAndBatch(losses=losses):
             grown = (losses[1:] - losses[0]) * upload.rows.size
             points = upload.perturbed.astype(np.float64) - upload.embedding
-        case SlopeReply(slope=slope):
-            grown = np.array([slope * 2 * radius * upload.rows.size])
-            points = (upload.plus.astype(np.float64) - upload.minus)[None]
+        case SlopeReply() | SlopesReply() as reply:
+            slopes = np.array([reply.slope]) if isinstance(reply, SlopeReply) else reply.slopes
+            grown = slopes * 2 * radius * upload.rows.size
+            points = (upload.plus.astype(np.float64) - upload.minus).reshape(len(slopes), upload.rows.size, -1)
         case _:
             return []
     found = []

@@ -30,6 +30,7 @@ from colonnade.messages import (
     RefreshRequest,
     RowLossReply,
     SlopeReply,
+    SlopesReply,
     Stop,
 )
 from colonnade.party import Effect, Event, Finish, PeerLost, PeerReturned, Received, Send, Started, TimerFired
@@ -46,7 +47,7 @@ class CuriousSeat:
     batch_size: int
     upload: type[Message]  # what an honest party uploads: EmbeddingUpload, PerturbedUpload or PairUpload
     chooses_rows: bool  # whether a party chooses its batches (asynchronous) or is told them (synchronous)
-    points: int = 1  # perturbed embeddings in a PerturbedUpload
+    points: int = 1  # perturbed embeddings in a PerturbedUpload; in a PairUpload, one less than embeddings of a row
     radius: float = 0.001  # μ
     seed: int = 0
 
@@ -56,6 +57,11 @@ class CuriousSeat:
                 f"The curious party cannot craft a {self.upload.__name__}: it knows how to imitate EmbeddingUpload, "
                 "PerturbedUpload and PairUpload. Choose an algorithm that uses one of them."
             )
+
+    @property
+    def pairs(self) -> int:
+        """Of embeddings of each row in a PairUpload."""
+        return (1 + self.points) // 2
 
 
 class CuriousParty(Remembering):
@@ -85,7 +91,7 @@ class CuriousParty(Remembering):
         match event:
             case Started():
                 return self._upload(self._exchange, self._next_rows()) if self._seat.chooses_rows else []
-            case Received(message=GradientReply() | LossReply() | RowLossReply() | SlopeReply()):
+            case Received(message=GradientReply() | LossReply() | RowLossReply() | SlopeReply() | SlopesReply()):
                 self._replies += 1
                 self._exchange += 1
                 return [*self._evaluated(), *self._upload(self._exchange, self._next_rows())]
@@ -128,8 +134,8 @@ class CuriousParty(Remembering):
         if self._seat.upload is EmbeddingUpload:
             message = EmbeddingUpload(exchange, rows, crafted)
         elif self._seat.upload is PairUpload:
-            u = self._draw(rows.size)
-            message = PairUpload(exchange, rows, crafted + radius * u, crafted - radius * u)
+            here, u = np.tile(crafted, (self._seat.pairs, 1)), self._draw(self._seat.pairs * rows.size)
+            message = PairUpload(exchange, rows, here + radius * u, here - radius * u)
         else:
             near = [crafted + radius * self._draw(rows.size) for _ in range(self._seat.points)]
             message = PerturbedUpload(exchange, rows, crafted, np.stack(near))

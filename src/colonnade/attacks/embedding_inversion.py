@@ -90,7 +90,8 @@ def received_embeddings(view: PartyView, party: str, last: int = 1) -> tuple[NDA
             case PerturbedUpload():  # all of them are near w, each with noise of its own
                 embeddings = [message.embedding, *message.perturbed]
             case PairUpload():
-                embeddings = [message.plus, message.minus]
+                sides = np.concatenate([message.plus, message.minus])
+                embeddings = [*sides.reshape(-1, message.rows.size, sides.shape[1])]
             case _:
                 continue
         for row, vector in zip(message.rows.tolist(), np.stack(embeddings).mean(0, np.float64), strict=True):

@@ -25,10 +25,11 @@ from colonnade.messages import (
     PerturbedUpload,
     RowLossReply,
     SlopeReply,
+    SlopesReply,
 )
 
 UPLOADS_READ = (EmbeddingUpload, PerturbedUpload, PairUpload)
-REPLIES_READ = (GradientReply, GradientAndBatch, LossReply, LossAndBatch, RowLossReply, SlopeReply)
+REPLIES_READ = (GradientReply, GradientAndBatch, LossReply, LossAndBatch, RowLossReply, SlopeReply, SlopesReply)
 
 
 class Exchange(NamedTuple):
@@ -101,6 +102,8 @@ def row_gradients(exchange: Exchange, guessed: np.random.Generator | None = None
             slopes = row_losses[1:].astype(np.float64) - row_losses[0]
         case SlopeReply(slope=slope):
             slopes = np.array([[slope]])
+        case SlopesReply(slopes=several):
+            slopes = several[:, None]
     directions = _directions(upload)
     if guessed is not None:
         directions = guessed.standard_normal(directions.shape)
@@ -111,7 +114,8 @@ def row_gradients(exchange: Exchange, guessed: np.random.Generator | None = None
 def _directions(upload: Any) -> NDArray[np.float64]:
     """μu, or 2μu of a pair, of every point and row: [points, rows, width]."""
     if isinstance(upload, PairUpload):
-        directions: NDArray[np.float64] = (upload.plus.astype(np.float64) - upload.minus)[None]
+        apart: NDArray[np.float64] = upload.plus.astype(np.float64) - upload.minus
+        directions: NDArray[np.float64] = apart.reshape(-1, upload.rows.size, apart.shape[1])
     else:
         directions = upload.perturbed.astype(np.float64) - upload.embedding
     return directions

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from colonnade.benchmarks.benchmark import Benchmark, Watch
-from colonnade.errors import unknown_name
+from colonnade.benchmarks.benchmark import Benchmark, Part, Watch
+from colonnade.errors import SettingsError, unknown_name
 
 
 def benchmarks() -> dict[str, Benchmark]:
@@ -22,13 +22,17 @@ def benchmarks() -> dict[str, Benchmark]:
     return {module.BENCHMARK.name: module.BENCHMARK for module in known}
 
 
-def measure(name: str, watch: Watch = lambda line: None) -> dict[str, Any]:
-    """Run one benchmark: {name, machine, ratios, targets, seconds}."""
+def measure(name: str, watch: Watch = lambda line: None, part: Part | None = None) -> dict[str, Any]:
+    """Run one benchmark, or a part of it: {name, machine, ratios, targets, seconds}."""
     known = benchmarks()
     if name not in known:
         raise unknown_name("benchmark", name, known)
+    run, run_part = known[name].run, known[name].run_part
+    if part is not None and run_part is None:
+        able = ", ".join(one.name for one in known.values() if one.run_part is not None)
+        raise SettingsError(f"--keep and --only are for benchmarks that take hours: {able}. {name} is not one of them.")
     began = time.perf_counter()
-    ratios = known[name].run(watch)
+    ratios = run(watch) if part is None or run_part is None else run_part(watch, part)
     return {
         "name": name,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}, 1 thread",

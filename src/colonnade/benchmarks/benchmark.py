@@ -3,10 +3,19 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 
 import torch
 
 Watch = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Of a benchmark that takes hours: what is measured of it, and where what was measured is kept."""
+
+    only: tuple[str, ...] = ()  # algorithms; none: all
+    kept: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -15,6 +24,7 @@ class Benchmark:
     summary: str
     run: Callable[[Watch], dict[str, float]]
     targets: dict[str, str]  # key → such as ">= 0.9"
+    run_part: Callable[[Watch, Part], dict[str, float]] | None = None  # of one that can be stopped and resumed
 
 
 def one_thread(run: Callable[[Watch], dict[str, float]]) -> Callable[[Watch], dict[str, float]]:

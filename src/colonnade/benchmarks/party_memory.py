@@ -66,7 +66,7 @@ def main(kind: str, model: str) -> None:
     for exchange in range(EXCHANGES):
         if isinstance(bottom, SeedReplayBottom):
             bottom.look_both_ways(exchange, rows)
-            bottom.apply(exchange, 0.1)
+            bottom.apply(exchange, [0.1])
         else:
             bottom.upload(exchange, rows)
             bottom.apply(exchange, np.full((ROWS, WIDTH), 1e-3, np.float32))

@@ -1,11 +1,12 @@
 """`colonnade bench`: the claims of speed, measured here and now."""
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from colonnade.cli.names import BENCHMARKS, offering
+from colonnade.cli.names import BENCHMARKS, algorithm_names, offering
 from colonnade.cli.options import json_option
 from colonnade.cli.output import console, errors
 
@@ -20,16 +21,34 @@ def bench(
             show_default=False,
         ),
     ] = "",
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Of `defaults`: where its figures are kept as they are measured. What is there is not measured again.",
+            show_default=False,
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ALGORITHM",
+            help="Of `defaults`: this algorithm alone; may be given several times.",
+            autocompletion=offering(algorithm_names),
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, json_option("Print one JSON object per benchmark.")] = False,
 ) -> None:
     """Measure ratios side by side in one run, against their targets."""
     from rich.table import Table
 
     from colonnade.benchmarks import benchmarks, measure
-    from colonnade.benchmarks.benchmark import meets
+    from colonnade.benchmarks.benchmark import Part, meets
 
+    part = Part(tuple(only or ()), keep) if keep or only else None
     for chosen in [name] if name else benchmarks():
-        result = measure(chosen, lambda line: errors.print(line, markup=False))
+        result = measure(chosen, lambda line: errors.print(line, markup=False), part)
         if as_json:
             print(json.dumps(result))
             continue

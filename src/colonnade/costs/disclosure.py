@@ -146,10 +146,12 @@ class _Told:
             rows = self._answered_rows(party, count)
             losses = _counted(rows * self._points, "exact loss of a single row", "exact losses of single rows")
             return f"{party} saw {losses}, that tell of {secrets}."
-        if kind == "SlopeReply":
+        if kind in ("SlopeReply", "SlopesReply"):
             sort = "noisy" if noised is not None and noised.noise > 0 else "exact"
-            slopes = _counted(count, f"{sort} mean slope")
-            return f"{party} saw {slopes}, one number per batch, that tell of {secrets}."
+            answered = self._plan.conversation.answered(self._plan.algorithm)
+            slopes = _counted(count * answered, f"{sort} mean slope")
+            each = "one number" if answered == 1 else f"{answered} numbers"
+            return f"{party} saw {slopes}, {each} per batch, that tell of {secrets}."
         if kind in ("EvaluationRequest", "ValidationRequest"):
             of = "test" if kind == "EvaluationRequest" else "validation"
             return f"{party} was asked {_counted(count, 'time')} by {label} for {of} rows."

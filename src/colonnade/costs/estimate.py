@@ -191,10 +191,10 @@ def _noises(plan: Plan) -> list[Noise]:
     answers, privacy = plan.noised_answers, plan.privacy
     found = []
     if answers is not None:
-        found.append(Noise(NOISED_ANSWERS, "algorithm.noise", answers.noise, answers.clip))
+        found.append(Noise(NOISED_ANSWERS, "algorithm.noise", answers.noise, answers.clip_bound))
         if answers.private_update:
             values = "updates of the top model"
-            found.append(Noise(values, "algorithm.server_noise", answers.server_noise, answers.server_clip))
+            found.append(Noise(values, "algorithm.server_noise", answers.server_noise, answers.server_clip_bound))
     found.append(Noise("embeddings", "privacy.noise", privacy.noise, privacy.clip))
     found.append(Noise("updates of bottom models", "privacy.update_noise", privacy.update_noise, privacy.update_clip))
     return [one for one in found if one.noise > 0]
@@ -204,8 +204,11 @@ def _advice(plan: Plan, noised: Plan, facts: Facts, epsilon: float, ratio: float
     counted, answers, privacy = release_plan(noised, facts), plan.noised_answers, plan.privacy
     found: list[Advice] = []
     wanted = privacy.labels_epsilon or epsilon
-    if answers is not None and wanted > 0 and answers.clip > 0:
-        share, several = top_share(plan), plan.answer_clip / answers.clip  # √q numbers in an answer need √q the noise
+    if answers is not None and wanted > 0 and answers.clip_bound > 0:
+        share, several = (
+            top_share(plan),
+            plan.answer_clip / answers.clip_bound,
+        )  # √q numbers in an answer need √q the noise
         suggestion = suggest_for_slopes(wanted, privacy.delta, counted, ratio / several, update_share=share)
         suggestion = replace(suggestion, noise_to_signal=suggestion.noise_to_signal * several)
         clip = None

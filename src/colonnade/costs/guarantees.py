@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from colonnade.algorithms.training import AUTO
 from colonnade.costs.noise import bottom_update_of, planned_releases, release_plan
 from colonnade.federation.plan import Facts, Plan
 from colonnade.privacy.accounting import (
@@ -91,7 +92,10 @@ def _ways(plan: Plan, facts: Facts) -> list[_Way]:
         return _linear_ways(plan, facts)
     counted, privacy = release_plan(plan, facts), plan.privacy
     ways = [_labels_way(plan, facts, counted)]
-    if facts.label_party in facts.shapes and (exact := ways[0].direction.unnoised) is not None:
+    exact = ways[0].direction.unnoised
+    if plan.noised_answers is not None and plan.noised_answers.clip == AUTO:
+        exact = exact or "the clips of its answers"
+    if facts.label_party in facts.shapes and exact is not None:
         # What comes back is computed from the label party's own columns too.
         ways.append(_Way(Direction(f"columns of {facts.label_party}", facts.label_party, exact), None, ()))
     for party in facts.feature_parties:
@@ -118,9 +122,9 @@ def _labels_way(plan: Plan, facts: Facts, counted: ReleasePlan) -> _Way:
         return _Way(Direction(counted.labels, owner, conversation.answers), None, ())
     said = [*([_SCALED_LABEL] if facts.task == "regression" else []), *_marks(plan, plan.privacy.labels_epsilon)]
     if owner in facts.shapes:
-        said.append(_OWN_COLUMNS)
+        said.append(_OWN_COLUMNS if answers.clip != AUTO else _NOT_OWN_COLUMNS)
     claim = conversation.answers_claim
-    claimed = None if claim is None else claim.mu(answers.noise, answers.clip, counted.exchanges, counted.rows)
+    claimed = None if claim is None else claim.mu(answers.noise, answers.clip_bound, counted.exchanges, counted.rows)
     hidden = labels_hidden_state(owner, answers.server_update)
     return _Way(Direction(counted.labels, owner, None, hidden), claimed, tuple(said))
 
@@ -151,6 +155,10 @@ _SCALED_LABEL = (
     "noise."
 )
 _OWN_COLUMNS = "What is said of a label holds for the label party's own columns of that row together with it."
+_NOT_OWN_COLUMNS = (
+    "It does not hold for the label party's own columns: with algorithm.clip = auto the clip follows from them. Give a "
+    "number for it, and it holds for them together with the label."
+)
 _PAPER = (
     "By privacy.formula = paper: the noise is what the paper asks for at ε = {:g}; the sound figure is what it keeps."
 )

@@ -77,7 +77,7 @@ def _check_labels(plan: Plan) -> None:
             f"privacy.labels_epsilon cannot be kept with {plan.chosen.name}: its label party answers with exact "
             f"{plan.conversation.answers}, which tell of the labels without any noise. Choose {able}, or leave it out."
         )
-    if answers.clip == 0:
+    if answers.clip_bound == 0:
         raise SettingsError(
             "privacy.labels_epsilon without algorithm.clip cannot be kept: nothing bounds what one label may change. "
             "Give a clip above 0."
@@ -188,7 +188,7 @@ def calibrated(plan: Plan, facts: Facts) -> Plan:
         counted, share = release_plan(plan, facts), top_share(plan)
         budget = privacy.labels_epsilon, privacy.delta, counted
         noise = slope_noise(*budget, plan.answer_clip, update_share=share, formula=privacy.formula)
-        own = top_noise(*budget, answers.server_clip, share) if share else answers.server_noise
+        own = top_noise(*budget, answers.server_clip_bound, share) if share else answers.server_noise
         plan = replace(plan, algorithm=replace(plan.algorithm, noise=noise, server_noise=own))
     if privacy.columns_epsilon > 0 and privacy.noise == 0:
         noise, own = _columns_noise(plan, release_plan(plan, facts))
@@ -232,7 +232,7 @@ def planned_releases(plan: Plan, facts: Facts) -> list[Release]:
     counted, answers, privacy = release_plan(plan, facts), plan.noised_answers, plan.privacy
     releases: list[Release] = []
     if answers is not None and answers.noise > 0:
-        own = (answers.server_clip, answers.server_noise) if answers.private_update else (0.0, 0.0)
+        own = (answers.server_clip_bound, answers.server_noise) if answers.private_update else (0.0, 0.0)
         releases += slope_releases(counted, plan.answer_clip, answers.noise, *own)
     for party in facts.feature_parties:
         if privacy.noise > 0:

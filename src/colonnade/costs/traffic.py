@@ -140,7 +140,7 @@ _UPLOADS: dict[type[Message], Callable[[int, int, int, int], Message]] = {
         number, _rows(rows), _vectors(rows, width)
     ),
     messages.PairUpload: lambda number, rows, width, points: messages.PairUpload(
-        number, _rows(rows), _vectors(rows, width), _vectors(rows, width)
+        number, _rows(rows), _vectors(points // 2 * rows, width), _vectors(points // 2 * rows, width)
     ),
     messages.PerturbedUpload: lambda number, rows, width, points: messages.PerturbedUpload(
         number, _rows(rows), _vectors(rows, width), np.zeros((points - 1, rows, width), np.float32)
@@ -163,7 +163,9 @@ _REPLIES: dict[type[Message], Callable[[int, int, int, int, int], Message]] = {
         number, np.zeros((points, rows), np.float32)
     ),
     # Not zero: its size depends on its digits.
-    messages.SlopeReply: lambda number, rows, following, width, points: messages.SlopeReply(number, 0.1),
+    messages.SlopeReply: lambda number, rows, following, width, points: (
+        messages.SlopeReply(number, 0.1) if points == 2 else messages.SlopesReply(number, np.zeros(points // 2))
+    ),
 }
 """The same, with the rows of the next batch, which a synchronous reply names."""
 

@@ -73,7 +73,7 @@ class Plan:
     def answer_clip(self) -> float:
         """What one label may move an answer by, at most, is twice this over the batch: C √q of q noised numbers."""
         answers = self.noised_answers
-        clip = 0.0 if answers is None else answers.clip
+        clip = 0.0 if answers is None else answers.clip_bound
         return float(clip * self.conversation.answered(self.algorithm) ** 0.5)
 
 

@@ -202,7 +202,7 @@ def labels_hidden_state(label_party: str, server_update: str) -> str | None:
 
     Algorithms that have no such choice update by the gradient: "first-order".
     """
-    known = {"zeroth-order": False, "first-order": False, "plain": False}
+    known = {"zeroth-order": False, "first-order": False, "auto": False, "plain": False}
     known |= {"private-zo": True, "dp-sgd": True, "frozen": True}
     if server_update not in known:
         raise unknown_name("server_update", server_update, known)

@@ -147,8 +147,8 @@ def _way(federated: Federated, adversary: str, classes: int, known: NDArray[np.u
         return Packed(classes)
     if adversary == BOUNDED:
         largest = 0.99 * min(bound, 1e5)
-        if pair and federated.algorithm.clip > 0:  # beyond the clip on slopes nothing is seen
-            largest = min(largest, 1.9 * federated.algorithm.clip * federated.algorithm.smoothing_radius)
+        if pair:  # beyond the clip on slopes nothing is seen
+            largest = min(largest, 1.9 * federated.algorithm.largest_slope * federated.algorithm.smoothing_radius)
         return Packed(classes, largest)
     size = _PAIR_PROBE if pair else min(_PROBE, 0.9 * bound)
     return Probing(tuple(known.tolist()), size, repeats=adversary == REPEATED)

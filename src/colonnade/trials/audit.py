@@ -321,7 +321,7 @@ def _noised_settings(audit: Audit, rows: int) -> tuple[Any, float | None]:
             )
         # Every row is answered for once an epoch, and once more if the update is private: 2C/(Bσ) each.
         noise = 2 * audit.clip * (audit.epochs * (1 + private)) ** 0.5 / (audit.batch_size * mu)
-    settings = row.settings(clip=audit.clip, noise=noise, server_update=audit.server_update)
+    settings = row.settings(directions=1, clip=audit.clip, noise=noise, server_update=audit.server_update)
     if private:
         settings = replace(settings, server_clip=1.0, server_noise=noise / audit.clip)
     return settings, None if claim is None else claim.mu(noise, audit.clip, exchanges, rows)

@@ -32,19 +32,22 @@ from colonnade.algorithms.split_models.parts.noised_answers import (
     NoisedAnswerSettings,
     NoisedTop,
     answer_cost,
-    count_as_huge,
     pair_slopes,
     release,
 )
 from colonnade.algorithms.split_models.parts.seed_replay import SeedReplayBottom
 from colonnade.algorithms.split_models.parts.steps import DIRECTIONS, SCALE_FREE, StepSettings, optimiser_of_top
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
-from colonnade.errors import SettingsError
-from colonnade.messages import PairUpload, SlopeReply
+from colonnade.errors import ProtocolError, SettingsError
+from colonnade.messages import PairUpload, SlopeReply, SlopesReply
+from colonnade.models.flat import FlatModel
 from colonnade.party import Effect, Party, Send, Spend
 from colonnade.privacy import claims
 
-SERVER_UPDATES = ("zeroth-order", "first-order", "private-zo", "dp-sgd", "frozen")
+TOP_WALK = 3.0
+"""R of the label party. With gradients steps agree: with more, a few hundred rows would be learnt by heart; with less,
+several classes are not learnt in 20 epochs, as bottom models follow one slope per exchange."""
+SERVER_UPDATES = ("auto", "zeroth-order", "first-order", "private-zo", "dp-sgd", "frozen")
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,9 @@ class Dpzv(StepSettings, NoisedAnswerSettings, Asynchronous):
     """`[algorithm]` with name = "dpzv"."""
 
     smoothing_radius: float = 0.001  # λ: how far from its parameters a party looks, on both sides
+    directions: int = 1  # q, averaged; q pairs of embeddings go up and q slopes come down
     distribution: str = "sphere"  # of the directions: sphere (radius √d, the paper's) | gaussian | signs
-    server_update: str = "zeroth-order"  # zeroth-order | first-order (the paper's two) | private-zo | dp-sgd | frozen
+    server_update: str = "auto"  # auto | zeroth-order | first-order (the paper's two) | private-zo | dp-sgd | frozen
     server_directions: int = 0  # averaged in "zeroth-order", for which nothing is sent; 0: 1 if plain, 15 if scale-free
 
     def __post_init__(self) -> None:
@@ -73,7 +77,7 @@ class Dpzv(StepSettings, NoisedAnswerSettings, Asynchronous):
         self.check_noise(SERVER_UPDATES)
 
     def directions_used(self) -> Directions:
-        return Directions(self.distribution, 1, self.smoothing_radius, two_sided=True)
+        return Directions(self.distribution, self.directions, self.smoothing_radius, two_sided=True)
 
 
 def feature_party(seat: FeatureSeat) -> Party:
@@ -82,23 +86,31 @@ def feature_party(seat: FeatureSeat) -> Party:
     to = seat.label_party
 
     def upload(exchange: int, rows: NDArray[np.uint32]) -> Sequence[Effect]:
-        """h± = h(w ± λu; x_I) (6)"""
+        """h± = h(w ± λu_j; x_I), j = 1 … q (6)"""
         spent, plus, minus = bottom.look_both_ways(exchange, rows)
         return [*spent, Send(to, PairUpload(exchange, rows, plus, minus))]
 
-    def apply(reply: SlopeReply) -> bool:
+    def apply_one(reply: SlopeReply) -> bool:
         """w ← w − η Δ u (9)"""
-        return bottom.apply(reply.exchange, reply.slope)
+        return bottom.apply(reply.exchange, [reply.slope])
 
-    return AsynchronousFeatureParty(seat, bottom, upload, SlopeReply, apply)
+    def apply_several(reply: SlopesReply) -> bool:
+        """w ← w − η mean_j Δ_j u_j"""
+        return bottom.apply(reply.exchange, reply.slopes.tolist())
+
+    if seat.settings.directions == 1:
+        return AsynchronousFeatureParty(seat, bottom, upload, SlopeReply, apply_one)
+    return AsynchronousFeatureParty(seat, bottom, upload, SlopesReply, apply_several)
 
 
 def label_party(seat: LabelSeat) -> Party:
     """Line 9: Δ for the party, then the label party's own update."""
-    settings: Dpzv = seat.settings
+    settings: Dpzv = replace(seat.settings, server_update=_update_of(seat))
     scale_free = optimiser_of_top(seat, 1).name == "scale-free"
     count = settings.server_directions or (DIRECTIONS if scale_free else 1)
     top = NoisedTop(seat, settings, replace(settings.directions_used(), count=count))
+
+    radius, pairs = settings.smoothing_radius, settings.directions
 
     def answer(uploads: Sequence[Upload], table: EmbeddingTable) -> tuple[list[float], list[Effect]]:
         losses: list[float] = []
@@ -107,26 +119,45 @@ def label_party(seat: LabelSeat) -> Party:
         read = [(top.batch(own), table.read(own, slot)) for slot, own in enumerate(rows)]
         for upload, (batch, embeddings) in zip(uploads, read, strict=True):
             sent: PairUpload = upload.message
-            pair = table.with_party(upload.sender, embeddings, [sent.plus, sent.minus])
-            at = top.row_losses(batch, top.outputs(batch, pair)).astype(np.float64)
-            if settings.noise > 0:
-                count_as_huge(at)
+            sides = [*np.split(sent.plus, pairs), *np.split(sent.minus, pairs)]
+            outputs = top.outputs(batch, table.with_party(upload.sender, embeddings, sides))
+            # Δ_j = mean_i clip_C(δ_ij) + z_j, z_j ~ N(0, σ²) (8)
+            slopes, at = top.answers(batch, outputs, slopes_of, settings.clip, settings.noise)
             losses.append(float(at.sum()) / at.size)
             if not math.isfinite(losses[-1]):
                 return losses, []  # parts/progress.py tells the user
-            # Δ = mean_i clip_C(δ_i) + z, z ~ N(0, σ²) (8)
-            slope = top.noised_mean(pair_slopes(at, settings.smoothing_radius), settings.clip, settings.noise)
             if settings.noise > 0:
-                effects.append(Spend(release(seat, sent.rows, settings.clip, settings.noise, (upload.sender,))))
-            effects.append(Send(upload.sender, SlopeReply(sent.exchange, slope)))
+                clip = settings.clip_bound * math.sqrt(pairs)
+                effects.append(Spend(release(seat, sent.rows, clip, settings.noise, (upload.sender,))))
+            reply = SlopeReply(sent.exchange, float(slopes[0])) if pairs == 1 else SlopesReply(sent.exchange, slopes)
+            effects.append(Send(upload.sender, reply))
         return losses, [*top.updates(rows, read), *effects]
 
-    def mean_of_pair(upload: PairUpload) -> NDArray[np.float32]:
-        mean: NDArray[np.float32] = 0.5 * upload.plus  # halves first: the sum of two large ones is no number
-        mean += 0.5 * upload.minus
-        return mean
+    def slopes_of(losses: NDArray[np.float64]) -> NDArray[np.float64]:
+        """δ_ij = (f(h+) − f(h−)) / 2λ (3)"""
+        return pair_slopes(losses, radius)
 
-    return AsynchronousLabelParty(seat, top, PairUpload, answer, mean_of_pair, answer_cost(settings, values=1))
+    def mean_of_pairs(upload: PairUpload) -> NDArray[np.float32]:
+        """What enters the table. An upload that asks for more slopes than was agreed is refused."""
+        if len(upload.plus) != pairs * upload.rows.size:
+            raise ProtocolError(
+                f"An upload came with {len(upload.plus)} pairs of embeddings for {upload.rows.size} rows; agreed were "
+                f"{pairs} a row."
+            )
+        share = np.float32(0.5 / pairs)  # first: the sum of two large ones is no number
+        mean: NDArray[np.float32] = share * upload.plus
+        mean += share * upload.minus
+        return mean if pairs == 1 else mean.reshape(pairs, upload.rows.size, -1).sum(0)
+
+    return AsynchronousLabelParty(seat, top, PairUpload, answer, mean_of_pairs, answer_cost(settings, pairs))
+
+
+def _update_of(seat: LabelSeat) -> str:
+    """`server_update`; "auto": by the gradient where the label party's models have one, for which nothing is sent."""
+    if seat.settings.server_update != "auto":
+        return str(seat.settings.server_update)
+    without = any(isinstance(model, FlatModel) for model in (seat.top, seat.bottom))
+    return "zeroth-order" if without else "first-order"
 
 
 ALGORITHM = Algorithm(
@@ -141,16 +172,23 @@ ALGORITHM = Algorithm(
         year=2025,
         arxiv="2502.20565",
     ),
-    defaults=replace(SCALE_FREE, least_batch=8, most_batch=32, keep="last"),
+    defaults=replace(
+        SCALE_FREE,
+        top_rates={**SCALE_FREE.rates, "scale-free": TOP_WALK},
+        least_batch=8,
+        most_batch=32,
+        keep="last",
+    ),
     conversation=Conversation(
         upload=PairUpload,
         reply=SlopeReply,
         answers="slopes",
         bottom_needs_gradients=False,
         top_needs_gradients=False,  # unless server_update asks for them
-        points=lambda settings: 2,
+        points=lambda settings: settings.directions_used().points,
         radius=lambda settings: settings.smoothing_radius,
         noised_answers=True,
+        answered=lambda settings: settings.directions,
         answers_claim=Claim(claims.dpzv_noise, claims.dpzv_mu),
     ),
     label_party=label_party,

@@ -3,6 +3,10 @@
 One row moves a mean over B slopes in [−C, C] by at most 2C/B. An answer of q slopes, one for each direction, moves by
 at most √q times as much. The label party's own model must not carry labels either: `server_update` says how it learns,
 and with which of these ways a guarantee holds end to end (privacy/accounting.py).
+
+With `clip = "auto"` C follows from the batch. What a row's slope would be with every label there is depends on no
+label: the middle m_i between the least and the largest is sent without noise, and half of what is between them, on the
+mean of all rows, is C. So (δ_i − m_i)/C is clipped to ±1 and noised, and noise is in units of C.
 """
 
 import math
@@ -19,6 +23,7 @@ from colonnade.algorithms.split_models.parts.directions import Directions
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
 from colonnade.algorithms.split_models.parts.top import Batch
 from colonnade.algorithms.split_models.parts.zeroth_top import ZerothOrderTop
+from colonnade.algorithms.training import AUTO, Auto
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.messages import LossReply, PerturbedUpload
 from colonnade.models.row_gradients import clipped_sum, mixes_rows
@@ -27,25 +32,34 @@ from colonnade.privacy.events import PrivacyEvent
 from colonnade.privacy.secret_gaussian import SecretGaussian
 from colonnade.state import generator
 
+CLIP_OF_EXACT_ANSWERS = 10.0
+"""With `clip = "auto"` where nothing is noised: beyond what a slope is in a training that goes well."""
+FARTHEST_LABEL = 2.0
+"""Of a regression, in deviations: labels farther from the mean count as these where the clip follows from the batch."""
 _HUGE = 1e30
 """In place of a private row's loss that is no number: one row must not decide by itself whether the run goes on."""
+
+
+_TINY = 1e-300
+Slopes = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+"""From losses [points, rows] to slopes [q, rows]."""
 
 
 @dataclass(frozen=True)
 class NoisedAnswerSettings:
     """The noise on what the label party answers; without any, answers are exact and tell of the labels."""
 
-    clip: float = 10.0  # C: bound of each row's slope, on both sides; 0: none
-    noise: float = 0.0  # σ: deviation of the Gaussian noise on a batch's mean slope
+    clip: float | Auto = AUTO  # C: bound of each row's slope, on both sides; auto: from the batch's embeddings; 0: none
+    noise: float = 0.0  # σ: deviation of the Gaussian noise on a batch's mean slope; with clip = "auto" in units of C
     server_update: str = "first-order"  # how the label party's own model is updated
-    server_clip: float = 1.0  # of the label party's private update: a row's slope or gradient norm
+    server_clip: float | Auto = AUTO  # of its private update: a row's slope (as clip) or gradient norm (auto: 1)
     server_noise: float = 0.0  # deviation of the noise on its mean slope, or on each coordinate of the mean gradient
 
     def check_noise(self, updates: Sequence[str]) -> None:
         """SettingsError for a noise that could protect nothing; `updates`: what `server_update` may be."""
         for name in ("clip", "noise", "server_clip", "server_noise"):
             value = getattr(self, name)
-            if not 0 <= value < math.inf:
+            if value != AUTO and not 0 <= value < math.inf:
                 raise SettingsError(f"algorithm.{name} is {value}; it must be finite and not negative.")
         if self.noise > 0 and self.clip == 0:
             raise SettingsError("algorithm.noise without algorithm.clip protects nothing: give a clip above 0.")
@@ -59,20 +73,38 @@ class NoisedAnswerSettings:
         """Whether the label party's own update is a noised release."""
         return self.server_update in ("private-zo", "dp-sgd")
 
+    @property
+    def clip_bound(self) -> float:
+        """What noised values are within, in the units of the noise."""
+        return 1.0 if self.clip == AUTO else self.clip
+
+    @property
+    def largest_slope(self) -> float:
+        """Beyond this a slope is clipped, in its own unit; infinite without a clip, and where C is the batch's."""
+        if self.clip == AUTO:
+            return math.inf if self.noise > 0 else CLIP_OF_EXACT_ANSWERS
+        return self.clip or math.inf
+
+    @property
+    def server_clip_bound(self) -> float:
+        return 1.0 if self.server_clip == AUTO else self.server_clip
+
 
 def answer_cost(settings: NoisedAnswerSettings, values: int) -> Callable[[int], float]:
     """What an answer of so many numbers, and the update with it, cost each label of a batch, in μ²."""
 
     def cost(rows: int) -> float:
-        own = (2 * settings.server_clip / (rows * settings.server_noise)) ** 2 if settings.private_update else 0.0
-        return own + (values * (2 * settings.clip / (rows * settings.noise)) ** 2 if settings.noise > 0 else math.inf)
+        clip, own_clip = settings.clip_bound, settings.server_clip_bound
+        own = (2 * own_clip / (rows * settings.server_noise)) ** 2 if settings.private_update else 0.0
+        return own + (values * (2 * clip / (rows * settings.noise)) ** 2 if settings.noise > 0 else math.inf)
 
     return cost
 
 
 def pair_slopes(at: NDArray[np.float64], radius: float) -> NDArray[np.float64]:
-    """δ_i = (f(h+) − f(h−)) / 2λ for every row."""
-    slopes: NDArray[np.float64] = (at[0] - at[1]) / (2 * radius)
+    """δ_i = (f(h+) − f(h−)) / 2λ for every row and pair: [2q, rows] → [q, rows], all pluses first."""
+    pairs = len(at) // 2
+    slopes: NDArray[np.float64] = (at[:pairs] - at[pairs:]) / (2 * radius)
     return slopes
 
 
@@ -119,17 +151,50 @@ class NoisedTop(ZerothOrderTop):
         self._settings = settings
         self._noise = SecretGaussian(seat.secret, seat.name, "labels")
 
-    def noised_mean(self, slopes: NDArray[np.float64], clip: float, noise: float) -> float:
-        if clip > 0:
-            slopes = slopes.clip(-clip, clip)
-        mean = float(slopes.sum()) / slopes.size
-        return self._noise.added_to_number(mean, noise, 2 * clip / slopes.size) if noise > 0 else mean
+    def answers(
+        self, batch: Batch, outputs: torch.Tensor, slopes: Slopes, clip: float | Auto, noise: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The batch's mean slope along each direction, clipped row by row and noised; and the losses [points, rows]."""
+        at = self._losses(batch, outputs, noise)
+        if not np.isfinite(at).all():  # only without noise: parts/progress.py tells the user
+            return np.full(1, np.nan), at
+        if noise == 0 or clip != AUTO:
+            bound = CLIP_OF_EXACT_ANSWERS if clip == AUTO else clip
+            return self.noised_means(slopes(at), bound, noise), at
+        possible = np.stack([slopes(self._losses(other, outputs, noise)) for other in self._as_if(batch)])
+        least, largest = possible.min(0), possible.max(0)  # of no label: [q, rows]
+        middle = (least + largest) / 2
+        unit = np.maximum((largest - least).mean(1, keepdims=True) / 2, _TINY)
+        noised = self.noised_means((slopes(at) - middle) / unit, 1.0, noise)
+        return middle.mean(1) + unit[:, 0] * noised, at
+
+    def _losses(self, batch: Batch, outputs: torch.Tensor, noise: float) -> NDArray[np.float64]:
+        at = self.row_losses(batch, outputs).astype(np.float64)
+        if noise > 0:
+            count_as_huge(at)
+        return at
+
+    def _as_if(self, batch: Batch) -> list[Batch]:
+        """The same rows, with each label that there is for all of them; of a regression, with those at the ends.
+
+        Without weights: those of classes tell the labels.
+        """
+        labels = self._seat.labels
+        ends = (-FARTHEST_LABEL, FARTHEST_LABEL)
+        every = ends if labels.task == "regression" else range(len(labels.classes))
+        return [batch._replace(targets=torch.full_like(batch.targets, one), weights=None) for one in every]
 
     def noised_means(self, slopes: NDArray[np.float64], clip: float, noise: float) -> NDArray[np.float64]:
-        """The same for several slopes of each row, [q, rows] → [q]: the noise hides a change of all of them."""
-        means = torch.from_numpy(slopes.clip(-clip, clip).sum(1) / slopes.shape[1])
+        """Of one or several slopes of each row, [q, rows] → [q]: the noise hides a change of all of them."""
+        if clip > 0:
+            slopes = slopes.clip(-clip, clip)
+        means: NDArray[np.float64] = slopes.sum(1) / slopes.shape[1]
+        if noise == 0:
+            return means
         sensitivity = 2 * clip * math.sqrt(len(slopes)) / slopes.shape[1]
-        noised: NDArray[np.float64] = self._noise.added_to(means, noise, sensitivity, len(slopes)).numpy()
+        noised: NDArray[np.float64] = self._noise.added_to(
+            torch.from_numpy(means), noise, sensitivity, len(slopes)
+        ).numpy()
         return noised
 
     def updates(self, rows: Sequence[NDArray[np.uint32]], read: Sequence[tuple[Batch, torch.Tensor]]) -> list[Effect]:
@@ -138,7 +203,7 @@ class NoisedTop(ZerothOrderTop):
         for own, (batch, embeddings) in zip(rows, read, strict=True):
             if settings.private_update:
                 # Every later answer depends on w0, so everybody sees this release.
-                clip, noise = settings.server_clip, settings.server_noise
+                clip, noise = settings.server_clip_bound, settings.server_noise
                 spent.append(Spend(release(self._seat, own, clip, noise, self._seat.feature_parties)))
             self.update_by(settings.server_update, batch, embeddings)
         return [*spent]
@@ -166,14 +231,13 @@ class NoisedTop(ZerothOrderTop):
         plus = self.near.outputs(batch, embeddings)
         torch.sub(self.vector, direction, alpha=radius, out=self.near.vector)
         minus = self.near.outputs(batch, embeddings)
-        at = self.row_losses(batch, torch.cat([plus, minus])).astype(np.float64)
-        count_as_huge(at)
-        slope = self.noised_mean(pair_slopes(at, radius), self._settings.server_clip, self._settings.server_noise)
-        return direction * slope
+        clip, noise = self._settings.server_clip, self._settings.server_noise
+        (slope,), _ = self.answers(batch, torch.cat([plus, minus]), lambda at: pair_slopes(at, radius), clip, noise)
+        return direction * float(slope)
 
     def _noised_gradient(self, batch: Batch, embeddings: torch.Tensor) -> torch.Tensor:
         """DP-SGD: every row's gradient clipped to norm C, their mean, noise on every coordinate."""
-        clip, noise = self._settings.server_clip, self._settings.server_noise
+        clip, noise = self._settings.server_clip_bound, self._settings.server_noise
         total = _flat(clipped_sum(self.row_gradients(batch, embeddings), clip))
         return self._noise.added_to(total.div_(batch.rows), noise, 2 * clip / batch.rows, total.numel()).float()
 
@@ -210,11 +274,10 @@ def noised_losses_party(seat: LabelSeat) -> Party:
         for upload, (batch, embeddings) in zip(uploads, read, strict=True):
             sent: PerturbedUpload = upload.message
             points = table.with_party(upload.sender, embeddings, [sent.embedding, *sent.perturbed])
-            at = top.row_losses(batch, top.outputs(batch, points)).astype(np.float64)
-            count_as_huge(at)
+            outputs = top.outputs(batch, points)
+            slopes, at = top.answers(batch, outputs, directions.slopes, settings.clip, settings.noise)
             losses.append(float(at[0].sum()) / batch.rows)
-            slopes = top.noised_means(directions.slopes(at), settings.clip, settings.noise)
-            clip = settings.clip * math.sqrt(directions.count)
+            clip = settings.clip_bound * math.sqrt(directions.count)
             effects.append(Spend(release(seat, sent.rows, clip, settings.noise, (upload.sender,))))
             effects.append(Send(upload.sender, LossReply(sent.exchange, directions.losses_with(slopes))))
         return losses, [*top.updates(rows, read), *effects]

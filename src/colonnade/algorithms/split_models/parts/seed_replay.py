@@ -10,7 +10,7 @@ most 1. Rounding changes λu ≈ 10⁻³ by at most 5·10⁻⁷, and a step by a
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +24,7 @@ from colonnade.algorithms.seats import FeatureSeat
 from colonnade.algorithms.split_models.parts.directions import Directions
 from colonnade.algorithms.split_models.parts.embedder import Embedder
 from colonnade.algorithms.split_models.parts.steps import SlopeSpread, optimiser_of_bottom
-from colonnade.errors import RunError, SettingsError
+from colonnade.errors import ProtocolError, RunError, SettingsError
 from colonnade.models.flat import flatten
 from colonnade.models.network import network_for
 from colonnade.party import Effect
@@ -55,8 +55,12 @@ class SeedReplayBottom(Embedder):
         value("uploads", "steps"),
         value(
             "_pending",
-            saved=lambda pending: [[exchange, *drawn] for exchange, drawn in pending.items()],
-            restored=lambda saved: {exchange: (seed, factor) for exchange, seed, factor in saved},
+            saved=lambda pending: [
+                [exchange, *(number for one in drawn for number in one)] for exchange, drawn in pending.items()
+            ],
+            restored=lambda saved: {
+                exchange: [*zip(drawn[::2], drawn[1::2], strict=True)] for exchange, *drawn in saved
+            },
         ),
     )
     DERIVED = ("_vector", "_pieces", "_room", "_replay")
@@ -79,11 +83,12 @@ class SeedReplayBottom(Embedder):
         self._chosen, self._l2, self._l1 = chosen, training.l2, training.l1
         # An honest slope is clipped, then noised. A plain step by more than twice LIMIT would carry nearly all weights
         # out; the length of a scale-free one does not depend on the slope's.
-        clip, noise = seat.settings.clip, seat.settings.noise
+        largest_slope = seat.settings.largest_slope + 100 * seat.settings.noise
         if chosen.name == "sgd":
-            self._most_slope = max(clip + 100 * noise, 2 * LIMIT / chosen.learning_rate)
+            farthest = 2 * LIMIT / chosen.learning_rate
+            self._most_slope = max(farthest, largest_slope if math.isfinite(largest_slope) else 0.0)
         else:
-            self._most_slope = clip + 100 * noise if clip else MOST_TOLD
+            self._most_slope = min(largest_slope, MOST_TOLD)
         self._spread = SlopeSpread()
         self._scale = 1.0
         self._vector = flatten([self.network], seat.name)
@@ -97,14 +102,15 @@ class SeedReplayBottom(Embedder):
         self._check_range()
         self._seeds = generator_for(seat.secret, seat.name, "directions")
         self._replay = torch.Generator()
-        self._pending: dict[int, tuple[int, float]] = {}  # exchange → seed, and the factor that makes its norm √d
+        # exchange → of each direction its seed, and the factor that makes its norm √d
+        self._pending: dict[int, list[tuple[int, float]]] = {}
         self.uploads = 0
         self.steps = 0
 
     @property
     def upload_cost(self) -> float:
         """What one upload costs each of its rows."""
-        return 2 * self.row_cost
+        return self._directions.points * self.row_cost
 
     @property
     def embedding_cost(self) -> float:
@@ -117,40 +123,54 @@ class SeedReplayBottom(Embedder):
     def look_both_ways(
         self, exchange: int, rows: NDArray[np.uint32]
     ) -> tuple[list[Effect], NDArray[np.float32], NDArray[np.float32]]:
-        """F(w + λu; x_I) and F(w − λu; x_I); afterwards w has the bits it had."""
+        """F(w + λu_j; x_I) and F(w − λu_j; x_I) of each direction in turn; afterwards w has the bits it had."""
         inputs = self.batch(rows)
-        seed = int(torch.randint(2**62, (), generator=self._seeds))
-        factor = self._factor(seed)
-        radius = self._directions.radius * factor
-        self._move(seed, radius, 1)
-        plus = self.network.embed(inputs, self.noise)
-        self._move(seed, radius, -2)
-        minus = self.network.embed(inputs, self.noise)
-        self._move(seed, radius, 1)
-        self._pending[exchange] = (seed, factor)
+        drawn, plus, minus = [], [], []
+        for _ in range(self._directions.count):
+            seed = int(torch.randint(2**62, (), generator=self._seeds))
+            factor = self._factor(seed)
+            radius = self._directions.radius * factor
+            self._move(seed, radius, 1)
+            plus.append(self.network.embed(inputs, self.noise))
+            self._move(seed, radius, -2)
+            minus.append(self.network.embed(inputs, self.noise))
+            self._move(seed, radius, 1)
+            drawn.append((seed, factor))
+        self._pending[exchange] = drawn
         self.uploads += 1
-        return [*self.spent(rows), *self.spent(rows)], plus.numpy(), minus.numpy()
+        spent = [effect for _ in range(self._directions.points) for effect in self.spent(rows)]
+        if len(drawn) == 1:
+            return spent, plus[0].numpy(), minus[0].numpy()
+        return spent, torch.cat(plus).numpy(), torch.cat(minus).numpy()
 
-    def apply(self, exchange: int, slope: float) -> bool:
-        """w ← w − η (Δ u + ∇r(w)), rounded to the grid. False if no upload of that number waits.
+    def apply(self, exchange: int, slopes: Sequence[float]) -> bool:
+        """w ← w − η (mean_j Δ_j u_j + ∇r(w)), rounded to the grid. False if no upload of that number waits.
 
-        The scale-free step has Δ over the spread of all Δ so far in the place of Δ: one number is remembered.
+        The scale-free step has Δ_j over the spread of all Δ so far in the place of Δ_j, and their sum over √q: one
+        number is remembered.
         """
         pending = self._pending.get(exchange)
         if pending is None:
             return False
-        check_magnitude(self._seat.label_party, "a slope", slope, self._most_slope)
+        if len(slopes) != len(pending):
+            raise ProtocolError(
+                f"{self._seat.label_party} sent {len(slopes)} slopes for exchange {exchange}; {len(pending)} pairs "
+                "were sent to it."
+            )
+        for slope in slopes:
+            check_magnitude(self._seat.label_party, "a slope", slope, self._most_slope)
         del self._pending[exchange]
-        seed, factor = pending
+        share = 1 / len(slopes)
         rate = self._scale * self._chosen.learning_rate
         if self._chosen.name == "scale-free":
             rate = scale_free_rate(rate, self._vector.numel(), self._chosen.planned_steps, self.steps)
-            slope = self._spread.relative(slope)
+            slopes, share = [self._spread.relative(slope) for slope in slopes], math.sqrt(share)
         if self._l2:
             decay = 1 - rate * self._l2
             self._vector.mul_(decay).div_(GRID).round_().mul_(GRID)
-        self._move(seed, rate * slope * factor, -1)
-        self._room -= abs(rate * slope) * self._largest + GRID
+        for (seed, factor), slope in zip(pending, slopes, strict=True):
+            self._move(seed, rate * share * slope * factor, -1)
+            self._room -= abs(rate * share * slope) * self._largest + GRID
         if self._l1:
             threshold = round(rate * self._l1 / GRID) * GRID
             for piece in self._pieces:
