@@ -3,11 +3,16 @@
 Those of zeroth order are in test_scale_free_steps.py.
 """
 
+from pathlib import Path
+
 import pytest
 
-from colonnade.benchmarks import defaults
+from colonnade.benchmarks import defaults, measure
+from colonnade.benchmarks.benchmark import Part
 from colonnade.benchmarks.defaults import Cell, figures
+from colonnade.benchmarks.kept_cells import KeptCells
 from colonnade.benchmarks.twelve_sets import TWELVE
+from colonnade.errors import SettingsError
 
 
 def reached(data: str, algorithm: str) -> float:
@@ -51,6 +56,29 @@ def test_the_worst_of_each_kind_is_told() -> None:
     assert told["diverged"] == 1
     assert (told["worst_first_order_points"], told["worst_zeroth_order_points"]) == (0.5, 10.0)
     assert (told["worst_linear_gap"], told["worst_linear_sgd_gap"]) == (1e-5, 1e-3)
+
+
+def test_figures_that_are_kept_are_not_measured_again(tmp_path: Path) -> None:
+    kept = KeptCells(tmp_path / "kept.json")
+    kept.add("breast cancer", "vafl", 12.5)
+    kept.add("breast cancer", "split", None)
+    cells = [Cell("breast cancer", "vafl"), Cell("breast cancer", "split")]
+    again = KeptCells(tmp_path / "kept.json")
+    told: list[str] = []
+    assert defaults.measured(cells, told.append, again) == {cells[0]: 12.5, cells[1]: None}
+    assert told == []
+
+
+@pytest.mark.parametrize("content", ["[1]", "{", '{"vafl": 3}', '{"vafl": {"digits": "high"}}'])
+def test_a_file_of_something_else_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "kept.json").write_text(content)
+    with pytest.raises(SettingsError, match="does not hold the figures of a benchmark"):
+        KeptCells(tmp_path / "kept.json")
+
+
+def test_a_short_benchmark_keeps_nothing(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="for benchmarks that take hours: defaults"):
+        measure("split", part=Part(kept=tmp_path / "kept.json"))
 
 
 def test_the_sets_are_of_all_kinds() -> None:

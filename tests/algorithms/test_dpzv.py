@@ -19,7 +19,9 @@ from colonnade.algorithms.split_models.dpzv import SERVER_UPDATES
 from colonnade.algorithms.split_models.parts.noised_answers import NoisedTop
 from colonnade.algorithms.split_models.parts.seed_replay import GRID, SeedReplayBottom
 from colonnade.algorithms.training import DecidedTraining
+from colonnade.errors import ProtocolError
 from colonnade.messages import PairUpload, SlopeReply
+from colonnade.party import Received, Started
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.testing import TinyFederation, tiny_data
 
@@ -83,6 +85,27 @@ def test_weights_come_back_at_every_size(distribution: str, radius: float, large
     for exchange in range(50):
         bottom.look_both_ways(exchange, ROWS)
         assert bits(bottom) == before
+
+
+def test_weights_come_back_from_several_directions_and_so_many_slopes_are_asked_for() -> None:
+    bottom = bottom_of(Dpzv(directions=3), layer())
+    before = bits(bottom)
+    _, plus, minus = bottom.look_both_ways(0, ROWS)
+    assert bits(bottom) == before
+    assert plus.shape == minus.shape == (3 * ROWS.size, 3)
+    with pytest.raises(ProtocolError, match="sent 2 slopes for exchange 0; 3 pairs were sent"):
+        bottom.apply(0, [1.0, 1.0])
+    assert bits(bottom) == before and bottom.in_flight == 1
+    assert bottom.apply(0, [1.0, -1.0, 1.0])
+    assert bits(bottom) != before
+
+
+def test_an_upload_with_more_pairs_than_agreed_is_refused() -> None:
+    label = TinyFederation(DATA, Dpzv(), bottom=BottomSettings("linear", embedding=2)).parties()["label"]
+    label.handle(Started(0.0))
+    sides = np.zeros((16, 2), np.float32)
+    with pytest.raises(ProtocolError, match="16 pairs of embeddings for 8 rows; agreed were 1 a row"):
+        label.handle(Received(0.0, "party1", PairUpload(0, ROWS, sides, sides)))
 
 
 def test_plain_additions_and_subtractions_would_drift() -> None:

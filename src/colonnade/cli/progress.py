@@ -22,7 +22,8 @@ def progress_of(federation: "Federation", data: "FederatedData", quiet: bool, ti
 
     name = algorithms.name_of(federation.algorithm)
     alone = algorithms.find(name).family is algorithms.Family.ALONE
-    training = decided_training(federation.training, federation.algorithm, data.rows, len(data.feature_parties))
+    asked, epsilon = federation.training, federation.privacy.labels_epsilon
+    training = decided_training(asked, federation.algorithm, data.rows, len(data.feature_parties), epsilon)
     total = training.steps(data.rows) * (1 if alone else len(data.feature_parties))
     return TrainingProgress(title or name, total, "steps" if alone else "exchanges", quiet)
 

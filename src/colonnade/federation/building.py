@@ -57,7 +57,7 @@ def build_parties(
     seed: int,
 ) -> dict[str, Party]:
     """Every party of a federation, the label party first."""
-    decided = decided_training(training, algorithm, data.rows, len(data.feature_parties))
+    decided = decided_training(training, algorithm, data.rows, len(data.feature_parties), privacy.labels_epsilon)
     return build_federation(data, Plan(algorithm, decided, privacy, bottom, top, seed)).parties
 
 

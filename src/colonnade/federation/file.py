@@ -75,7 +75,9 @@ class Federation:
         """What its parties share, with a bottom model for each that holds columns: its own, or everybody's."""
         own_models = {name: party.bottom for name, party in self.parties.items() if party.bottom is not None}
         bottoms = {name: own_models.get(name, self.bottom) for name in data.columns}
-        training = decided_training(self.training, self.algorithm, data.rows, len(data.feature_parties))
+        training = decided_training(
+            self.training, self.algorithm, data.rows, len(data.feature_parties), self.privacy.labels_epsilon
+        )
         return Plan(self.algorithm, training, self.privacy, bottoms, self.top, self.seed)
 
     def with_absolute_files(self, base: Path) -> "Federation":

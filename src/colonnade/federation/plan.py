@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any
 
 from torch import nn
@@ -161,7 +162,9 @@ def _refuse_unused_privacy(name: str, privacy: PerturbationSettings) -> None:
         raise SettingsError(f"{name} sends exact sums and no embeddings: [privacy] has no effect. Leave it out.")
 
 
-def decided_training(training: Training, algorithm: Any, rows: int, feature_parties: int) -> DecidedTraining:
+def decided_training(
+    training: Training, algorithm: Any, rows: int, feature_parties: int, labels_epsilon: float = 0.0
+) -> DecidedTraining:
     """`[training]` with nothing left open, as the algorithm of these settings wants it for such data."""
     if isinstance(training, DecidedTraining):
         return training
@@ -174,10 +177,25 @@ def decided_training(training: Training, algorithm: Any, rows: int, feature_part
         # infinitely far away; 1/rows is scikit-learn's default, too.
         penalty = (0.0 if training.l1 else 1 / max(1, rows)) if training.l2 == AUTO else training.l2
         training = replace(training, optimiser="sgd", l2=penalty)
+    if labels_epsilon > 0 and chosen.noises_answers and training.batch_size == AUTO:
+        training = replace(training, batch_size=private_batch(rows))
     said = chosen.conversation
     alternates = said is not None and said.asynchronous and chosen.family is Family.SPLIT
     updates = feature_parties / getattr(algorithm, "wait_for", 1) if alternates else 1.0
     return chosen.defaults.decided(training, rows, max(1.0, updates))
+
+
+PRIVATE_BATCH = 128
+"""Rows per noised answer, about: one label moves a mean over B by 1/B, so that a larger batch needs less noise."""
+
+
+def private_batch(rows: int) -> int:
+    """Equal batches. A short one at the end of an epoch would cost its rows far more than a whole one.
+
+    >>> private_batch(1_348), private_batch(2_250), private_batch(60)
+    (123, 125, 60)
+    """
+    return max(1, ceil(rows / max(1, round(rows / PRIVATE_BATCH))))
 
 
 def _refuse_unused_training(name: str, training: Training) -> None:

@@ -78,10 +78,11 @@ def train(
         if keyword not in RunKeywords.__annotations__:
             raise TypeError(f"train() got an unexpected keyword argument {keyword!r}")
     asked_for, chosen = training or Training(), _chosen_algorithm(algorithm)
+    privacy = privacy or PerturbationSettings()
     plan = Plan(
         chosen,
-        decided_training(asked_for, chosen, data.rows, len(data.feature_parties)),
-        privacy or PerturbationSettings(),
+        decided_training(asked_for, chosen, data.rows, len(data.feature_parties), privacy.labels_epsilon),
+        privacy,
         BottomSettings() if bottom is None else bottom,
         TopSettings() if top is None else top,
         seed,

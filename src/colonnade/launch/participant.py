@@ -102,7 +102,13 @@ class Participant:
     def _plan(self) -> Plan:
         shared, own_bottom = self.federation, self.party_file.bottom
         bottom: Any = shared.bottom if own_bottom is None else {self.name: own_bottom}
-        training = decided_training(shared.training, shared.algorithm, self.data.rows, len(self.feature_parties))
+        training = decided_training(
+            shared.training,
+            shared.algorithm,
+            self.data.rows,
+            len(self.feature_parties),
+            shared.privacy.labels_epsilon,
+        )
         return Plan(shared.algorithm, training, shared.privacy, bottom, shared.top, shared.seed)
 
     def _directory(self) -> Path:

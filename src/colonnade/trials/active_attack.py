@@ -114,7 +114,9 @@ def _attacked(data: FederatedData, federated: Federated, sums: bool) -> Federate
         chosen = replace(federated, bottom=BottomSettings(embedding=_WIDTH), top=TopSettings())
     if chosen.privacy.labels_epsilon == 0:
         return chosen
-    training = decided_training(chosen.training, chosen.algorithm, data.rows, len(data.feature_parties))
+    training = decided_training(
+        chosen.training, chosen.algorithm, data.rows, len(data.feature_parties), chosen.privacy.labels_epsilon
+    )
     plan = Plan(chosen.algorithm, training, chosen.privacy, chosen.bottom, chosen.top, seed=0)
     return replace(chosen, algorithm=calibrated(plan, facts_of(data, plan)).algorithm)
 

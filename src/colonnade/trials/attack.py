@@ -525,7 +525,11 @@ def curious_seat(data: FederatedData, federated: Federated, party: str, seed: in
         rows=data.rows,
         width=outputs if federated.top.only_sums else federated.bottom.embedding,
         batch_size=decided_training(
-            federated.training, federated.algorithm, data.rows, len(data.feature_parties)
+            federated.training,
+            federated.algorithm,
+            data.rows,
+            len(data.feature_parties),
+            federated.privacy.labels_epsilon,
         ).batch_size,
         upload=conversation.upload,
         chooses_rows=conversation.asynchronous,
