@@ -129,6 +129,3 @@ def test_what_is_no_number_is_as_good_as_nothing() -> None:
     odd = torch.tensor([math.nan, math.inf, -math.inf, 2.0])
     noised = SecretGaussian(3).added_to(odd, 1.0, 1.0, 4)
     assert torch.equal(noised, SecretGaussian(3).added_to(torch.tensor([0.0, 0.0, 0.0, 2.0]), 1.0, 1.0, 4))
-    assert SecretGaussian(3).added_to_number(2.0, 1.0, 1.0) == float(
-        SecretGaussian(3).added_to(torch.tensor(2.0, dtype=torch.float64), 1.0, 1.0, 1)
-    )

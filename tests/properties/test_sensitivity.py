@@ -55,7 +55,12 @@ def neighbours(labels: torch.Tensor, place: int) -> tuple[torch.Tensor, torch.Te
 
 
 def top_of(
-    labels: torch.Tensor, algorithm: Dpzv, seed: int, scale: float = 1.0, module: nn.Module | None = None
+    labels: torch.Tensor,
+    algorithm: Dpzv,
+    seed: int,
+    scale: float = 1.0,
+    module: nn.Module | None = None,
+    row_weights: torch.Tensor | None = None,
 ) -> NoisedTop:
     """The label party's model; its first weights, its directions and its noise follow from the seed."""
     module = module or nn.Sequential(nn.Linear(WIDTH, 4), nn.Tanh(), nn.Linear(4, 1))
@@ -66,7 +71,7 @@ def top_of(
         name="label",
         feature_parties=("shop",),
         widths={"shop": WIDTH},
-        labels=Labels(train=labels, test=labels[:0], task="binary", classes=("0", "1")),
+        labels=Labels(train=labels, test=labels[:0], task="binary", classes=("0", "1"), weights=row_weights),
         columns=None,
         bottom=None,
         top=module,
@@ -112,13 +117,13 @@ def test_where_the_clip_is_the_batchs_a_label_moves_slopes_by_no_more_than_decla
     both = torch.cat([*(here + way for way in ways), *(here - way for way in ways)])
     answers, units = [], []
     for labels in neighbours(labels_of(seed), place):
-        top = top_of(labels, Dpzv(), seed, scale)
+        top = top_of(labels, Dpzv(), seed, scale, row_weights=1 + labels)  # of classes: they tell the labels
         batch = top.batch(EVERY_ROW)
         outputs = top.outputs(batch, both)
         answers.append(top.answers(batch, outputs, lambda at: _slopes(at, radius), "auto", 0.5)[0])
         zero, one = (
-            _slopes(top.row_losses(batch._replace(targets=torch.full((ROWS,), label)), outputs).astype(float), radius)
-            for label in (0.0, 1.0)
+            _slopes(top.row_losses(batch._replace(targets=targets, weights=None), outputs).astype(float), radius)
+            for targets in (torch.zeros(ROWS), torch.ones(ROWS))
         )
         units.append(np.abs(zero - one).mean(1) / 2)
     assert units[0] == pytest.approx(units[1], abs=0.0)

@@ -208,7 +208,7 @@ class Looked(Upload):
 
 
 def row_losses(server: Server, rows: list[int], embeddings: Sequence[Tensor], label: float | None = None) -> Tensor:
-    """ℓ of every row, times its weight; their mean is `server.loss`. With `label`: as if all had that one, unweighted."""
+    """ℓ of every row, times its weight; their mean is `server.loss`. With `label`: as if all had it, unweighted."""
     inputs = list(embeddings)
     if server.own is not None and server.own_columns is not None:
         inputs.append(server.own(server.own_columns.double()[rows]))

@@ -114,8 +114,10 @@ def test_noise_of_single_precision_is_read_from_the_last_digits(monkeypatch: pyt
     drawn = torch.Generator().manual_seed(1)
     monkeypatch.setattr(
         SecretGaussian,
-        "added_to_number",
-        lambda self, value, deviation, sensitivity: value + deviation * float(torch.randn((), generator=drawn)),
+        "added_to",
+        lambda self, values, deviation, sensitivity, coordinates: (
+            values + deviation * torch.randn(values.shape, generator=drawn).double()
+        ),
     )
     careless = run_audit(small)
     assert careless.digits_correct == careless.canaries

@@ -68,10 +68,6 @@ class SecretGaussian:
         whole = values.detach().to(torch.float64, copy=True).div_(step).round_().nan_to_num_(0.0, 0.0, 0.0)
         return whole.add_(noise).mul_(step).to(values.dtype)
 
-    def added_to_number(self, value: float, deviation: float, sensitivity: float) -> float:
-        """The same for one number."""
-        return float(self.added_to(torch.tensor(value, dtype=torch.float64), deviation, sensitivity, 1))
-
     # --- its place, as a generator of torch would give it ---
 
     def get_state(self) -> Tensor:

@@ -40,6 +40,8 @@ _HUGE = 1e30
 """In place of a private row's loss that is no number: one row must not decide by itself whether the run goes on."""
 
 
+_STEEPEST = 1e4
+"""Of a slope with any label, where the clip follows from the batch: one party's embeddings must not ruin the model."""
 _TINY = 1e-300
 Slopes = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """From losses [points, rows] to slopes [q, rows]."""
@@ -162,6 +164,7 @@ class NoisedTop(ZerothOrderTop):
             bound = CLIP_OF_EXACT_ANSWERS if clip == AUTO else clip
             return self.noised_means(slopes(at), bound, noise), at
         possible = np.stack([slopes(self._losses(other, outputs, noise)) for other in self._as_if(batch)])
+        possible = possible.clip(-_STEEPEST, _STEEPEST)
         least, largest = possible.min(0), possible.max(0)  # of no label: [q, rows]
         middle = (least + largest) / 2
         unit = np.maximum((largest - least).mean(1, keepdims=True) / 2, _TINY)
