@@ -12,7 +12,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 import colonnade
 from colonnade import Dpzv, PerturbationSettings, Training
-from colonnade.data.federated import FederatedData, Labels
+from colonnade.data.federated import FederatedData, Labels, data_digest
 from colonnade.data.loading import load, load_own
 from colonnade.data.settings import DataSettings, PartyData
 from colonnade.data.weights import checked_weights, largest_weight, weighted
@@ -90,7 +90,7 @@ def test_a_column_of_the_label_party_weighs_the_rows_and_is_no_feature(tmp_path:
     assert data.labels.weights is not None
     own = data.columns["bank"].train  # the income of a row is its weight less 1
     assert isinstance(own, torch.Tensor) and torch.equal(data.labels.weights, own[:, 0].double() + 1)
-    assert data.labels.digest() != two_parties(standardise=False).labels.digest()
+    assert data_digest(data.labels) != data_digest(two_parties(standardise=False).labels)
 
     BANK.to_csv(tmp_path / "bank.csv", index=False)
     SHOP.to_csv(tmp_path / "shop.csv", index=False)

@@ -20,6 +20,7 @@ EPOCHS = 12
 SYNCHRONOUS_EPOCHS = 4  # enough to tell whether bits are the same; the others have to learn
 LEARNING_RATE = {"cascaded": 0.02, "zoo": 0.02, "zoo-sync": 0.02, "dpzv": 0.02, "czofo": 0.05}
 SYNCHRONOUS = ("split", "zoo-sync", "fsgd", "fsaga", "fsvrg", "synsqn-sgd", "synsqn-saga", "synsqn-svrg", "fcg")
+VALIDATED = ("vafl", "split", "afsaga", "fsaga")  # one per schedule: they use the best model, not the last
 ALL = [name for name, algorithm in ALGORITHMS.items() if algorithm.alone is None]
 
 # How far the accuracy may be from that in virtual time with the same seed. On iris it has steps of 1/38. Fifteen
@@ -36,7 +37,8 @@ def plan(algorithm: str) -> dict[str, Any]:
     epochs = SYNCHRONOUS_EPOCHS if algorithm in SYNCHRONOUS else EPOCHS
     training = {"learning_rate": LEARNING_RATE.get(algorithm, 0.1), "l2": 0.01, "evaluate_every_epochs": epochs / 2}
     more = {"directions": 8} if algorithm.startswith("zoo") else {}  # with one, chance decides more than the order
-    return shared({"name": algorithm, **more}, IRIS, epochs, 16, training=training)
+    data = {**IRIS, "validation": 0.1} if algorithm in VALIDATED else IRIS
+    return shared({"name": algorithm, **more}, data, epochs, 16, training=training)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,11 +22,11 @@ from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.split_models.parts.budget import (
     PartyBudgets,
-    RowBudget,
     budget_mu,
     check_each_once,
     check_rows,
 )
+from colonnade.algorithms.split_models.parts.embedder import BottomModel
 from colonnade.algorithms.split_models.parts.evaluation import AnswersToEvaluation
 from colonnade.algorithms.split_models.parts.record import SplitRecord, TopModel
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
@@ -62,7 +62,7 @@ from colonnade.party import (
     Started,
     TimerFired,
 )
-from colonnade.state import Remembering, Remembers, State, array, custom, generator, optional_part, part, value
+from colonnade.state import Remembering, State, array, custom, generator, optional_part, part, value
 
 WARM_UP_ROWS_A_MESSAGE = 4096
 
@@ -110,43 +110,6 @@ class Asynchronous:
         if isinstance(self.activation_seconds, Mapping):
             return self.activation_seconds.get(party, 0.0)
         return self.activation_seconds
-
-
-class BottomModel(Remembers, Protocol):
-    """A feature party's model and its uploads that await a reply (parts/bottom.py, parts/zeroth_bottom.py)."""
-
-    uploads: int  # made so far: the next upload's number
-    steps: int  # replies applied so far
-
-    @property
-    def in_flight(self) -> int: ...
-
-    @property
-    def budget(self) -> RowBudget: ...
-
-    @property
-    def upload_cost(self) -> float: ...
-
-    @property
-    def embedding_cost(self) -> float: ...
-
-    def embed(self, rows: NDArray[np.uint32]) -> tuple[list[Effect], NDArray[np.float32]]: ...
-
-    def embed_test(self, first_row: int, row_count: int) -> tuple[list[Effect], NDArray[np.float32]]: ...
-
-    def embed_validation(self, first_row: int, row_count: int) -> tuple[list[Effect], NDArray[np.float32]]: ...
-
-    def go_back(self, weights: Mapping[str, torch.Tensor]) -> None: ...
-
-    def restart(self, scale: float) -> None: ...
-
-    def forget_uploads(self) -> None: ...
-
-    def forget_upload(self, exchange: int) -> bool: ...
-
-    def forget_all_but(self, newest: int) -> None: ...
-
-    def module(self) -> torch.nn.Module: ...
 
 
 def not_from(sender: str) -> ProtocolError:

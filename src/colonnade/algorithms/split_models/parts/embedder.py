@@ -5,7 +5,7 @@ Training, warm-up, refresh and evaluation alike; a noised value comes with the p
 
 from collections.abc import Mapping
 from math import inf
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from colonnade.models.network import rows_mix
 from colonnade.party import Effect, Spend
 from colonnade.privacy.noise import LayerNoise
 from colonnade.privacy.secret_gaussian import SecretGaussian
-from colonnade.state import Memory, Remembering, generator, group, optional_part, part, weights
+from colonnade.state import Memory, Remembering, Remembers, generator, group, optional_part, part, weights
 
 _LOOKED_AT_ROWS, _TRIED_ROWS = 256, 8
 
@@ -124,3 +124,40 @@ class Embedder(Remembering):
     def go_back(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Take up the weights that the network had when `network.state()` gave these."""
         self.network.load(weights)
+
+
+class BottomModel(Remembers, Protocol):
+    """A feature party's model and its uploads that await a reply (parts/bottom.py, parts/zeroth_bottom.py)."""
+
+    uploads: int  # made so far: the next upload's number
+    steps: int  # replies applied so far
+
+    @property
+    def in_flight(self) -> int: ...
+
+    @property
+    def budget(self) -> RowBudget: ...
+
+    @property
+    def upload_cost(self) -> float: ...
+
+    @property
+    def embedding_cost(self) -> float: ...
+
+    def embed(self, rows: NDArray[np.uint32]) -> tuple[list[Effect], NDArray[np.float32]]: ...
+
+    def embed_test(self, first_row: int, row_count: int) -> tuple[list[Effect], NDArray[np.float32]]: ...
+
+    def embed_validation(self, first_row: int, row_count: int) -> tuple[list[Effect], NDArray[np.float32]]: ...
+
+    def go_back(self, weights: Mapping[str, torch.Tensor]) -> None: ...
+
+    def restart(self, scale: float) -> None: ...
+
+    def forget_uploads(self) -> None: ...
+
+    def forget_upload(self, exchange: int) -> bool: ...
+
+    def forget_all_but(self, newest: int) -> None: ...
+
+    def module(self) -> torch.nn.Module: ...
