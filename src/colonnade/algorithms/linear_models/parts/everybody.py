@@ -183,7 +183,8 @@ class LessonLinearParty(LinearParty):
             return []
         assert record is not None and targets is not None
         rows, in_pass = asked
-        residuals, loss = self._block_party.loss.residuals_and_mean_loss(completed.total, targets[rows])
+        weights = self._block_party.weights_of(rows)
+        residuals, loss = self._block_party.loss.residuals_and_mean_loss(completed.total, targets[rows], weights)
         record.add_loss(loss)
         record.staleness.add(np.array([self._told - self._asked_at.pop(completed.number)]))
         self._told += 1
@@ -263,8 +264,10 @@ class LessonLinearParty(LinearParty):
         if not len(told.values):
             self._missed += 1
             return self._receive_early() if self._early else []
-        targets = self._block_party.targets
-        residuals = told.values if targets is None else self._block_party.loss.residuals(told.values, targets[rows])
+        residuals, targets = told.values, self._block_party.targets
+        if targets is not None:
+            weights = self._block_party.weights_of(rows)
+            residuals = self._block_party.loss.residuals(residuals, targets[rows], weights)
         effects = self._put_off(Lesson(told.lesson, rows, residuals, in_pass))
         return [*effects, *(self._receive_early() if self._early else [])]
 
