@@ -65,6 +65,7 @@ class LessonLinearParty(LinearParty):
     """One party: it answers requests at once, and steps on lessons when it comes to them. The label party leads."""
 
     LABEL_PARTYS = (SharedRequest, SharedResiduals, LastCall, Stop)
+    HEALS = False  # lessons under way are of weights that would be gone
     TAKES = (SharedRequest, SharedResiduals, LessonStep, Abandoned, LastCall)
 
     def __init__(self, block_party: BlockParty, solver: Descent) -> None:
