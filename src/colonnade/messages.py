@@ -342,6 +342,43 @@ class JointStep(Message, frozen=True, eq=False):
 
 
 @declared
+class SharedRequest(Message, frozen=True, eq=False):
+    """The label party wants the sum of these rows' products, from which everybody is going to learn.
+
+    It goes to everybody at once; the products go up the label party's tree as the sum `number`. `full_pass` is 1 for a
+    piece of a pass over all rows, 0 for mini-batches. `instead_of`: an earlier sum that was abandoned; 0: none.
+    """
+
+    answered_on_arrival: ClassVar[bool] = True
+    number: int
+    full_pass: int
+    instead_of: int
+    rows: Rows
+
+
+@declared
+class SharedResiduals(Message, frozen=True, eq=False):
+    """What came of the sum `number`, for everybody: ∂loss/∂θ of its rows, or θ where everybody has labels.
+
+    `lesson` counts them. Without a row, it is for one who was away: it learns nothing from that sum.
+    """
+
+    answered_on_arrival: ClassVar[bool] = True
+    lesson: int
+    number: int
+    values: Annotated[NDArray[np.float64], ArrayField("<f8", ("rows", "width"), finite=True)]
+
+
+@declared
+class LessonStep(Message, frozen=True, eq=False):
+    """A party has made its steps on the lesson of that number. Earlier ones that it never tells of it left out."""
+
+    answered_on_arrival: ClassVar[bool] = True
+    free: ClassVar[bool] = True
+    lesson: int
+
+
+@declared
 class LossReport(Message, frozen=True, eq=False):
     """The mean loss of so many mini-batches of a party that has labels itself: for the label party's record."""
 

@@ -10,7 +10,15 @@ from recorded_runs import Item, read_run, receipts, sends
 
 from colonnade import Outcome, RunError, Simulate, SimulatedParty, Training
 from colonnade.algorithms import ALGORITHMS
-from colonnade.messages import Abandoned, MaskedSum, ProductSum, ResidualReply, SharedStep
+from colonnade.messages import (
+    Abandoned,
+    MaskedSum,
+    ProductSum,
+    ResidualReply,
+    SharedRequest,
+    SharedResiduals,
+    SharedStep,
+)
 from colonnade.reports.rundir import read_run as read_directory
 from colonnade.runtimes.replay import replay
 from colonnade.testing import TinyFederation, tiny_data
@@ -187,3 +195,38 @@ def test_in_a_tree_the_lost_partys_parent_counts_what_it_replaced(tmp_path: Path
         replay(party, tmp_path / "run" / "trace" / f"{name}.trace")
         late[name] = party.counts()["late_rows"]
     assert late["party1"] > 0 and late["label"] == 0
+
+
+@pytest.mark.parametrize("name", ["afsvrg", "afsaga", "asysqn-saga"])
+def test_who_missed_lessons_keeps_an_unbiased_estimator(name: str, tmp_path: Path) -> None:
+    """Whatever its table or snapshot holds, the mean gradient is that of the same table; and a pass is never missed."""
+    world = Simulate(parties={"party3": SimulatedParty(crashes=(AWAY,)), "party2": SimulatedParty(slowdown=4.0)})
+    own = {"snapshot_every_epochs": 4.0} if name == "afsvrg" else {}
+    settings = ALGORITHMS[name].settings(updates="everybody", arity=3, max_product_age_epochs=100.0, **own)
+    plan = TinyFederation(DATA, settings, replace(TRAINING, epochs=60), simulate=world)
+    outcome = plan.run(tmp_path / "run")
+    assert outcome.finished and late_rows(outcome) > 0
+    passes = set()
+    for party, played in plan.parties().items():
+        replay(played, tmp_path / "run" / "trace" / f"{party}.trace")
+        any_party: Any = played
+        if party != "label":
+            table, block = any_party._solver._estimator.known(), any_party._block_party.block
+            expected, _ = block.full_gradient(table)
+            assert abs(table).max() > 0
+            assert abs(block.mean_gradient()[0] - expected).max() < 1e-12
+            assert (played.counts()["missed_lessons"] > 3) == (party != "party1")
+            told = receipts(read_run(tmp_path / "run")[party], SharedRequest)
+            passes.add(sum(item.message.full_pass for item in told))  # type: ignore[union-attr]
+    assert len(passes) == 1 and passes.pop() >= 1
+
+
+@pytest.mark.parametrize("sums", ["pairwise", "two-tree"])
+def test_masked_lessons_wait_for_who_is_away(sums: str, tmp_path: Path) -> None:
+    outcome, trace = run("afsaga", tmp_path / "run", {"party3": AWAY}, sums=sums, updates="everybody", in_flight=3)
+    assert outcome.finished and late_rows(outcome) == 0
+    lost = [item.type for item in trace["label"]].index("PeerLost")
+    back = [item.type for item in trace["label"]].index("PeerReturned")
+    assert len(sends(trace["label"][lost:back], SharedResiduals)) == 0
+    assert len(sends(trace["label"][back:], SharedResiduals)) > 10
+    assert any(item.message.instead_of for item in sends(trace["label"], SharedRequest))  # type: ignore[union-attr]

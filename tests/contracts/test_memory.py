@@ -34,6 +34,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "dpzv": {"server_update": "private-zo", "clip": 1.0, "noise": 0.5, "server_noise": 0.5},
     "afsgd": {"sums": "two-tree"},
     "afsvrg": {"precondition": "curvature"},
+    "afsaga": {"updates": "everybody", "in_flight": 2},
+    "asysqn-svrg": {"updates": "everybody", "sums": "two-tree"},
     "fsgd": {"party_timeout_seconds": 0.02},
     "fcg": {"sums": "pairwise"},
 }

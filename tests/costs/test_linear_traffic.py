@@ -67,6 +67,22 @@ def test_bytes_are_what_a_run_sends(name: str, sums: str, labels: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("afsgd", {"labels": "everywhere", "batches_per_request": 3}),
+        ("afsvrg", {"sums": "two-tree", "in_flight": 1}),
+        ("afsaga", {"sums": "pairwise", "tolerance": 1e-9, "in_flight": 3}),
+        ("asysqn-saga", {}),
+    ],
+)
+def test_one_sum_for_everybody(name: str, settings: Any) -> None:
+    """Exact but for the sums that are under way when the training ends, which may be of a full pass."""
+    training = replace(TRAINING, epochs=12.0)
+    told, sent = told_and_sent(flowers(3, own=True), chosen(name, updates="everybody", **settings), training)
+    check(told, sent, parties=4, tolerance=0.08)
+
+
+@pytest.mark.parametrize(
     ("name", "settings", "training"),
     [
         ("afsgd", {"batches_per_request": 3}, {}),

@@ -94,6 +94,8 @@ def plans(draw: st.DrawFn) -> TinyFederation:
         own["max_product_age_epochs"] = draw(st.sampled_from([0.0, 0.5, 2.0, 100.0]))
     if issubclass(row.settings, AsynchronousLinear):
         own["request_timeout_seconds"] = draw(st.sampled_from([0.0, 0.01, 0.1, 30.0]))
+        own["updates"] = draw(st.sampled_from(["one", "everybody"]))
+        own["in_flight"] = draw(st.sampled_from([1, 2, 5])) if own["updates"] == "everybody" else "auto"
     if issubclass(row.settings, SynchronousLinear):
         own["party_timeout_seconds"] = draw(st.sampled_from([0.0, 0.01, 0.1]))
     algorithm = row.settings(

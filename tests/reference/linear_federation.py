@@ -20,6 +20,8 @@ from colonnade.messages import (
     ProductSum,
     ResidualReply,
     ResidualRequest,
+    SharedRequest,
+    SharedResiduals,
     SharedStep,
 )
 from colonnade.testing import TinyFederation
@@ -191,9 +193,18 @@ class Worker:
             self.settings.snapshot_every_epochs * self.per_epoch
         )
 
-    def step(self, rows: NDArray[np.uint32], others: Floats | None, residuals: Floats | None) -> None:
-        """What a request gave: the others' part of θ for a party with labels, ϑ for one without."""
-        if self.wants_pass():
+    def step(
+        self,
+        rows: NDArray[np.uint32],
+        others: Floats | None,
+        residuals: Floats | None,
+        in_pass: bool | None = None,
+    ) -> None:
+        """What a request gave: the others' part of θ for a party with labels, ϑ for one without.
+
+        `in_pass`: whether it was of a full pass, if somebody else decides that.
+        """
+        if self.wants_pass() if in_pass is None else in_pass:
             assert rows.tolist() == list(range(len(self.y)))
             self.table = self._residuals(rows, others, residuals).copy()
             self.mean = self.X.T @ self.table / len(self.y)
@@ -390,6 +401,52 @@ class Step:
 
     sum: tuple[str, int]
     wire: Floats | None
+    in_pass: bool | None = None  # of a sum that taught everybody
+
+
+def shared_timeline(plan: TinyFederation, name: str, items: list[Item]) -> list[Any]:
+    """The same where one sum teaches everybody: at most `in_flight` lessons wait, and the oldest goes first."""
+    line: list[Any] = []
+    passes: dict[int, bool] = {}
+    waiting: deque[Step] = deque()
+    told = 0
+    label = plan.data.label_party
+    for item in items:
+        message: Any = item.message
+        match item.type, message:
+            case (("Received" | "Send"), SharedRequest()) if message.number not in passes:
+                passes[message.number] = bool(message.full_pass)
+                line.append(Answer((label, message.number), message.rows))
+            case (("Received" | "Send"), SharedResiduals()) if message.lesson > told:
+                told = message.lesson
+                if name != label and not len(message.values):
+                    continue  # it was away
+                waiting.append(Step((label, message.number), message.values, passes[message.number]))
+                if len(waiting) > plan.algorithm.sums_in_flight and not all(one.in_pass for one in waiting):
+                    waiting.remove(next(one for one in waiting if not one.in_pass))
+            case "TimerFired", _ if item.fields[1] == "step" and waiting:
+                line.append(waiting.popleft())
+            case (("Received" | "Send"), LastCall()):
+                waiting.clear()
+    return line
+
+
+def check_passes(plan: TinyFederation, items: list[Item]) -> None:
+    """The label party asks for passes when its estimator needs one, counted in the mini-batches that it asked for."""
+    worker = Worker(plan, plan.data.label_party, Objective("binary", 1))
+    numbers: set[int] = set()
+    for item in items:
+        message: Any = item.message
+        if item.type != "Send" or not isinstance(message, SharedRequest) or message.number in numbers:
+            continue
+        numbers.add(message.number)
+        if message.instead_of:
+            continue
+        assert bool(message.full_pass) == worker.wants_pass()
+        if message.full_pass:
+            worker.taken_at = worker.steps
+        else:
+            worker.steps += -(-message.rows.size // plan.training.batch_size)
 
 
 def timeline(
@@ -481,8 +538,12 @@ class Twin:
 
     def play(self) -> None:
         label = self.plan.data.label_party
-        sum_of = sums_for_others(self.plan, self.run[label])
-        lines = {name: deque(timeline(self.plan, name, items, sum_of)) for name, items in self.run.items()}
+        if getattr(self.plan.algorithm, "updates", "one") == "everybody":
+            check_passes(self.plan, self.run[label])
+            lines = {name: deque(shared_timeline(self.plan, name, items)) for name, items in self.run.items()}
+        else:
+            sum_of = sums_for_others(self.plan, self.run[label])
+            lines = {name: deque(timeline(self.plan, name, items, sum_of)) for name, items in self.run.items()}
         moved = True
         while moved:
             moved = False
@@ -505,6 +566,11 @@ class Twin:
         rows = self.rows[entry.sum]
         theta = sum(parts.values(), np.zeros((len(rows), self.objective.classes)))
         residuals = worker.weights[rows, None] * self.objective.residuals(theta, worker.y[rows])
+        if entry.in_pass is not None:
+            if len(entry.wire if entry.wire is not None else ()):  # the first peer may have been away
+                self._same(entry.wire, theta if self.plan.algorithm.labels == "everywhere" else residuals)
+            worker.step(rows, None, residuals, entry.in_pass)
+            return True
         if entry.wire is not None:
             self._same(entry.wire, theta if worker.has_labels else residuals)
         if worker.has_labels:

@@ -77,6 +77,18 @@ def test_four_batches_a_request(name: str, labels: str, tmp_path: Path) -> None:
     assert_twin_agrees(TinyFederation(tiny_data(), algorithm, TRAINING, simulate=UNEVEN), tmp_path / "run")
 
 
+@pytest.mark.parametrize("labels", ["one", "everywhere"])
+@pytest.mark.parametrize("name", ASYNCHRONOUS)
+def test_one_sum_teaches_everybody(name: str, labels: str, tmp_path: Path) -> None:
+    """Three sums under way, windows of two mini-batches where that may be, and a slow party that leaves some out."""
+    own = {"batches_per_request": 2} if name in FIRST_ORDER else {}
+    algorithm = settings_of(name, labels=labels, updates="everybody", in_flight=3, **own)
+    data = tiny_data("multiclass" if name == "afsaga" else "binary", label_party_columns=labels == "everywhere")
+    slow = replace(UNEVEN, parties={"party2": SimulatedParty(slowdown=5.0)})
+    twin = assert_twin_agrees(TinyFederation(data, algorithm, TRAINING, simulate=slow), tmp_path / "run")
+    assert twin.workers["party2"].steps < 0.8 * twin.workers["party1"].steps
+
+
 @pytest.mark.parametrize("task", ["multiclass", "regression"])
 @pytest.mark.parametrize("name", NAMES)
 def test_softmax_and_ridge_regression(name: str, task: str, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from colonnade.attacks.view import Crossing, PartyView, PooledView, WireView
 from colonnade.errors import SettingsError
-from colonnade.messages import Introduction, JointStep, MaskedSum, ProductRequest, ProductSum, SharedStep
+from colonnade.messages import Introduction, JointStep, MaskedSum, ProductRequest, ProductSum, SharedRequest, SharedStep
 
 Rows = NDArray[np.uint32]
 Floats = NDArray[np.float64]
@@ -97,6 +97,8 @@ def answers_of(crossings: Iterable[Crossing], party: str, root: str) -> list[tup
     for sender, _, message in crossings:
         match message:
             case ProductRequest() if message.root == root:
+                asked[message.number] = message.rows
+            case SharedRequest() if sender == root:
                 asked[message.number] = message.rows
             case SharedStep() if sender == root:
                 asked[message.number] = message.next_rows

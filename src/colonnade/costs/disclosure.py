@@ -23,7 +23,10 @@ TOGETHER = "feature parties"
 """The viewer of what is counted for all feature parties together, and not for each."""
 
 # Words that carry no data of anybody's.
-_CONTROL = ("Stop", "LastCall", "WeightsSettled", "Abandoned", "EvaluationAbandoned", "BudgetSpent", "WentBack", "GoOn")
+_CONTROL = (
+    *("Stop", "LastCall", "WeightsSettled", "Abandoned", "EvaluationAbandoned", "BudgetSpent"),
+    *("WentBack", "GoOn", "LessonStep"),
+)
 
 
 @dataclass(frozen=True)
@@ -236,6 +239,8 @@ _SUMS = {
     "EvaluationProductSum": "exact sums of products of test or validation rows",
     "EvaluationMaskedSum": "masked sums of products of test or validation rows",
     "ResidualReply": "exact residuals of the rows that were asked for",
+    "SharedResiduals": "exact residuals or sums of rows, the same for everybody",
+    "SharedRequest": "positions of rows from which everybody learns",
     "SharedStep": "exact residuals or sums of a shared batch",
     "JointStep": "exact residuals of every row",
     "Introduction": "figures about its columns and a public key",

@@ -230,7 +230,7 @@ def planned_requests(plan: Plan, facts: Facts) -> Schedule:
     per_epoch = batches_per_epoch(facts.rows, training.batch_size) * workers
     last = ceil(training.epochs * per_epoch - 1e-9)
     evaluate_every = round(training.evaluate_every_epochs * per_epoch)
-    in_turn, together = (workers, 1) if plan.conversation.asynchronous else (1, workers)
+    in_turn, together = (1, workers) if _is_shared(plan) else (workers, 1)
     batches = exchanges = evaluated = 0
     evaluations = 1
     found = []
@@ -251,6 +251,11 @@ def planned_requests(plan: Plan, facts: Facts) -> Schedule:
         if batches >= last:
             break
     return Schedule(tuple(found), exchanges, evaluations)
+
+
+def _is_shared(plan: Plan) -> bool:
+    """Whether one sum is everybody's."""
+    return not plan.conversation.asynchronous or getattr(plan.algorithm, "updates", "one") == "everybody"
 
 
 def _of_a_worker(plan: Plan, facts: Facts) -> Iterator[Requests]:
@@ -291,7 +296,8 @@ def _linear_traffic(plan: Plan, facts: Facts) -> list[Expected]:
         for receiver in sent.parties:
             if sender != receiver:
                 sent.add(sender, receiver, 1, messages.Introduction(0.0, 0.0, np.zeros(4, np.uint64)))
-    _LINEAR_SCHEDULES[plan.conversation.reply](sent, schedule)
+    taught = plan.conversation.asynchronous and _is_shared(plan)
+    (_lessons if taught else _LINEAR_SCHEDULES[plan.conversation.reply])(sent, schedule)
     if facts.validation_rows:
         _evaluations(sent, schedule.evaluations, facts.validation_rows)
     _evaluations(sent, 1 if facts.validation_rows else schedule.evaluations, facts.test_rows)
@@ -380,6 +386,25 @@ def _own_pace(sent: _Sent, schedule: Schedule) -> None:
     for peer in sent.peers:
         if sent.everywhere:
             sent.add(peer, sent.label, windows[peer] // report_every, messages.LossReport(report_every, 0.1))
+        sent.add(sent.label, peer, 1, messages.LastCall())
+
+
+def _lessons(sent: _Sent, schedule: Schedule) -> None:
+    """parts/everybody.py: the label party asks all, tells all, and is told by each who has stepped.
+
+    All workers are taken to keep pace. Who is slower tells of fewer, and then a few more sums are made than said here;
+    as at the end, when others are under way.
+    """
+    outputs, number = sent.facts.outputs, max(1, schedule.count // 2)
+    for one in schedule.requests:
+        request = messages.SharedRequest(number, int(one.full_pass), 0, _rows(one.rows))
+        residuals = messages.SharedResiduals(number, number, np.zeros((one.rows, outputs)))
+        for peer in sent.peers:
+            sent.add(sent.label, peer, one.count, request)
+            sent.add(sent.label, peer, one.count, residuals)
+            sent.add(peer, sent.label, one.count, messages.LessonStep(number))
+        sent.add_up(sent.label, one.count, number, one.rows, outputs)
+    for peer in sent.peers:
         sent.add(sent.label, peer, 1, messages.LastCall())
 
 

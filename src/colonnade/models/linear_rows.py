@@ -279,10 +279,7 @@ def after_steps(u: float, mean: float, paid: float, clock: float, prox: Floats) 
         return sign * left
     if drift <= l1:
         return 0.0
-    below, at = (
-        0,
-        int(prox[TICKS]),
-    )  # the first clock after `paid` at which nothing is left lies after one, not the other
+    below, at = 0, int(prox[TICKS])  # the first clock after `paid` at which nothing is left is between them
     while at - below > 1:
         middle = (below + at) // 2
         if prox[CLOCKS + middle] > paid and (drift + l1) * (prox[CLOCKS + middle] - paid) >= size:
@@ -360,20 +357,23 @@ def paid_times(data: SparseData, rows: Indices, lazy: Floats, running: Floats, p
 
 @compiled
 def lazy_add(
-    data: SparseData, rows: Indices, coefficients: Floats, weight_factor: float, mean_factor: float, lazy: Floats
+    data: SparseData, rows: Indices, coefficients: Floats, factors: tuple[float, float], clock: float, lazy: Floats
 ) -> None:
-    """u += weight_factor · Σ_i coefficient_i x_i, and ḡ with its own factor."""
+    """u += weight_factor · Σ_i coefficient_i x_i, and ḡ with its own factor; one output pays first, up to `clock`."""
     starts, columns, values = data
     outputs = coefficients.shape[1]
+    weight_factor, mean_factor = factors
     for p in range(rows.size):
         i = np.uint64(rows[p])
         if lazy.ndim == 1:
             weight, mean = weight_factor * coefficients[p, 0], mean_factor * coefficients[p, 0]
             for e in range(starts[i], starts[i + np.uint64(1)]):
                 j = np.uint64(columns[e]) * np.uint64(STRIDE)
-                lazy[j] += weight * values[e]
                 if mean_factor != 0.0:
+                    lazy[j] -= lazy[j + np.uint64(1)] * (clock - lazy[j + np.uint64(2)])
+                    lazy[j + np.uint64(2)] = clock
                     lazy[j + np.uint64(1)] += mean * values[e]
+                lazy[j] += weight * values[e]
         else:
             for e in range(starts[i], starts[i + np.uint64(1)]):
                 j, x = columns[e], np.float64(values[e])
@@ -559,20 +559,20 @@ def sparse_window(
     l2: float,
     table: Floats,
 ) -> float:
-    outputs, total_rows = values.shape[1], data[0].size - 1
+    outputs, total_rows, given = values.shape[1], data[0].size - 1, loss == RESIDUALS_GIVEN
     theta, differences = np.empty((batch_size, outputs)), np.empty((batch_size, outputs))
     total_loss = 0.0
     for number in range((rows.size + batch_size - 1) // batch_size):
         first = number * batch_size
         batch = rows[first : first + batch_size]
-        count = batch.size
-        eta = step_sizes[min(number, step_sizes.size - 1)]
-        # Where ḡ stays as it is, debts may wait until someone reads the column: they only grow by C. Not with L1.
-        if prox.size or rule == SAGA or (rule == SVRG and loss != RESIDUALS_GIVEN):
+        count, eta = batch.size, step_sizes[min(number, step_sizes.size - 1)]
+        # Where ḡ stays, debts may wait until someone reads the column: they only grow by C. Not with L1. Where nobody
+        # reads θ, one output pays when it is stepped.
+        if prox.size or (rule == SAGA and not (given and outputs == 1)) or (rule == SVRG and not given):
             paid_times(data, batch, lazy, running, prox, theta)
-        elif loss != RESIDUALS_GIVEN:
+        elif not given:
             lazy_times(data, batch, 0, lazy, running, prox, theta[:count])
-        if loss != RESIDUALS_GIVEN:
+        if not given:
             for p in range(count):
                 for k in range(outputs):
                     theta[p, k] += values[first + p, k] + b[k]
@@ -585,7 +585,7 @@ def sparse_window(
             running[SCALE] *= decay
         else:  # s would be so small that sums of η/s lose digits, or 0, or negative
             settle(lazy, running, prox, decay)
-        tick = eta / running[SCALE]
+        tick, clock = eta / running[SCALE], running[CLOCK]
         weight_factor, mean_factor = -tick / count, 1.0 / total_rows if rule == SAGA else 0.0
         if rule != SGD or prox.size:
             running[CLOCK] += tick
@@ -594,7 +594,7 @@ def sparse_window(
             prox[CLOCKS + int(prox[TICKS])] = running[CLOCK]
             prox_add(data, batch, differences, tick, mean_factor, lazy, prox)
         else:  # the step owes SAGA's old ḡ, but its columns will pay with the new one: they get the excess back
-            lazy_add(data, batch, differences, weight_factor + tick * mean_factor, mean_factor, lazy)
+            lazy_add(data, batch, differences, (weight_factor + tick * mean_factor, mean_factor), clock, lazy)
         if has_intercept:
             step_intercept(rule, differences, count, total_rows, eta, b, mean_b)
     return total_loss / rows.size if loss != RESIDUALS_GIVEN else math.nan

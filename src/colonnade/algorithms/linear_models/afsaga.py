@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from colonnade.algorithms.linear_models.afsgd import ALGORITHM as AFSGD
-from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.conversation import sums_of_products
+from colonnade.algorithms.linear_models.parts.everybody import asynchronous_party
 from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear
 from colonnade.algorithms.linear_models.parts.solving import Descent, Floats, requests_per_epoch, steps_per_epoch
 from colonnade.algorithms.row import Algorithm, Family, Passes
@@ -30,7 +30,7 @@ class Afsaga(AsynchronousLinear):
 def linear_party(seat: LinearSeat) -> Party:
     """Algorithm 5 on worker ℓ."""
     block_party = BlockParty(seat, abandons=True, requests_per_epoch=requests_per_epoch(seat))
-    return AsynchronousLinearParty(block_party, Descent(block_party, Saga(block_party), shared_rows=False))
+    return asynchronous_party(block_party, Descent(block_party, Saga(block_party), shared_rows=False))
 
 
 class Saga(Remembering):

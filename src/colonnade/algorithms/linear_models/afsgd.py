@@ -10,9 +10,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.conversation import sums_of_products
+from colonnade.algorithms.linear_models.parts.everybody import asynchronous_party
 from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear
 from colonnade.algorithms.linear_models.parts.solving import (
     Descent,
@@ -47,7 +47,7 @@ class Afsgd(AsynchronousLinear):
 def linear_party(seat: LinearSeat) -> Party:
     """Algorithm 3 on worker ℓ."""
     block_party = BlockParty(seat, abandons=True, requests_per_epoch=requests_per_epoch(seat))
-    return AsynchronousLinearParty(block_party, Descent(block_party, Sgd(block_party), shared_rows=False))
+    return asynchronous_party(block_party, Descent(block_party, Sgd(block_party), shared_rows=False))
 
 
 def check_decay(decay: float | Auto) -> None:

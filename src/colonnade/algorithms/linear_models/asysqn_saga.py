@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from colonnade.algorithms.linear_models.afsaga import Afsaga, Saga
 from colonnade.algorithms.linear_models.asysqn_sgd import ALGORITHM as ASYSQN_SGD
-from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.conversation import sums_of_products
 from colonnade.algorithms.linear_models.parts.curved_block import CurvedBlock
+from colonnade.algorithms.linear_models.parts.everybody import asynchronous_party
 from colonnade.algorithms.linear_models.parts.quasi_newton import QuasiNewtonEstimator
 from colonnade.algorithms.linear_models.parts.settings import LARGE_BATCHES, QuasiNewton
 from colonnade.algorithms.linear_models.parts.solving import Descent, Floats, Rows, requests_per_epoch
@@ -29,9 +29,7 @@ class AsysqnSaga(QuasiNewton, Afsaga):
 def linear_party(seat: LinearSeat) -> Party:
     """Algorithm 5 on party ℓ."""
     block_party = BlockParty(seat, abandons=True, requests_per_epoch=requests_per_epoch(seat))
-    return AsynchronousLinearParty(
-        block_party, Descent(block_party, sqn_saga(block_party), shared_rows=False, newton=True)
-    )
+    return asynchronous_party(block_party, Descent(block_party, sqn_saga(block_party), shared_rows=False, newton=True))
 
 
 def sqn_saga(block_party: BlockParty) -> QuasiNewtonEstimator:

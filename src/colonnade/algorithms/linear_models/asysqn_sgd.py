@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from colonnade.algorithms.linear_models.afsgd import Afsgd, Sgd, decayed
-from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.conversation import sums_of_products
 from colonnade.algorithms.linear_models.parts.curved_block import CurvedBlock
+from colonnade.algorithms.linear_models.parts.everybody import asynchronous_party
 from colonnade.algorithms.linear_models.parts.settings import LARGE_BATCHES, QuasiNewton
 from colonnade.algorithms.linear_models.parts.solving import Descent, Floats, Rows, requests_per_epoch, steps_per_epoch
 from colonnade.algorithms.row import Algorithm, Family, Paper, Passes
@@ -31,9 +31,7 @@ class AsysqnSgd(QuasiNewton, Afsgd):
 def linear_party(seat: LinearSeat) -> Party:
     """Algorithm 3 on party ℓ."""
     block_party = BlockParty(seat, abandons=True, requests_per_epoch=requests_per_epoch(seat))
-    return AsynchronousLinearParty(
-        block_party, Descent(block_party, SqnSgd(block_party), shared_rows=False, newton=True)
-    )
+    return asynchronous_party(block_party, Descent(block_party, SqnSgd(block_party), shared_rows=False, newton=True))
 
 
 class SqnSgd(Remembering):

@@ -147,7 +147,7 @@ class BlockParty(Remembering):
         smoothness = Smoothness.joined(told for told, _ in self._introduced.values())
         if alone:
             smoothness = replace(smoothness, whole=self._introduced[seat.name][0].largest_eigenvalue)
-        late = batches_per_request(seat) - 1
+        late = batches_under_way(seat) - 1
         keeps_residuals: bool = seat.settings.keeps_residuals
         l2, batch_size = seat.training.l2, seat.training.batch_size
         least = smoothness.of_batches(self.loss.smoothness, l2, batch_size, late, keeps_residuals)
@@ -230,6 +230,11 @@ class BlockParty(Remembering):
 def batches_per_request(seat: LinearSeat) -> int:
     """Mini-batches of one request; a synchronous schedule shares them one by one."""
     return int(getattr(seat.settings, "batches_per_request", 1))
+
+
+def batches_under_way(seat: LinearSeat) -> int:
+    """Mini-batches whose steps may be made between a product and its use, the one that uses it included."""
+    return batches_per_request(seat) * int(getattr(seat.settings, "sums_in_flight", 1))
 
 
 def most_rows(seat: LinearSeat) -> int:

@@ -73,7 +73,7 @@ class OpenSums(Remembering):
 
     def __init__(self, name: str, may_overtake: bool, most_bytes: int = MOST_KEPT_BYTES) -> None:
         self._name = name
-        self._may_overtake = may_overtake
+        self.may_overtake = may_overtake
         self._most_bytes = most_bytes
         self._open: dict[Key, OpenSum] = {}
         self._early: dict[Key, dict[tuple[int, str], Any]] = {}  # parts without a request, by tree and child
@@ -112,7 +112,7 @@ class OpenSums(Remembering):
         if any(awaited):
             self._open[key] = open_
         root, number = key
-        if self._may_overtake:
+        if self.may_overtake:
             latest = self._asked_up_to.setdefault(root, [0, 0])
             latest[number < 0] = max(latest[number < 0], abs(number))
         return open_
@@ -126,7 +126,7 @@ class OpenSums(Remembering):
     def is_early(self, key: Key) -> bool:
         """Whether a part of this sum has come before its request."""
         root, number = key
-        unknown = key not in self._open and self._may_overtake
+        unknown = key not in self._open and self.may_overtake
         return unknown and abs(number) > self._asked_up_to.get(root, (0, 0))[number < 0]
 
     def check_early(self, child: str, part: NDArray[Any]) -> None:

@@ -4,10 +4,13 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
-from colonnade.algorithms.training import Defaults
+from colonnade.algorithms.training import AUTO, Auto, Defaults
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.models.linear_loss import LossName, check_scale
 from colonnade.privacy.ring import FixedPoint
+
+IN_FLIGHT = 2
+"""Sums under way by default where one teaches everybody."""
 
 
 def check_choices(declared: type[Any], settings: Any) -> None:
@@ -72,20 +75,37 @@ class Linear:
 
 @dataclass(frozen=True)
 class AsynchronousLinear(Linear):
-    """Every party asks for the sums it needs, at its own pace."""
+    """Nobody waits for the slowest: every party asks for the sums it needs, or all learn from the label party's."""
 
+    updates: Literal["one", "everybody"] = "one"  # who learns from a sum: the party that asked for it, or everybody
+    in_flight: int | Auto = AUTO  # sums under way, of updates = "everybody"; auto: see IN_FLIGHT
     batches_per_request: int = 1  # mini-batches asked for together; the others' products are that much older
     request_timeout_seconds: float = 30.0  # then a request goes on without who does not answer; 0: waits for ever
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_choices(AsynchronousLinear, self)
         if self.batches_per_request < 1:
             raise SettingsError(f"algorithm.batches_per_request is {self.batches_per_request}; at least 1.")
+        if self.in_flight != AUTO and self.in_flight < 1:
+            raise SettingsError(f"algorithm.in_flight is {self.in_flight}; at least 1 sum must be under way.")
+        if self.in_flight not in (AUTO, 1) and self.updates == "one":
+            raise SettingsError(
+                f'algorithm.in_flight is {self.in_flight}, and with algorithm.updates = "one" a party has one request '
+                'under way at a time. Set updates = "everybody", or leave in_flight out.'
+            )
         if not (isfinite(self.request_timeout_seconds) and self.request_timeout_seconds >= 0):
             raise SettingsError(
                 f"algorithm.request_timeout_seconds is {self.request_timeout_seconds}; it must be finite and not "
                 "negative, and 0 waits for ever."
             )
+
+    @property
+    def sums_in_flight(self) -> int:
+        """How many sums may be under way, or told of and not learnt from by half of the parties."""
+        if self.in_flight != AUTO:
+            return self.in_flight
+        return IN_FLIGHT if self.updates == "everybody" else 1
 
 
 @dataclass(frozen=True)

@@ -88,13 +88,46 @@ class Descent(Remembering):
     def follow(self) -> None:
         """Another party names the rows: begin a full pass where it does."""
         if self._pass is None and self._passed_at != self.steps and self._estimator.pass_is_due(self.steps):
-            self._pass = FullPass(self._block_party.seat.rows, self._block_party.seat.outputs)
-            self._passed_at = self.steps
+            self._begin_pass(self.steps)
+
+    def pass_is_next(self, clock: int) -> bool:
+        """Whether the rows that `lead` would give now are of a full pass."""
+        due = self._passed_at != clock and self._estimator.pass_is_due(clock)
+        return self._pass is not None or due
+
+    def lead(self, clock: int) -> tuple[Rows, bool]:
+        """The rows from which everybody is to learn next, and whether they are of a full pass.
+
+        `clock`: mini-batches named so far; a block that misses some steps less often.
+        """
+        if not self.pass_is_next(clock):
+            return self._windows.next(), False
+        if self._pass is None:
+            self._begin_pass(clock)
+        assert self._pass is not None
+        return self._pass.next_rows(), True
+
+    def learn(self, rows: Rows, residuals: Floats, in_pass: bool, clock: int) -> None:
+        """Step on residuals that everybody is told, or fill the pass that they are a piece of."""
+        if not in_pass:
+            self._step(rows, residuals, None)
+            return
+        if self._pass is None:
+            self._begin_pass(clock)
+        self._fill(rows, residuals, None, clock)
+
+    def _begin_pass(self, clock: int) -> None:
+        self._pass = FullPass(self._block_party.seat.rows, self._block_party.seat.outputs)
+        self._passed_at = clock
 
     def apply(self, rows: Rows, values: Floats, targets: Floats | None) -> float | None:
         """Update the block; gives the mean loss where the targets are known."""
         if self._pass is not None:
-            return self._fill(rows, values, targets)
+            self._fill(rows, values, targets, self.steps)
+            return None
+        return self._step(rows, values, targets)
+
+    def _step(self, rows: Rows, values: Floats, targets: Floats | None) -> float | None:
         if self._step_size.searching:
             self._step_size.look(rows, self._residuals(rows, values, targets))
         loss = None if targets is None else self._block_party.loss
@@ -105,7 +138,7 @@ class Descent(Remembering):
         self._measure_if_due()
         return None if targets is None else mean_loss
 
-    def _fill(self, rows: Rows, values: Floats, targets: Floats | None) -> float | None:
+    def _fill(self, rows: Rows, values: Floats, targets: Floats | None, clock: int) -> None:
         assert self._pass is not None
         residuals = self._residuals(rows, values, targets)
         self._pass.fill(residuals)
@@ -117,9 +150,8 @@ class Descent(Remembering):
             gradient, gradient_b = block.objective_gradient(table)
             square_b = float(np.square(gradient_b).sum()) if block.has_intercept else 0.0
             self._last_square = float(np.square(gradient).sum()) + square_b
-            self._estimator.take_pass(table, self.steps)
+            self._estimator.take_pass(table, clock)
             self._measure_if_due()
-        return None
 
     def _measure_if_due(self) -> None:
         """At the beginning and after 1, 2, 4, 8, … epochs: the curvature changes less and less."""
@@ -167,8 +199,9 @@ class Descent(Remembering):
 
 
 def requests_per_epoch(seat: LinearSeat) -> int:
-    """How many requests all parties together make in an epoch."""
-    return ceil(batches_per_epoch(seat.rows, seat.training.batch_size) / batches_per_request(seat)) * seat.workers
+    """How many requests all parties together make in an epoch; where one sum teaches everybody, one for them all."""
+    workers = 1 if seat.settings.updates == "everybody" else seat.workers
+    return ceil(batches_per_epoch(seat.rows, seat.training.batch_size) / batches_per_request(seat)) * workers
 
 
 def shared_steps_per_epoch(seat: LinearSeat) -> int:

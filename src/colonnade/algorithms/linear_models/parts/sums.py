@@ -153,6 +153,10 @@ class Sums(Remembering):
         """Everybody has gone back to earlier weights."""
         self._last_known.forget()
 
+    def let_parts_overtake(self) -> None:
+        """Requests do not come down the tree: a part from below may be here before the request for it."""
+        self._open.may_overtake = True
+
     def failed(self, evaluations: bool = False) -> list[int]:
         """The numbers of this party's own sums, of training or of evaluation, abandoned since the last such call."""
         failed = [number for number in self._failed if (number < 0) == evaluations]

@@ -1,0 +1,349 @@
+"""The asynchronous schedule in which one sum teaches everybody: the label party asks for sums, tells all parties what
+came of each, and every party steps at its own pace.
+
+A sum's residuals are a lesson. `in_flight` of them are under way: asked for, or told and not yet learnt by half of the
+parties that are there. So the fast half sets the pace, and nobody steps on products that are more than so many lessons
+old. Who is slower leaves lessons out, the oldest first; who is away misses those that are told meanwhile. Neither
+biases an estimator: which lesson is missed does not depend on its rows, and SAGA's table and SVRG's snapshot keep, with
+their own mean, what the party was told last. A full pass is everybody's: it is told to those who are away, too, and
+never left out.
+
+Q. Zhang, B. Gu, C. Deng, H. Huang. "Secure Bilevel Asynchronous Vertical Federated Learning with Backward Updating",
+AAAI 2021, arXiv:2103.00958: the party with labels computes ∂loss/∂θ once, and sends it to all. That every party may
+leave lessons out, and the pace, are ours.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLinearParty
+from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.linear_party import LinearParty
+from colonnade.algorithms.linear_models.parts.patience import TIMER
+from colonnade.algorithms.linear_models.parts.solving import Descent
+from colonnade.algorithms.linear_models.parts.sums import Completed
+from colonnade.errors import ProtocolError
+from colonnade.messages import (
+    Abandoned,
+    LastCall,
+    LessonStep,
+    MaskedSum,
+    ProductSum,
+    SharedRequest,
+    SharedResiduals,
+    Stop,
+    WeightsSettled,
+)
+from colonnade.party import Effect, Send, SetTimer
+from colonnade.state import State, custom, value
+
+MOST_UNTOLD = 4096
+"""Lessons whose rows the label party remembers for parties that are there and say nothing of them."""
+
+
+@dataclass
+class Lesson:
+    """What came of one sum, until the block has stepped on it."""
+
+    number: int
+    rows: NDArray[np.uint32]
+    residuals: NDArray[np.float64]
+    in_pass: bool
+
+
+def asynchronous_party(block_party: BlockParty, solver: Descent) -> LinearParty:
+    """A party of the schedule that `algorithm.updates` names."""
+    everybody = block_party.seat.settings.updates == "everybody"
+    return (LessonLinearParty if everybody else AsynchronousLinearParty)(block_party, solver)
+
+
+class LessonLinearParty(LinearParty):
+    """One party: it answers requests at once, and steps on lessons when it comes to them. The label party leads."""
+
+    LABEL_PARTYS = (SharedRequest, SharedResiduals, LastCall, Stop)
+    HEALS = False  # lessons under way are of weights that would be gone
+    TAKES = (SharedRequest, SharedResiduals, LessonStep, Abandoned, LastCall)
+
+    def __init__(self, block_party: BlockParty, solver: Descent) -> None:
+        super().__init__(block_party, solver=solver)
+        self._solver = solver
+        self._in_flight: int = self._seat.settings.sums_in_flight
+        self._everywhere = self._seat.settings.labels == "everywhere"
+        self._sums.patience.timeout_seconds = self._seat.settings.request_timeout_seconds
+        self._sums.let_parts_overtake()
+        self._asked: dict[int, tuple[NDArray[np.uint32], bool]] = {}  # sums that nothing was told of: rows, in a pass
+        self._last_asked = 0
+        self._lessons: deque[Lesson] = deque()  # to step on
+        self._told = 0  # lessons so far
+        self._learnt = 0  # of them, stepped on here
+        self._missed = 0  # and left out, or told while this party was away
+        self._closed = False  # no more requests, no more steps
+        # --- of the label party ---
+        self._clock = 0  # mini-batches asked for
+        self._again: deque[int] = deque()  # sums that were abandoned, and are asked for again
+        self._asked_at: dict[int, int] = {}  # lessons told when each sum was asked for
+        self._learnt_by: dict[str, int] = dict.fromkeys(block_party.peers, 0)  # each worker's last lesson
+        if block_party.works:
+            self._learnt_by[self._seat.name] = 0
+        self._excused: dict[str, int] = {}  # the last lesson that each was not told, because it was away
+        self._rows_of: dict[int, int] = {}  # of lessons that somebody may still tell of
+
+    # --- events ---
+
+    def _begin(self) -> list[Effect]:
+        self._solver.prepare()
+        return self._ask()
+
+    def _wake(self, timer: str) -> list[Effect]:
+        if timer == "step":
+            return self._step()
+        return self._go_on(*self._sums.look_at_the_time()) if timer == TIMER else self._ask()
+
+    def _lose(self, peer: str) -> list[Effect]:
+        return [*self._go_on(*self._sums.lose(peer)), *self._ask()]  # fewer are waited for
+
+    def _welcome_back(self) -> list[Effect]:
+        return self._ask()
+
+    def _take(self, sender: str, message: Any) -> list[Effect]:
+        match message:
+            case ProductSum() | MaskedSum() | Abandoned():
+                return self._take_part(sender, message)
+            case SharedRequest():
+                return self._take_request(sender, message)
+            case SharedResiduals():
+                return self._take_lesson(sender, message)
+            case LessonStep():
+                return self._note_learnt(sender, message.lesson)
+            case LastCall():
+                self._closed = True
+                self._asked.clear()
+                self._lessons.clear()
+                return [Send(sender, WeightsSettled())]
+        return super()._take(sender, message)
+
+    def _check_message(self, sender: str, message: Any) -> None:
+        super()._check_message(sender, message)
+        match message:
+            case ProductSum() | MaskedSum() if message.root != self._seat.label_party:
+                raise ProtocolError(f"{sender} sent a part of a sum of {message.root}; only the label party asks here.")
+            case SharedRequest():
+                self._sums.check_rows(sender, message.rows)
+                if message.rows.size == 0 or message.number < 1:
+                    raise ProtocolError(f"{sender} asked for the sum {message.number} of {message.rows.size} rows.")
+            case SharedResiduals():
+                rows, width = message.values.shape
+                if rows > self._sums.bounds.rows or width != self._seat.outputs or message.lesson < 1:
+                    raise ProtocolError(f"{sender} sent the lesson {message.lesson} of shape {message.values.shape}.")
+                self._check_residuals(sender, message.values, are_outputs=self._everywhere)
+            case LessonStep() if self._record is None:
+                raise ProtocolError(f"{sender} told {self._seat.name}, which tells no lessons, of what it learnt.")
+
+    # --- the label party leads ---
+
+    def _ask(self) -> list[Effect]:
+        """Label party: ask for sums as long as there may be more of them under way."""
+        effects: list[Effect] = []
+        while self._record is not None and self._may_ask():
+            instead_of = self._again.popleft() if self._again else 0
+            if instead_of:
+                rows, in_pass = self._asked.pop(instead_of)
+            else:
+                rows, in_pass = self._solver.lead(self._clock)
+                self._clock += 0 if in_pass else -(-rows.size // self._seat.training.batch_size)
+            number = self._last_asked = self._sums.next_number()
+            self._asked[number] = (rows, in_pass)
+            self._asked_at[number] = self._told
+            request = SharedRequest(number, int(in_pass), instead_of, rows)
+            effects += [Send(peer, request) for peer in self._block_party.peers]
+            sent, completed = self._sums.contribute(self._seat.name, number, rows)
+            effects += self._go_on(sent, [completed])
+        return effects
+
+    def _may_ask(self) -> bool:
+        away = self._sums.lost | self._sums.patience.silent
+        past = sorted(max(last, self._excused.get(one, 0)) for one, last in self._learnt_by.items() if one not in away)
+        if self._closed or not self._block_party.ready or not past:
+            return False
+        if self._again:  # repeated once everybody can be reached
+            return not self._sums.lost
+        done = past[len(past) // 2]  # by half of those who are there, or more
+        under_way = len(self._asked) + self._told - done
+        if under_way and self._solver.pass_is_next(self._clock):
+            return False  # one piece after the other, at weights that rest
+        return under_way < self._in_flight and not any(one.in_pass for one in self._lessons)
+
+    def _complete(self, completed: Completed) -> list[Effect]:
+        """∂loss/∂θ of the rows goes to everybody; who is away is told that there was a lesson, unless of a pass."""
+        asked, record, targets = self._asked.pop(completed.number, None), self._record, self._block_party.targets
+        if asked is None or self._closed:
+            return []
+        assert record is not None and targets is not None
+        rows, in_pass = asked
+        weights = self._block_party.weights_of(rows)
+        residuals, loss = self._block_party.loss.residuals_and_mean_loss(completed.total, targets[rows], weights)
+        record.add_loss(loss)
+        record.staleness.add(np.array([self._told - self._asked_at.pop(completed.number)]))
+        self._told += 1
+        self._rows_of[self._told] = rows.size
+        whole = SharedResiduals(self._told, completed.number, completed.total if self._everywhere else residuals)
+        nothing = SharedResiduals(self._told, completed.number, residuals[:0])
+        away = set() if in_pass else self._sums.lost
+        self._excused |= dict.fromkeys(away, self._told)
+        effects: list[Effect] = [Send(peer, nothing if peer in away else whole) for peer in self._block_party.peers]
+        effects += self._put_off(Lesson(self._told, rows, residuals, in_pass))
+        return [*effects, *record.look_for_an_optimum(completed.total, targets[rows], rows)]
+
+    def _fail(self, number: int) -> list[Effect]:
+        if number not in self._asked or self._closed:
+            return []
+        self._again.append(number)
+        del self._asked_at[number]
+        # Others may have known sooner who is away: a timer waits its turn behind that news.
+        return [] if self._sums.lost else [SetTimer("repeat", 0.0)]
+
+    def _note_learnt(self, party: str, lesson: int) -> list[Effect]:
+        """Label party: a party has stepped on a lesson. What it was told before that, it will not step on any more."""
+        assert self._record is not None
+        before = self._learnt_by.get(party)
+        if before is None or not before < lesson <= self._told:
+            raise ProtocolError(f"{party} learnt from the lesson {lesson}, which it was not told, or told of already.")
+        self._learnt_by[party] = lesson
+        effects = self._record.count(self._rows_of.get(lesson, 0))
+        settled = min(last for one, last in self._learnt_by.items() if one not in self._sums.lost or one == party)
+        for old in [*self._rows_of]:
+            if old > settled and len(self._rows_of) <= MOST_UNTOLD:
+                break
+            del self._rows_of[old]
+        return [*effects, *self._ask()]
+
+    def _close(self) -> list[Effect]:
+        self._closed = True
+        self._asked.clear()
+        self._lessons.clear()
+        return [Send(peer, LastCall()) for peer in self._block_party.peers]
+
+    # --- everybody else follows ---
+
+    def _take_request(self, sender: str, request: SharedRequest) -> list[Effect]:
+        if self._closed:
+            return []
+        if request.number <= self._last_asked:
+            raise ProtocolError(f"{sender} asked for the sum {request.number} after the sum {self._last_asked}.")
+        if request.number > self._last_asked + 1:  # it overtook another
+            self._keep_early(sender, request)
+            return []
+        held = sum(rows.nbytes for rows, _ in self._asked.values())
+        if held > self._sums.bounds.kept_bytes:
+            raise ProtocolError(f"{sender} asked for more sums before it told what came of {len(self._asked)} others.")
+        self._sums.check_turn(sender, sender, request.number, request.rows.size * self._seat.outputs)
+        self._last_asked = request.number
+        self._asked.pop(request.instead_of, None)
+        self._asked[request.number] = (request.rows, bool(request.full_pass))
+        effects, _ = self._sums.contribute(sender, request.number, request.rows)
+        return [*effects, *(self._receive_early() if self._early else [])]
+
+    def _take_lesson(self, sender: str, told: SharedResiduals) -> list[Effect]:
+        if self._closed:
+            return []
+        if told.lesson <= self._told:
+            raise ProtocolError(f"{sender} told the lesson {told.lesson} after the lesson {self._told}.")
+        if told.lesson > self._told + 1 or told.number > self._last_asked:  # it overtook another, or its request
+            self._keep_early(sender, told)
+            return []
+        if told.number not in self._asked:
+            raise ProtocolError(f"{sender} told what came of the sum {told.number}, for which it has not asked.")
+        rows, in_pass = self._asked[told.number]
+        if len(told.values) != rows.size and (in_pass or len(told.values)):
+            raise ProtocolError(f"{sender} told the lesson {told.lesson} of shape {told.values.shape}.")
+        self._told = told.lesson
+        del self._asked[told.number]
+        if not len(told.values):
+            self._missed += 1
+            return self._receive_early() if self._early else []
+        residuals, targets = told.values, self._block_party.targets
+        if targets is not None:
+            weights = self._block_party.weights_of(rows)
+            residuals = self._block_party.loss.residuals(residuals, targets[rows], weights)
+        effects = self._put_off(Lesson(told.lesson, rows, residuals, in_pass))
+        return [*effects, *(self._receive_early() if self._early else [])]
+
+    # --- the steps ---
+
+    def _put_off(self, lesson: Lesson) -> list[Effect]:
+        """Step on it later, by a timer, so that it takes its time; of too many, the oldest is left out."""
+        idle = not self._lessons
+        self._lessons.append(lesson)
+        if len(self._lessons) > self._in_flight:
+            oldest = next((one for one in self._lessons if not one.in_pass), None)
+            if oldest is not None:
+                self._lessons.remove(oldest)
+                self._missed += 1
+        return [SetTimer("step", 0.0)] if idle else []
+
+    def _step(self) -> list[Effect]:
+        if self._closed or not self._lessons:
+            return []
+        lesson = self._lessons.popleft()
+        self._solver.learn(lesson.rows, lesson.residuals, lesson.in_pass, self._clock)
+        self._learnt += 1
+        effects: list[Effect] = [SetTimer("step", 0.0)] if self._lessons else []
+        if self._record is None:
+            return [*effects, Send(self._seat.label_party, LessonStep(lesson.number))]
+        return [
+            *effects,
+            *(self._note_learnt(self._seat.name, lesson.number) if self._block_party.works else self._ask()),
+        ]
+
+    # --- the rest of the contract ---
+
+    def _progress(self) -> tuple[int, int]:
+        return self._told if self._record else self._learnt, self._solver.steps
+
+    def counts(self) -> dict[str, Any]:
+        return {**super().counts(), "missed_lessons": self._missed}
+
+    def _save_asked(self, state: State) -> None:
+        state.values["asked"] = [[number, in_pass] for number, (_, in_pass) in self._asked.items()]
+        for number, (rows, _) in self._asked.items():
+            state.put(f"asked.{number}", rows)
+
+    def _load_asked(self, state: State) -> None:
+        self._asked = {
+            number: (state.take(f"asked.{number}", np.uint32), in_pass) for number, in_pass in state.values["asked"]
+        }
+
+    def _save_lessons(self, state: State) -> None:
+        state.values["lessons"] = [[one.number, one.in_pass] for one in self._lessons]
+        for one in self._lessons:
+            state.put(f"lesson.{one.number}.rows", one.rows)
+            state.put(f"lesson.{one.number}.residuals", one.residuals)
+
+    def _load_lessons(self, state: State) -> None:
+        self._lessons = deque(
+            Lesson(
+                number,
+                state.take(f"lesson.{number}.rows", np.uint32),
+                state.take(f"lesson.{number}.residuals"),
+                in_pass,
+            )
+            for number, in_pass in state.values["lessons"]
+        )
+
+    MEMORY = (
+        value("_last_asked", "_told", "_learnt", "_missed", "_closed", "_clock", underscored=True),
+        value("_again", saved=list, restored=deque),
+        value("_learnt_by", "_excused"),
+        value("_asked_at", "_rows_of", saved=lambda held: [[*pair] for pair in held.items()], restored=dict),
+        custom("_asked", save=_save_asked, load=_load_asked),
+        custom("_lessons", save=_save_lessons, load=_load_lessons),
+    )
+
+    def restored(self) -> None:
+        super().restored()
+        if self._block_party.ready:
+            self._solver.prepare()
