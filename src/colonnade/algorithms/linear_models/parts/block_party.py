@@ -43,8 +43,8 @@ LATER_LEVERAGE = 4.0
 
 
 LATER_CHANCE = 3.0
-"""How much more of a batch's chance is allowed for there: rows may be more curved than when they were
-looked at. With 1 and 2, SAGA on 427 rows in batches of 16 swung."""
+"""How much more of a batch's chance is allowed for there: rows may be more curved than when they were looked at. With 1
+and 2, SAGA on 427 rows in batches of 16 swung. Not of steps that become shorter after they led uphill."""
 
 _MOST_OF_COLUMNS = 1e100  # of what is told of columns: fourth powers of numbers that a float32 holds at most
 
@@ -169,18 +169,19 @@ class BlockParty(Remembering):
 
     # --- while training ---
 
-    def follow_curvature(self, residuals: NDArray[np.float64], caution: float) -> None:
+    def follow_curvature(self, residuals: NDArray[np.float64], chance: float, caution: float) -> None:
         """Scale this block by the curvature that its rows have.
 
         Nothing is told anew: the metric is made as long as keeps what the party has told of its columns, so that the
         step of everybody stays what it is, and by `caution` shorter.
+        `chance`: how much more of a batch's is allowed for.
         """
         loss, batch_size = self.loss, self.seat.training.batch_size
         curvatures = (1 - LATER_SHARE) * loss.curvatures(residuals) + LATER_SHARE * loss.most_curvature_of_an_output
         found = known_curvature(self.block, curvatures, LATER_LEVERAGE * batch_size)
         # The curvature of a softmax is at most twice that of its outputs apart; an intercept is a block of its own.
         spread = 2.0 if loss.task == "multiclass" else 1.0
-        whole, rows = spread * (1 + self.block.has_intercept), LATER_CHANCE * spread**2 * found.rows
+        whole, rows = spread * (1 + self.block.has_intercept), chance * spread**2 * found.rows
         told = [one for one, _ in self._introduced.values()]
         own = self._introduced[self.seat.name][0]
         promised = loss.smoothness * (own.largest_eigenvalue + own.longest_rows / batch_size)

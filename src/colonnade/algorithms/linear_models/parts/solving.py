@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.algorithms.linear_models.parts.block_party import BlockParty, batches_per_request
+from colonnade.algorithms.linear_models.parts.block_party import LATER_CHANCE, BlockParty, batches_per_request
 from colonnade.algorithms.linear_models.parts.pace import Pace
 from colonnade.algorithms.linear_models.parts.step_size import StepSize
 from colonnade.algorithms.linear_models.parts.windows import FullPass, Windows
@@ -146,7 +146,7 @@ class Descent(Remembering):
         loss, known = self._block_party.loss, self._estimator.known()
         if self._block_party.automatic:
             assert self._pace is not None
-            self._block_party.follow_curvature(known, self._pace.caution)
+            self._block_party.follow_curvature(known, 1.0 if self._newton else LATER_CHANCE, self._pace.caution)
             self._step_size.begin_anew()
             self._pace.begin_anew()
             self._measure_at = 2 * self.steps
