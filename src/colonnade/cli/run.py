@@ -165,6 +165,8 @@ def show(outcome: "Outcome", directory: Path, page: Path | None) -> None:
         table.add_row("used though old", f"{summary['counts']['late_rows']:,} embeddings or products of rows")
     if summary["counts"]["abandoned_sums"]:
         table.add_row("sums given up", f"{summary['counts']['abandoned_sums']:,}, a party being away")
+    if summary["counts"]["fall_backs"]:
+        table.add_row("curvature given up", f"{summary['counts']['fall_backs']:,} times, for shorter steps")
     virtual = summary["virtual_seconds"]
     table.add_row(
         "time", ("" if virtual is None else f"{virtual:.3f} virtual s, ") + f"{summary['wall_seconds']:.1f} wall s"

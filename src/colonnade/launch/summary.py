@@ -38,7 +38,8 @@ def summarise(plan: Plan, facts: Facts, record: RunRecord, data_name: str, setti
         "headline": headline(facts.task, plan.training.metric),
         "staleness": label.get("staleness", {"mean": 0.0, "p95": 0, "max": 0}),
         "counts": {
-            name: sum(counted.get(name, 0) for counted in counts.values()) for name in ("late_rows", "abandoned_sums")
+            name: sum(counted.get(name, 0) for counted in counts.values())
+            for name in ("late_rows", "abandoned_sums", "fall_backs")
         },
         "parties": {name: _party(name, facts, record) for name in counts},
         "expelled": dict(record.expelled),

@@ -34,6 +34,7 @@ _POWER_MARGIN = 1.05
 _GUARD_TURNS, _GUARD_MARGIN = 10, 1.05
 _ALIKE = 1.25  # columns whose deviations lie within this factor of 1 are left as they are
 _CENTRED = 0.1  # as are those whose mean is below this share of it
+_LATER = ("scale", "scale_of_intercept", "times_measured", "guard", "most_curvature")  # of "auto", once it knows more
 MOST_SCALED_COLUMNS = 4096
 """Of a block that scales its columns by default: with more, mostly sparse, every step would touch all of them."""
 
@@ -133,10 +134,12 @@ class LinearBlock(Remembering):
         self.metric: Metric | None = None
         self._centre: Floats | None = None  # μ, if there is one
         self.times_measured = 0
+        self._most_curvature = 1.0  # in the variables of a matrix R
         self._most_leverage = most_leverage
         self.guard: Floats | None = None  # how much more than once a row counts in the metric, [n]
-        if precondition == "auto":
-            self.metric = self._automatic(centred)
+        self._automatic = precondition == "auto"
+        if self._automatic:
+            self.metric = self._chosen_metric(centred)
         elif precondition != "none":
             self.metric = self._measured(precondition, centred)
         self._remeasured = precondition == "curvature"
@@ -212,6 +215,16 @@ class LinearBlock(Remembering):
         self._check_pair(vector, vector_b)
         return self._times(self._all(), vector, vector_b)
 
+    def rows_along(self, matrix: Floats) -> Iterator[tuple[Chosen, Floats]]:
+        """(x_i − μ)ᵀ matrix of all rows, [rows, k], some of them at a time."""
+        for first in range(0, self.rows, ROWS_AT_ONCE):
+            chosen = Chosen(IN_ORDER, first, min(ROWS_AT_ONCE, self.rows - first))
+            yield chosen, self._columns.times(chosen, matrix) - self.centre() @ matrix
+
+    def centre(self) -> Floats:
+        """μ, [d]; zeros if columns are as they were given."""
+        return np.zeros(self.columns) if self._centre is None else self._centre
+
     def squares(self, weights: Floats) -> Floats:
         """The diagonal of `gram` over all rows."""
         found = self._columns.squares(readable(weights, np.float64))
@@ -253,7 +266,7 @@ class LinearBlock(Remembering):
         if self.rows == 0 or self.columns == 0:
             return float(self.has_intercept) * self._scale_of_constant() ** 2
         if self.metric is not None and self.metric.is_matrix:
-            return 1 / self._bound
+            return self._most_curvature / self._bound
         trace = float(self._row_squares().mean())
         penalty = 0.0
         if self.metric is not None:
@@ -285,6 +298,12 @@ class LinearBlock(Remembering):
             return direction, direction_b
         return self.metric.outward(direction), self.metric.scale_b * direction_b
 
+    def back(self, change: Floats, change_b: Floats) -> tuple[Floats, Floats]:
+        """What a change of the weights is in those variables: R⁻¹w."""
+        if self.metric is None:
+            return change, change_b
+        return self.metric.back(change), change_b / self.metric.scale_b
+
     # Changing
 
     def measure(self, curvatures: Floats) -> None:
@@ -296,6 +315,12 @@ class LinearBlock(Remembering):
         held = slice(0, self.columns)
         grams = (self.gram(np.ascontiguousarray(one))[held, held] for one in curvatures.T)
         self.metric = self.metric.of_curvature(map(np.ascontiguousarray, grams), curvatures.mean(0), self.l2)
+        self.times_measured += 1
+
+    def adopt(self, metric: Metric, guard: Floats, most_curvature: float) -> None:
+        """Step in other variables from now on, in which the block is curved by so much: of "auto", later."""
+        self.metric, self.guard = metric, guard if (guard > 1).any() else None
+        self._most_curvature = most_curvature
         self.times_measured += 1
 
     def set_weights(self, weights: Floats, intercept: Floats) -> None:
@@ -337,28 +362,35 @@ class LinearBlock(Remembering):
     # Checkpoints: all that later steps depend on, to the bit. The data and a table are their owner's to keep.
 
     def _save_measured(self, state: State) -> None:
-        if self._remeasured:
+        if self._remeasured or self.times_measured:
             assert self.metric is not None and isinstance(self.metric.scale_b, np.ndarray)
             state.put("scale", self.metric.scale)
             state.put("scale_of_intercept", self.metric.scale_b)
             state.put("times_measured", np.full(1, float(self.times_measured)))
+            if self._automatic:
+                state.put("guard", np.zeros(0) if self.guard is None else self.guard)
+                state.put("most_curvature", np.full(1, self._most_curvature))
 
     def _load_measured(self, state: State) -> None:
-        if self._remeasured:
-            assert self.metric is not None
-            self.metric = replace(self.metric, scale=state.take("scale"), scale_b=state.take("scale_of_intercept"))
+        if "scale" in state.tensors:
+            self.metric = Metric(self.centre(), state.take("scale"), state.take("scale_of_intercept"))
             self.times_measured = int(state.take("times_measured")[0])
+            if self._automatic:
+                guard = state.take("guard")
+                self.guard = guard if guard.size else None
+                self._most_curvature = float(state.take("most_curvature")[0])
 
     MEMORY = (
         included("_columns"),
         array("_b", "intercept", in_place=True),
         array("_mean_b", "mean_gradient_of_intercept", in_place=True),
-        custom("metric", "times_measured", save=_save_measured, load=_load_measured),
+        custom("metric", "times_measured", "guard", "_most_curvature", save=_save_measured, load=_load_measured),
     )
 
     def restore(self, state: State) -> None:
-        given = {name: tuple(tensor.shape) for name, tensor in state.tensors.items()}
-        wanted = {name: tuple(tensor.shape) for name, tensor in self.state().tensors.items()}
+        later = _LATER if self._automatic else ()
+        given = {name: tuple(tensor.shape) for name, tensor in state.tensors.items() if name not in later}
+        wanted = {name: tuple(tensor.shape) for name, tensor in self.state().tensors.items() if name not in later}
         if given != wanted:
             raise DataError(
                 f"A linear block was restored from arrays of the shapes {given}, and its own are {wanted}. Restore the "
@@ -458,7 +490,7 @@ class LinearBlock(Remembering):
         self._centre = self._columns.sums(self._all(), ones)[:, 0] / self.rows
         return self._centre
 
-    def _automatic(self, centred: bool) -> Metric | None:
+    def _chosen_metric(self, centred: bool) -> Metric | None:
         """What "auto" is for these columns."""
         if not self.rows or not 0 < self.columns <= MOST_SCALED_COLUMNS:
             return None
@@ -505,11 +537,7 @@ class LinearBlock(Remembering):
     def _scaled_rows(self) -> Iterator[tuple[Chosen, Floats]]:
         """x̃ of all rows where R is a matrix, some of them at a time."""
         assert self.metric is not None
-        scale, centre = self.metric.scale, self.metric.centre
-        scale = scale[0] if scale.ndim == 3 else scale  # told before anything is measured: all are the same
-        for first in range(0, self.rows, ROWS_AT_ONCE):
-            chosen = Chosen(IN_ORDER, first, min(ROWS_AT_ONCE, self.rows - first))
-            yield chosen, self._columns.times(chosen, scale) - centre @ scale
+        return self.rows_along(self.metric.matrix(0))  # told before anything is measured: all are the same
 
     def _scaled_norms(self) -> Floats:
         """‖x̃_i‖² of every row."""

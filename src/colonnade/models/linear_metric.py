@@ -57,12 +57,12 @@ class Metric:
     @classmethod
     def of_block(cls, centre: Floats, covariance: Floats, bound: float, l2: float) -> "Metric":
         """RRᵀ = (bound · Σ_i (x_i − μ)(x_i − μ)ᵀ/n + λI)⁻¹: the inverse of the most curvature that it can have."""
-        return cls(centre, _root_of_inverse(centre, bound * covariance, bound, l2), 1 / np.sqrt(bound))
+        return cls(centre, root_of_inverse(centre, bound * covariance, bound, l2), 1 / np.sqrt(bound))
 
     def of_curvature(self, curvatures: Iterable[Floats], mean_curvatures: Floats, l2: float) -> "Metric":
         """The same for each output apart, from Σ_i h_ik (x_i − μ)(x_i − μ)ᵀ/n and the mean of h_ik."""
         roots = [
-            _root_of_inverse(self.centre, curvature, float(mean), l2)
+            root_of_inverse(self.centre, curvature, float(mean), l2)
             for curvature, mean in zip(curvatures, mean_curvatures, strict=True)
         ]
         return Metric(self.centre, np.stack(roots), 1 / np.sqrt(mean_curvatures))
@@ -90,6 +90,27 @@ class Metric:
     def is_matrix(self) -> bool:
         return self.scale.ndim > 1
 
+    def matrix(self, output: int) -> Floats:
+        """R of one output as a matrix."""
+        if self.scale.ndim == 3:
+            found: Floats = self.scale[output]
+            return found
+        return self.scale if self.is_matrix else np.diag(self.scale)
+
+    def lengthened(self, factor: float) -> "Metric":
+        """The same with steps that are so many times as long: RRᵀ times the factor."""
+        return Metric(self.centre, self.scale * np.sqrt(factor), self.scale_b * np.sqrt(factor))
+
+    def back(self, change: Floats) -> Floats:
+        """R⁻¹w: what a change of the weights is for u, [d, c]."""
+        if not self.is_matrix:
+            found: Floats = change / self.scale[:, None]
+            return found
+        if self.scale.ndim == 2:
+            return np.asarray(linalg.solve_triangular(self.scale, change))
+        solved = [linalg.solve_triangular(one, two) for one, two in zip(self.scale, change.T, strict=True)]
+        return np.stack(solved, 1)
+
     def inward(self, gradient: Floats) -> Floats:
         """Rᵀg: the gradient of u, [d, c]."""
         if self.scale.ndim == 3:
@@ -111,7 +132,7 @@ def _each(matrices: Floats, vectors: Floats) -> Floats:
     return found
 
 
-def _root_of_inverse(centre: Floats, curvature: Floats, bound: float, l2: float) -> Floats:
+def root_of_inverse(centre: Floats, curvature: Floats, bound: float, l2: float) -> Floats:
     """R with RRᵀ = (curvature + λI)⁻¹; the array is used up."""
     curvature[np.diag_indices(len(centre))] += l2 + _floor(np.diag(curvature), bound, centre)
     factor = linalg.cholesky(curvature, lower=True)  # M = LLᵀ, so R = L⁻ᵀ

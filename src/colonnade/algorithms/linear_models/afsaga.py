@@ -37,6 +37,7 @@ class Saga(Remembering):
     """v̂ = ∇_ℓ f_I(ŵ) − α̂_I + (1/n) Σ_i α̂_i, then α̂_I ← ∇_ℓ f_I(ŵ), with α̂_i = ϑ_i x_i."""
 
     independent_rows = True
+    fall_backs = 0
 
     MEMORY = (array("table"), value("_taken_at"))
 
@@ -45,6 +46,7 @@ class Saga(Remembering):
         # The table's mean gradient is not the objective's until the weights rest: a stopping rule needs a full pass.
         self._every = 2 * steps_per_epoch(block_party) if block_party.seat.settings.tolerance else 0
         self._taken_at = 0  # steps when the table was filled
+        self.renewed_every = steps_per_epoch(block_party)
         self.table: Floats = np.zeros((0, block_party.seat.outputs))
 
     def pass_is_due(self, steps: int) -> bool:

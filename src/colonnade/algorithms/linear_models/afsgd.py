@@ -69,10 +69,11 @@ class Sgd(Remembering):
     """w_ℓ ← w_ℓ − γ v̂ with v̂ = ∇_ℓ f_I(ŵ): its own block is current, the others' as they answered."""
 
     independent_rows = False
+    fall_backs = 0
 
     def __init__(self, block_party: BlockParty) -> None:
         self._block_party = block_party
-        self._per_epoch = steps_per_epoch(block_party)
+        self.renewed_every = self._per_epoch = steps_per_epoch(block_party)
 
     def pass_is_due(self, steps: int) -> bool:
         """Only the stopping rule needs one, each epoch."""

@@ -50,18 +50,21 @@ class Svrg(Remembering):
     """v̂ = ∇_ℓ f_I(ŵ) − ∇_ℓ f_I(wˢ) + ∇_ℓ f(wˢ), with ϑ_i(wˢ) kept for every row."""
 
     independent_rows = True
+    fall_backs = 0
 
     MEMORY = (array("snapshot"), value("_taken_at"))
 
     def __init__(self, block_party: BlockParty) -> None:
         self._block_party = block_party
-        self._every: int = max(1, round(block_party.seat.settings.snapshot_every_epochs * steps_per_epoch(block_party)))
-        self._taken_at: int = -self._every  # steps when the snapshot was taken
+        self.renewed_every: int = max(
+            1, round(block_party.seat.settings.snapshot_every_epochs * steps_per_epoch(block_party))
+        )
+        self._taken_at: int = -self.renewed_every  # steps when the snapshot was taken
         self.snapshot: Floats = np.zeros((0, block_party.seat.outputs))
 
     def pass_is_due(self, steps: int) -> bool:
         """Line 3: the full gradient at the beginning of every outer loop."""
-        return steps >= self._taken_at + self._every
+        return steps >= self._taken_at + self.renewed_every
 
     def take_pass(self, residuals: Floats, steps: int) -> None:
         self.snapshot, self._taken_at = residuals, steps

@@ -47,8 +47,12 @@ class SqnSgd(Remembering):
             (block_party.seat.rows, block_party.seat.outputs)
         )  # ϑ of each row when it came last
         self._block = CurvedBlock(block_party, adapts=False, known=self.known)
-        self._per_epoch = steps_per_epoch(block_party)
+        self.renewed_every = self._per_epoch = steps_per_epoch(block_party)
         self._seat = block_party.seat
+
+    @property
+    def fall_backs(self) -> int:
+        return self._block.fall_backs
 
     def pass_is_due(self, steps: int) -> bool:
         return self._first_order.pass_is_due(steps)

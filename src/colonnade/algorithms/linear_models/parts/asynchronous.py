@@ -279,6 +279,9 @@ class AsynchronousLinearParty(LinearParty):
 
     # --- the rest of the contract ---
 
+    def counts(self) -> dict[str, Any]:
+        return {**super().counts(), **self._solver.counts()}
+
     def _progress(self) -> tuple[int, int]:
         return self._exchange, self._solver.steps
 

@@ -34,15 +34,16 @@ class CurvedBlock(Remembering):
         self._curvature_rows: str = settings.curvature_rows
         # A step that begins as the first-order one has H₀ = 1/L_m of the most curvature of this block, so that H is at
         # most the inverse of what pairs say: γ of a pair along flat directions would be far too long along all others.
-        sound = block_party.automatic and settings.step == "auto" and self._curvature_rows == "all"
-        most = block_party.most_curvature() if sound else 0.0
-        self._curvature = DampedLbfgs(settings.memory, settings.least_curvature, most)
+        self._sound = block_party.automatic and settings.step == "auto" and self._curvature_rows == "all"
+        self._curvature = DampedLbfgs(settings.memory, settings.least_curvature)
         self._before: tuple[Floats, Floats] | None = None  # s and v of the step before
         self._steps = 0
         self._measured = 0  # which of the block's changes of variables it was learnt in
         # A look at all rows: often at first, then after ten steps, or a tenth of an epoch if that is longer.
         self._every = max(_STEPS_A_PAIR, ceil(steps_per_epoch(block_party) / _PAIRS_AN_EPOCH))
         self._moved: Floats | None = None  # Σ s since the last pair of all rows
+        self._learns = not self._sound  # or once first-order steps are found to be slow (pace.py)
+        self.fall_backs = 0  # how often what was learnt was given up for the first-order step
         # All parties step at once along directions that know their own block alone. With exact curvature a q-th of each
         # is safe, since q times the block diagonal bounds the whole; how much more is, shows after the step. From a
         # batch's curvature it may have to be less.
@@ -51,12 +52,24 @@ class CurvedBlock(Remembering):
         self._adapts: bool = adapts and settings.step != "fixed"
         if settings.step == "fixed":
             self._share = 1.0
-        elif sound:
-            # L_m η H₀ = η, the first-order step. H is at most 1/MOST_SHARE times as long as H₀, so such a part of it is
-            # the first-order step or less, and never less is needed.
-            self._share = most
-            self._least_share = MOST_SHARE * most
-        self._begun_with = most  # 0: with a share of Hv
+        self._begun_with = 0.0  # 0: with a share of Hv
+        if self._sound:
+            self._begin_as_first_order()
+
+    def _begin_as_first_order(self) -> None:
+        """L_m η H₀ = η. H is at most 1/MOST_SHARE times as long as H₀, so such a part of it is the first-order step or
+        less, and never less is needed."""
+        self._know_most()
+        self._share = self._begun_with
+
+    def _know_most(self) -> None:
+        self._begun_with = self._block_party.most_curvature()
+        self._curvature.most = self._begun_with
+        self._least_share = MOST_SHARE * self._begun_with
+
+    def restored(self) -> None:
+        if self._sound:
+            self._know_most()
 
     def gradient(self, rows: Rows, coefficients: Floats) -> Floats:
         """(1/B) Σ_i coefficient_i x_i."""
@@ -86,7 +99,7 @@ class CurvedBlock(Remembering):
         return total / window.rows.size if window.loss is not None else np.nan
 
     def _step(self, gradient: Floats, step_size: float, rows: Rows, residuals: Floats) -> None:
-        if self._block.times_measured != self._measured:
+        if self._block.times_measured != self._measured or (self._block_party.slow and not self._learns):
             self._begin_anew()
         v = self._flat(*self._block.inward(*self._unflat(gradient)))
         if self._steps == 0:  # the first γ: the curvature along the first gradient
@@ -98,28 +111,45 @@ class CurvedBlock(Remembering):
                 self._curvature.add(s, v - v_before)  # s_{k−1} and ȳ_{k−1} = v_k − v_{k−1}
             if self._adapts:
                 self._share = self._adapted(float(v @ s))
-        s = -step_size * self._share * self._curvature.direction(v)
+        s = -step_size * self._share * self._direction(v)
         self._steps += 1
         self._before = (s, v)
         self._block.move(*self._block.outward(*self._unflat(s)), -1.0)
         if self._curvature_rows == "same":
             self._curvature.add(s, self._curved(s, rows, residuals))
-        elif self._curvature_rows == "all":
+        elif self._curvature_rows == "all" and self._learns:
             self._moved = s if self._moved is None else self._moved + s
             if self._steps <= _STEPS_A_PAIR or self._steps % self._every == 0:
                 self._curvature.add(self._moved, self._curved(self._moved, rows, residuals))
                 self._moved = None
 
+    def _direction(self, v: Floats) -> Floats:
+        """H v; counts where rounding made it no descent, and the gradient took its place."""
+        knew = self._curvature.knows
+        direction = self._curvature.direction(v)
+        self.fall_backs += knew and not self._curvature.knows
+        return direction
+
     def _begin_anew(self) -> None:
-        """Other variables: what was learnt in the former ones says nothing."""
-        self._measured = self._block.times_measured
+        """Other variables, in which what was learnt in the former ones says nothing; or first-order steps are slow."""
+        self._measured, self._learns = self._block.times_measured, True
         self._curvature.forget()
         self._before, self._moved, self._steps = None, None, 0
+        if self._sound:
+            self._begin_as_first_order()
 
     def _adapted(self, slope: float) -> float:
         """The share of a step after one along which the gradient now has this slope: uphill means it was too long."""
+        if slope > 0 and self._sound and self._share <= self._least_share:
+            self._fall_back()
         share = self._share * (_SHORTER if slope > 0 else _LONGER)
-        return min(self._most_share(), max(self._least_share, share))
+        return min(self._most_share(), max(self._least_share if self._curvature.knows else self._begun_with, share))
+
+    def _fall_back(self) -> None:
+        """Uphill, however short the step: what pairs say is wrong. First-order steps, until there are others."""
+        self.fall_backs += self._curvature.knows
+        self._curvature.forget()
+        self._share = self._begun_with
 
     def _most_share(self) -> float:
         """All of Hv; where it began as the first-order step, what that could be if nobody else moved: the noise of a
@@ -158,8 +188,16 @@ class CurvedBlock(Remembering):
     def _load_before(self, state: State) -> None:
         self._before = (state.take("s"), state.take("v")) if "s" in state.tensors else None
 
+    def _save_learns(self, state: State) -> None:
+        state.values["learns"] = [self._learns, self.fall_backs]
+
+    def _load_learns(self, state: State) -> None:
+        self._learns, self.fall_backs = state.values.get("learns", (True, 0))
+
+    DERIVED = ("_begun_with", "_least_share")  # of the block's most curvature
     MEMORY = (
         value("_steps", "_share", "_measured"),
+        custom("_learns", "fall_backs", save=_save_learns, load=_load_learns),
         custom("_before", save=_save_before, load=_load_before),
         array_or_none("_moved"),
         part("_curvature"),

@@ -28,15 +28,15 @@ class DampedLbfgs(Remembering):
     [0.25, 0.0]
     """
 
-    def __init__(self, memory: int, least_curvature: float, most_curvature: float = 0.0) -> None:
+    def __init__(self, memory: int, least_curvature: float) -> None:
         self._least = least_curvature
-        self._most = most_curvature  # if known, assumed where no pair says anything; 0: that of the last pair
+        self.most = 0.0  # the most curvature, if known: assumed where no pair says anything; 0: that of the last pair
         self._pairs: deque[tuple[Floats, Floats, float]] = deque(maxlen=memory)  # s, ŷ, ρ
-        self._gamma = max(1.0, most_curvature)
+        self._gamma = 1.0
 
     def start(self, curvature: float) -> None:
         """The γ to begin with, before any pair is known."""
-        self._gamma = max(curvature, self._least, self._most)
+        self._gamma = max(curvature, self._least, self.most)
 
     def forget(self) -> None:
         """Begin anew."""
@@ -55,11 +55,15 @@ class DampedLbfgs(Remembering):
             y = theta * y + (1 - theta) * gamma * s  # (12)
             sy = float(s @ y)
         if TINIEST < sy < 1 / TINIEST:
-            self._gamma = max(gamma, self._most)
+            self._gamma = max(gamma, self.most)
             self._pairs.append((s, y, 1 / sy))
 
+    @property
+    def knows(self) -> bool:
+        return bool(self._pairs)
+
     def direction(self, v: Floats) -> Floats:
-        """H v by the two-loop recursion, steps 3 to 11."""
+        """H v by the two-loop recursion, steps 3 to 11; H₀v, and all pairs are forgotten, if it is no descent."""
         u = v.copy()
         weights = []
         for s, y, rho in reversed(self._pairs):
@@ -86,4 +90,5 @@ class DampedLbfgs(Remembering):
         for place, rho in enumerate(state.values["rho"]):
             self._pairs.append((state.take(f"s.{place}"), state.take(f"y.{place}"), rho))
 
+    DERIVED = ("most",)  # whoever knows it says so
     MEMORY = (value("_gamma"), custom("_pairs", save=_save_pairs, load=_load_pairs))

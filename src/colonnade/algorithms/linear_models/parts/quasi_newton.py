@@ -23,6 +23,11 @@ class QuasiNewtonEstimator(Remembering):
         self._first_order = first_order
         self._block = block
         self._gradient = gradient
+        self.renewed_every = first_order.renewed_every
+
+    @property
+    def fall_backs(self) -> int:
+        return self._block.fall_backs
 
     def pass_is_due(self, steps: int) -> bool:
         return self._first_order.pass_is_due(steps)

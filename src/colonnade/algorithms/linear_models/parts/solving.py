@@ -10,12 +10,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.algorithms.linear_models.parts.block_party import BlockParty, batches_per_request
+from colonnade.algorithms.linear_models.parts.block_party import LATER_CHANCE, BlockParty, batches_per_request
+from colonnade.algorithms.linear_models.parts.pace import Pace
 from colonnade.algorithms.linear_models.parts.step_size import StepSize
 from colonnade.algorithms.linear_models.parts.windows import FullPass, Windows
 from colonnade.algorithms.seats import LinearSeat
 from colonnade.data.batches import batches_per_epoch
 from colonnade.errors import SettingsError
+from colonnade.models.known_curvature import MOST_COLUMNS
 from colonnade.models.linear import Window
 from colonnade.state import Remembering, Remembers, State, custom, part, value
 
@@ -32,6 +34,11 @@ class Estimator(Remembers, Protocol):
     """An algorithm's equations: when it needs a full pass, what it makes of one, and a window of steps."""
 
     independent_rows: bool  # whether mini-batches must not depend on those before
+    renewed_every: int  # steps after which what is known of all rows is another
+
+    @property
+    def fall_backs(self) -> int:
+        """How often what was learnt of the curvature was given up for a first-order step."""
 
     def pass_is_due(self, steps: int) -> bool: ...
 
@@ -63,6 +70,8 @@ class Descent(Remembering):
         self._passed_at = -1  # steps when the last full pass began
         curved = seat.settings.precondition == "curvature" and block_party.works
         self._measure_at: float = 0 if curved else inf  # steps from which the block's curvature is measured anew
+        self._newton = newton
+        self._pace = self._begin_pace()
         self.steps = 0  # mini-batches applied so far
         block_party.gradient_square = self._gradient_square
         self._last_square: float | None = None if block_party.works else 0.0  # ‖∇_ℓ f‖² of the last full pass
@@ -80,6 +89,12 @@ class Descent(Remembering):
         block.set_mean_gradient(np.zeros((block.columns, block.outputs)), np.zeros(block.outputs))
         self._estimator.restore(self._fresh)
         self._step_size.scale = scale
+        self._step_size.begin_anew()
+        if self._pace is not None:
+            self._pace.begin_anew()
+
+    def counts(self) -> dict[str, int]:
+        return {"fall_backs": self._estimator.fall_backs + (self._pace.fall_backs if self._pace else 0)}
 
     def next_rows(self) -> Rows:
         self.follow()
@@ -133,8 +148,11 @@ class Descent(Remembering):
         loss = None if targets is None else self._block_party.loss
         weights = None if targets is None else self._block_party.weights_of(rows)
         window = Window(rows, self._block_party.seat.training.batch_size, values, targets, loss, weights)
-        mean_loss = self._estimator.step(window, self._step_size.scale * self._step_size.value, self.steps)
+        before = self._step_size.before()
+        mean_loss = self._estimator.step(window, self._step_size.length, self.steps)
+        self._step_size.stepped(before)
         self.steps += -(-rows.size // window.batch_size)
+        self._look_at_pace()
         self._measure_if_due()
         return None if targets is None else mean_loss
 
@@ -158,9 +176,40 @@ class Descent(Remembering):
         if self.steps < self._measure_at:
             return
         loss, known = self._block_party.loss, self._estimator.known()
+        if self._block_party.automatic:
+            assert self._pace is not None
+            self._block_party.follow_curvature(known, 1.0 if self._newton else LATER_CHANCE, self._pace.caution)
+            self._step_size.begin_anew()
+            self._pace.begin_anew()
+            self._measure_at = 2 * self.steps
+            return
         curvatures = (1 - MOST_SHARE) * loss.curvatures(known) + MOST_SHARE * loss.most_curvature_of_an_output
         self._block_party.block.measure(curvatures)
         self._measure_at = max(2 * self.steps, steps_per_epoch(self._block_party))
+
+    def _begin_pace(self) -> Pace | None:
+        """With everything "auto", where curvature could be used: of a Newton step, or in a metric of the rows' own."""
+        block_party = self._block_party
+        seat, block = block_party.seat, block_party.block
+        self._narrow = block.columns <= MOST_COLUMNS and seat.settings.keeps_residuals and not block.l1
+        automatic = block_party.automatic and seat.settings.step == "auto"
+        if not (automatic and block.columns and block.rows and (self._newton or self._narrow)):
+            return None
+        return Pace(seat.training.epochs * steps_per_epoch(block_party), self._estimator.renewed_every)
+
+    def _look_at_pace(self) -> None:
+        """See whether curvature is needed; from then on measure it anew as weights change."""
+        pace, block_party = self._pace, self._block_party
+        if pace is None:
+            return
+        if pace.is_due(self.steps):
+            block = block_party.block
+            inward, inward_b = block.inward(*block.objective_gradient(self._estimator.known()))
+            square = float(np.square(inward).sum()) + float(np.square(inward_b).sum()) * block.has_intercept
+            if pace.look(square, self.steps):
+                self._measure_at = self.steps if self._narrow else inf
+            elif pace.slow and not block_party.slow:
+                block_party.slow, self._measure_at = True, self.steps if self._narrow else inf
 
     def _residuals(self, rows: Rows, values: Floats, targets: Floats | None) -> Floats:
         """∂loss/∂θ at the current weights of this block."""
@@ -184,6 +233,19 @@ class Descent(Remembering):
             self._pass.residuals[:] = state.take("pass")
             self._pass.place = state.values["pass_place"]
 
+    def _save_pace(self, state: State) -> None:
+        if self._pace is not None:
+            state.add("pace", self._pace.state())
+
+    def _load_pace(self, state: State) -> None:
+        """Runs of earlier versions used curvature from the first step on."""
+        if self._pace is not None:
+            if "pace" in state.values:
+                self._pace.restore(state.part("pace"))
+            else:
+                self._pace.slow = True
+            self._block_party.slow = self._pace.slow
+
     MEMORY = (
         value("steps", "_passed_at", "_last_square"),
         value(
@@ -194,6 +256,7 @@ class Descent(Remembering):
         custom("_pass", save=_save_pass, load=_load_pass),
         part("_windows"),
         part("_step_size"),
+        custom("_pace", save=_save_pace, load=_load_pace),
         part("_estimator"),
     )
 

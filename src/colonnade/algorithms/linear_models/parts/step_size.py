@@ -3,9 +3,13 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.algorithms.linear_models.parts.block_party import BlockParty
+from colonnade.algorithms.linear_models.parts.block_party import BlockParty, batches_per_request
+from colonnade.models.linear import MOST_SCALED_COLUMNS
 from colonnade.state import Remembering, State, custom, value
 
+Floats = NDArray[np.float64]
+
+LONGER, SHORTER = 1.1, 0.6  # tried: shortening faster than lengthening keeps alike blocks from swinging
 _SEARCHED = 10
 """Requests over which `step = "search"` looks."""
 
@@ -20,15 +24,6 @@ class StepSize(Remembering):
     be told. In the party's own metric it begins as the first-order step.
     """
 
-    def _save_scale(self, state: State) -> None:
-        if self.scale != 1.0:
-            state.values["scale"] = self.scale
-
-    def _load_scale(self, state: State) -> None:
-        self.scale = state.values.get("scale", 1.0)
-
-    MEMORY = (value("_curvature", "_looked", "value"), custom("scale", save=_save_scale, load=_load_scale))
-
     def __init__(self, block_party: BlockParty, newton: bool) -> None:
         self._block_party = block_party
         self._newton = newton
@@ -38,6 +33,18 @@ class StepSize(Remembering):
         self._looked = 0
         self.value = 0.0
         self.scale = 1.0  # less, after a training that did not descend
+        # Whether a step may grow: of one mini-batch, with reduced noise, all of whose weights can be looked at.
+        self._grows = (
+            settings.step == "auto"
+            and not newton
+            and block_party.automatic
+            and settings.keeps_residuals
+            and batches_per_request(block_party.seat) == 1
+            and block_party.block.columns <= MOST_SCALED_COLUMNS
+            and not block_party.block.l1
+        )
+        self._share, self._most_share = 1.0, 1.0  # of `value`
+        self._last: Floats | None = None  # the last step, in the variables in which steps are made
 
     def prepare(self) -> None:
         """Everybody has introduced themselves."""
@@ -48,6 +55,32 @@ class StepSize(Remembering):
             self.value = 1.0
         elif seat.settings.step == "auto":
             self.value = self._block_party.sound_step()
+            self._most_share = self._block_party.sound_step(alone=True) / self.value if self.value else 1.0
+
+    @property
+    def length(self) -> float:
+        return float(self.scale * self.value * self._share)
+
+    def before(self) -> Floats | None:
+        """The weights before a step, if it will be looked at."""
+        block = self._block_party.block
+        return np.vstack([block.weights(), block.intercept()]) if self._grows else None
+
+    def stepped(self, before: Floats | None) -> None:
+        """Lengthen the next step if this one went on where the last one led, shorten it if it went back."""
+        if before is None:
+            return
+        block = self._block_party.block
+        change, change_b = block.back(block.weights() - before[:-1], block.intercept() - before[-1])
+        step = np.append(change.ravel(), change_b)
+        if self._last is not None:
+            share = self._share * (LONGER if float(step @ self._last) >= 0 else SHORTER)
+            self._share = min(self._most_share, max(1.0, share))
+        self._last = step
+
+    def begin_anew(self) -> None:
+        """The variables of the steps are others."""
+        self._share, self._last = 1.0, None
 
     @property
     def searching(self) -> bool:
@@ -69,3 +102,26 @@ class StepSize(Remembering):
         self._curvature = max(self._curvature, curved / square)
         if self._curvature > 0:
             self.value = 1 / (seat.workers * self._curvature)
+
+    def _save_scale(self, state: State) -> None:
+        if self.scale != 1.0:
+            state.values["scale"] = self.scale
+
+    def _load_scale(self, state: State) -> None:
+        self.scale = state.values.get("scale", 1.0)
+
+    def _save_share(self, state: State) -> None:
+        if self._last is not None:
+            state.values["share"] = self._share
+            state.put("last", self._last)
+
+    def _load_share(self, state: State) -> None:
+        self._share = state.values.get("share", 1.0)
+        self._last = state.take("last", np.float64) if "last" in state.tensors else None
+
+    MEMORY = (
+        value("_curvature", "_looked", "value"),
+        custom("scale", save=_save_scale, load=_load_scale),
+        custom("_share", "_last", save=_save_share, load=_load_share),
+    )
+    DERIVED = ("_most_share",)

@@ -171,6 +171,9 @@ class SynchronousLinearParty(LinearParty):
 
     # --- the rest of the contract ---
 
+    def counts(self) -> dict[str, Any]:
+        return {**super().counts(), **self._solver.counts()}
+
     def _progress(self) -> tuple[int, int]:
         return self._step_number, self._solver.steps
 
