@@ -70,7 +70,7 @@ def prepare_own(
     parts = [sheet.filled() for sheet in sheets]
     _refuse_all_constant(parts[0], party, len(kept))
     made = Preparation(tuple(columns))
-    return PartyColumns(torch.from_numpy(parts[0]), torch.from_numpy(parts[1]), made.names, made)
+    return PartyColumns(torch.from_numpy(parts[0]), torch.from_numpy(parts[1]), made.names, preparation=made)
 
 
 class _Fitting:
