@@ -7,13 +7,19 @@ INSTALLED := $(VENV)/.installed
 # What Python has compiled is kept, also by who asks it not to: tests start many interpreters.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick lint format tables coverage bench fuzz docs lock clean
+.PHONY: demo test postgres quick lint format tables coverage bench fuzz docs lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/colonnade demo
 
-test: $(INSTALLED) lint
+test: $(INSTALLED) lint postgres
 	$(BIN)/python -m pytest -n 3 --dist worksteal
+
+# A test starts a private PostgreSQL server. Without its programs it says why it is skipped; in CI it must not be.
+postgres:
+	@if command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && apt-get install -qq --no-install-recommends postgresql >/dev/null || true; fi
 
 # What a developer wants every minute: style, types, agreements, the codec, the arithmetic, the twins of a few algorithms.
 quick: $(INSTALLED) lint
@@ -55,7 +61,7 @@ lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet uv==0.13.7
 	cp requirements.lock build/lock/requirements.txt
-	build/lock/bin/uv pip compile pyproject.toml --config-file lock.toml --extra ray --extra dev \
+	build/lock/bin/uv pip compile pyproject.toml --config-file lock.toml --extra ray --extra sql --extra dev \
 		--constraint constraints.txt --python-version 3.11 --universal --generate-hashes --no-emit-package torch \
 		--no-header --no-emit-index-url --no-emit-find-links $(UPGRADE) --quiet --output-file build/lock/requirements.txt
 	sed -n -e '/^#/!q' -e p requirements.lock | cat - build/lock/requirements.txt > build/lock/whole.txt

@@ -28,6 +28,7 @@ report reports request requests retry return returned scheme scripted sealing se
 settings settled shared simulate simulated simulation size small smoothness socket span sparse spend spent split
 stacked started state step stop stream suggestion summary time timer tiny to told totals traced traffic training
 transformer turned update verb verbs vertical waiting warm weighted weights welcome wire work writer
+csv date hashed hot ids matched number ordinal prepared raw sheet text words
 """
 ORDINARY = set(_ORDINARY.split())
 NAMES_OF_ALGORITHMS = {part for name in ALGORITHMS for part in name.split("-")}

@@ -1,56 +1,123 @@
 """Rows of all parties in one order: same ids and seed, same order and split, whatever the files' order."""
 
+import hashlib
+import json
+
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade.data.alignment import common_ids, positions, row_digest, split_rows
+from colonnade.data import alignment
+from colonnade.data.alignment import match_rows, row_digest, split_rows
+from colonnade.data.ids import RowIds, text_order
 from colonnade.errors import DataError
 
 
-def ids(*names: str) -> np.ndarray:
-    return np.array(names, dtype=np.str_)
+def ids(*names: str) -> RowIds:
+    return RowIds.of(names)
+
+
+def digest(train: list[str], test: list[str]) -> str:
+    return row_digest(pa.array(train, pa.string()), pa.array(test, pa.string()))
 
 
 def test_same_ids_in_any_order_are_common() -> None:
-    assert common_ids({"a": ids("3", "1", "2"), "b": ids("2", "3", "1")}).tolist() == ["1", "2", "3"]
+    matched = match_rows({"a": ids("3", "1", "2"), "b": ids("2", "3", "1")})
+    assert matched.ids.to_pylist() == ["1", "2", "3"]
+    assert {party: at.tolist() for party, at in matched.at.items()} == {"a": [1, 2, 0], "b": [2, 0, 1]}
 
 
 def test_rows_that_do_not_match_are_counted_for_each_party() -> None:
     words = "of the 4 ids that any party holds, 'a' lacks 1, 'b' lacks 2, and 1 are held by all.*intersection"
     with pytest.raises(DataError, match=words):
-        common_ids({"a": ids("1", "2", "3"), "b": ids("3", "4")})
+        match_rows({"a": ids("1", "2", "3"), "b": ids("3", "4")})
 
 
 def test_intersection_keeps_the_ids_that_all_hold() -> None:
     parties = {"a": ids("1", "2", "3"), "b": ids("3", "4", "2"), "c": ids("9", "3", "2")}
-    assert common_ids(parties, "intersection").tolist() == ["2", "3"]
+    matched = match_rows(parties, "intersection")
+    assert matched.ids.to_pylist() == ["2", "3"]
+    assert matched.at["c"].tolist() == [2, 1]
+    assert matched.counts(2)["a"] == (3, 2, 2)
 
 
 @pytest.mark.parametrize("rows", ["same", "intersection"])
 def test_an_empty_intersection_is_refused(rows: str) -> None:
     words = "No id is held by all parties \\('a' holds 1, 'b' holds 2\\): no row is common to 'a' and 'b'"
     with pytest.raises(DataError, match=words):
-        common_ids({"a": ids("1"), "b": ids("2", "3")}, rows)
+        match_rows({"a": ids("1"), "b": ids("2", "3")}, rows)
 
 
 def test_the_one_party_that_shares_no_row_is_named() -> None:
     with pytest.raises(DataError, match="party 'b' has no row in common with those that the others share"):
-        common_ids({"a": ids("1", "2"), "b": ids("8", "9"), "c": ids("2", "1")}, "intersection")
+        match_rows({"a": ids("1", "2"), "b": ids("8", "9"), "c": ids("2", "1")}, "intersection")
 
 
 def test_when_no_party_alone_is_to_blame_all_are_named() -> None:
     with pytest.raises(DataError, match="no row is common to 'a' and 'b' and 'c'"):
-        common_ids({"a": ids("1", "2"), "b": ids("2", "3"), "c": ids("3", "1")}, "intersection")
+        match_rows({"a": ids("1", "2"), "b": ids("2", "3"), "c": ids("3", "1")}, "intersection")
 
 
-@given(st.lists(st.text(max_size=4), unique=True, min_size=1), st.randoms(use_true_random=False))
-def test_positions_find_every_id(names: list[str], random) -> None:
-    held = ids(*(f"<{name}>" for name in names))
-    wanted = held.tolist()
-    random.shuffle(wanted)
-    assert held[positions(held, ids(*wanted))].tolist() == wanted
+LETTERS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=20)
+
+
+@given(st.lists(LETTERS | LETTERS.map("customer-".__add__), unique=True), st.integers(0, 2))
+def test_ids_are_sorted_as_texts_are(names: list[str], first: int) -> None:
+    some = pa.array(names, pa.string())[first:]
+    assert text_order(some).tolist() == sorted(range(len(some)), key=some.to_pylist().__getitem__)
+
+
+@given(st.sets(st.integers(0, 30), min_size=1), st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
+def test_rows_that_all_hold_are_found_at_every_party(shared: set[int], one: set[int], other: set[int]) -> None:
+    held = {"a": [str(i) for i in shared | one], "b": [str(i) for i in shared | other]}
+    matched = match_rows({party: ids(*names) for party, names in held.items()}, "intersection")
+    assert matched.ids.to_pylist() == sorted(set(held["a"]) & set(held["b"]))
+    for party, names in held.items():
+        assert [names[place] for place in matched.at[party]] == matched.ids.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        (lambda i: str(i), "101 would be if leading zeros are ignored"),
+        (lambda i: f"A{i:04d}X".lower(), "capital and small letters"),
+        (lambda i: f"{i:04d} - 7", "spaces and hyphens"),
+        (lambda i: f"{i:04d}.0", "7.0 are read as 7"),
+    ],
+)
+def test_a_poor_match_is_told_with_its_likely_cause(form, words: str) -> None:
+    first = {"capital and small letters": "A{:04d}X", "spaces and hyphens": "{:04d}-7"}.get(words, "{:04d}")
+    parties = {
+        "bank": ids(*(first.format(i) for i in range(100)), "common"),
+        "shop": ids(*(form(i) for i in range(100)), "common"),
+    }
+    (note,) = match_rows(parties, "intersection").notes
+    assert "Fewer than half of the rows match: 1 of the 101 rows of 'bank'" in note
+    assert words in note
+    with pytest.raises(DataError, match=words):
+        match_rows(parties)
+
+
+def test_half_of_the_rows_are_enough_to_say_nothing() -> None:
+    assert match_rows({"a": ids("1", "2"), "b": ids("2")}, "intersection").notes == ()
+
+
+@given(st.lists(LETTERS), st.lists(st.integers(0, 99)))
+def test_a_digest_is_of_what_json_writes(texts: list[str], numbers: list[int]) -> None:
+    def plain(train: list[str], test: list[str]) -> str:
+        return hashlib.sha256(json.dumps([train, test]).encode()).hexdigest()
+
+    digits = [str(number) for number in numbers]
+    assert digest(texts, digits) == plain(texts, digits)
+    assert row_digest(np.array(numbers, dtype=np.int64), np.arange(2)) == plain(digits, ["0", "1"])
+
+
+def test_long_lists_of_ids_are_digested_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = digest(["1", "2", "3", "ü"], ["4", "5"])
+    monkeypatch.setattr(alignment, "IDS_AT_ONCE", 2)
+    assert digest(["1", "2", "3", "ü"], ["4", "5"]) == whole
 
 
 @given(st.integers(2, 60), st.floats(0, 0.9), st.integers(0, 5), st.integers(0, 80))
@@ -96,11 +163,11 @@ def test_one_row_cannot_be_split() -> None:
 
 def test_the_digest_tells_orders_splits_and_ids_apart() -> None:
     digests = {
-        row_digest(ids("1", "2"), ids("3")),
-        row_digest(ids("2", "1"), ids("3")),
-        row_digest(ids("1"), ids("2", "3")),
-        row_digest(ids("1", "23"), ids()),
-        row_digest(ids("12", "3"), ids()),
+        digest(["1", "2"], ["3"]),
+        digest(["2", "1"], ["3"]),
+        digest(["1"], ["2", "3"]),
+        digest(["1", "23"], []),
+        digest(["12", "3"], []),
     }
     assert len(digests) == 5
-    assert row_digest(ids("1", "2"), ids("3")) in digests
+    assert digest(["1", "2"], ["3"]) in digests

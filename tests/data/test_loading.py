@@ -261,7 +261,7 @@ def settings_only(**values):
         (lambda: load(DataSettings(), {"a": PartyData()}, "a", Path()), "'a' names no file"),
         (
             lambda: load(DataSettings(set="iris"), {"a": PartyData(file="a.csv")}, "l", Path()),
-            "names a file, but",
+            "names a file or a query, but",
         ),
         (
             lambda: load(DataSettings(set="iris", parties=2), {"a": PartyData()}, "l", Path()),

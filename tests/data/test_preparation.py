@@ -104,8 +104,9 @@ def test_numbers_and_booleans_become_a_matrix() -> None:
     "column", [["red", "blue"], pd.to_datetime(["2020-01-01", "2020-01-02"]), pd.Categorical(["1", "2"])]
 )
 def test_columns_that_are_not_numeric_are_refused_by_name(column) -> None:
-    with pytest.raises(DataError, match="'shop': the column 'colour' is not numeric") as caught:
-        numeric_matrix(pd.DataFrame({"colour": column}), party="shop")
+    frame = pd.DataFrame({"colour": column, "age": [1, 2], "shape": ["round", "flat"]})
+    with pytest.raises(DataError, match=r"these columns are not numeric: 'colour' \(.*\), 'shape' \(str\)") as caught:
+        numeric_matrix(frame, party="X")
     assert "red" not in str(caught.value)
 
 

@@ -8,8 +8,13 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from colonnade.data.sources import choose_columns, read_table
+from colonnade.data.sources import Table, choose_columns, read_table
 from colonnade.errors import DataError
+
+
+def cells(table: Table) -> dict[str, list]:
+    return {name: table.column(name).to_pylist() for name in table.columns}
+
 
 FRAME = pd.DataFrame({"id": [7, 3], "age": [40.0, 50.0], "income": [1.5, 2.5], "churn": [0, 1]})
 
@@ -35,7 +40,7 @@ def write(kind: str, folder: Path) -> Path:
 def test_every_kind_of_file_gives_the_same_table(kind: str, tmp_path: Path) -> None:
     table = read_table(write(kind, tmp_path), party="shop", id="id", label="churn")
     assert table.ids.tolist() == ["7", "3"]
-    assert table.frame.to_dict("list") == {"age": [40.0, 50.0], "income": [1.5, 2.5], "churn": [0, 1]}
+    assert cells(table) == {"age": [40.0, 50.0], "income": [1.5, 2.5], "churn": [0, 1]}
     assert "40" not in repr(table)
 
 
@@ -43,13 +48,13 @@ def test_a_matrix_has_its_ids_in_the_first_column(tmp_path: Path) -> None:
     np.save(tmp_path / "shop.npy", np.array([[7.0, 40.0, 1.5], [3.0, 50.0, 2.5]]))
     table = read_table(tmp_path / "shop.npy", party="shop", id="id")
     assert table.ids.tolist() == ["7", "3"]
-    assert table.frame.to_dict("list") == {"shop_1": [40.0, 50.0], "shop_2": [1.5, 2.5]}
+    assert cells(table) == {"shop_1": [40.0, 50.0], "shop_2": [1.5, 2.5]}
 
 
 def test_a_frame_may_carry_its_ids_as_index() -> None:
     table = read_table(FRAME.set_index("id"), party="shop", id="id")
     assert table.ids.tolist() == ["7", "3"]
-    assert list(table.frame.columns) == ["age", "income", "churn"]
+    assert list(table.columns) == ["age", "income", "churn"]
 
 
 def test_leading_zeros_of_an_id_are_kept(tmp_path: Path) -> None:
@@ -140,7 +145,7 @@ def test_libsvm_text_is_a_sparse_table_with_labels_and_line_numbers(kind: str, t
     assert table.ids.tolist() == ["1", "2"]
     assert table.sparse.toarray().tolist() == [[0, 1.5, 0, 0], [2, 0, 0, -3]]
     assert table.names == ["shop_1", "shop_2", "shop_3", "shop_4", "churn"]
-    assert table.frame["churn"].tolist() == [-1, 1]
+    assert table.column("churn").to_pylist() == [-1, 1]
     assert choose_columns(table, (), party="shop", id="id", label="churn") == table.sparse_names
     assert repr(table) == "Table(2 rows, 5 columns)"
 
@@ -167,8 +172,8 @@ def test_a_saved_sparse_matrix_may_carry_ids_names_and_labels(tmp_path: Path) ->
     table = read_table(path, party="shop", id="id", label="churn")
     assert table.ids.tolist() == ["b", "a"]
     assert table.names == ["age", "income", "churn"]
-    assert table.column("churn").tolist() == [1, 0]
-    assert table.column("income").tolist() == [7.0, 0.0]
+    assert table.column("churn").to_pylist() == [1, 0]
+    assert table.column("income").to_pylist() == [7.0, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def main(kind: str, model: str) -> None:
     warm(torch.randn(2, 3, 8, 8)).sum().backward()  # libraries allocate their own workspaces at first use
     rows = np.arange(ROWS, dtype=np.uint32)
     gc.collect()
-    before = _resident("VmRSS")
+    before = resident("VmRSS")
     settings = Dpzv() if kind == "dpzv" else Vafl()
     seat = FeatureSeat(
         name="party1",
@@ -58,11 +58,11 @@ def main(kind: str, model: str) -> None:
     bottom = SeedReplayBottom(seat, Dpzv().directions_used()) if kind == "dpzv" else Bottom(seat)
     del seat
     gc.collect()
-    resting = _resident("VmRSS")
-    _forget_peak()
+    resting = resident("VmRSS")
+    forget_peak()
     bottom.network.embed(columns)
-    activations = max(0, _resident("VmHWM") - resting)
-    _forget_peak()
+    activations = max(0, resident("VmHWM") - resting)
+    forget_peak()
     for exchange in range(EXCHANGES):
         if isinstance(bottom, SeedReplayBottom):
             bottom.look_both_ways(exchange, rows)
@@ -70,11 +70,11 @@ def main(kind: str, model: str) -> None:
         else:
             bottom.upload(exchange, rows)
             bottom.apply(exchange, np.full((ROWS, WIDTH), 1e-3, np.float32))
-    peak = _resident("VmHWM")
+    peak = resident("VmHWM")
     print(json.dumps({"before": before, "model": size, "activations": activations, "peak": peak}))
 
 
-def _resident(which: str) -> int:
+def resident(which: str) -> int:
     """Bytes: VmRSS now, VmHWM at the peak since it was last forgotten."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith(f"{which}:"):
@@ -82,7 +82,7 @@ def _resident(which: str) -> int:
     raise OSError(f"/proc/self/status has no {which}")
 
 
-def _forget_peak() -> None:
+def forget_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 

@@ -153,6 +153,8 @@ class _Running:
         from colonnade.runtimes.operations import Operations, picture_of
 
         self._directory = participant.directory
+        for counts in participant.row_counts.values():
+            tell(f"{self._own.name}: {counts.held:,} rows held, {counts.used:,} used")
         if not self._own.metrics:
             return lambda: None
         self._served = self._stack.enter_context(Operations(self._own.name, self._own.metrics))

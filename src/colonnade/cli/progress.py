@@ -10,6 +10,7 @@ from colonnade.cli.output import console, errors, tell
 if TYPE_CHECKING:
     from colonnade.data import FederatedData
     from colonnade.federation.file import Federation
+    from colonnade.federation.plan import Plan
 
 SECONDS_BETWEEN_LINES = 5.0
 """Where there is no terminal, a line of progress at most this often."""
@@ -26,6 +27,16 @@ def progress_of(federation: "Federation", data: "FederatedData", quiet: bool, ti
     training = decided_training(asked, federation.algorithm, data.rows, len(data.feature_parties), epsilon)
     total = training.steps(data.rows) * (1 if alone else len(data.feature_parties))
     return TrainingProgress(title or name, total, "steps" if alone else "exchanges", quiet)
+
+
+def tell_data(data: "FederatedData", plan: "Plan") -> None:
+    """Before a training begins: how many rows each party with a table of its own has in it, and what else to know."""
+    from colonnade.federation.building import notes_on_size
+
+    for party, counts in data.row_counts.items():
+        tell(f"{party}: {counts.held:,} rows held, {counts.matched:,} matched, {counts.used:,} used")
+    for note in (*data.notes, *notes_on_size(data, plan)):
+        errors.print(note, style="yellow", markup=False, soft_wrap=True)
 
 
 class TrainingProgress:

@@ -57,7 +57,7 @@ def run(
     if path.is_dir():
         raise SettingsError(f"{path} is a directory. Give a federation.toml, or --resume to continue the run in it.")
     with interrupted("The training had not begun; nothing was written."):
-        from colonnade.cli.progress import progress_of
+        from colonnade.cli.progress import progress_of, tell_data
         from colonnade.data import load
         from colonnade.federation.file import federation_values, read_federation
         from colonnade.launch.experiment import train_plan
@@ -67,6 +67,8 @@ def run(
         settings = read_federation(path, changes or [])
         directory = out or (federation if federation.is_dir() else default_directory(settings, path))
         data = load(settings.data, settings.party_data(), settings.label_party, path.parent)
+    if not as_json:
+        tell_data(data, settings.plan(data))
     settings = settings.with_absolute_files(path.parent)
     again = _again(directory, runtime, address, threads)
     with (

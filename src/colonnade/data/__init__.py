@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from colonnade.data.catalogue import DatasetFacts, names
     from colonnade.data.federated import Columns, FederatedData, Labels, PartyColumns
     from colonnade.data.loading import dataset, from_arrays, from_frames, load, synthetic_sparse
-    from colonnade.data.settings import DataSettings, PartyData
+    from colonnade.data.settings import ColumnSettings, DataSettings, PartyData
 
 __all__ = [
+    "ColumnSettings",
     "Columns",
     "DataSettings",
     "DatasetFacts",
@@ -33,7 +34,7 @@ _HOMES = {
     "catalogue": ("DatasetFacts", "names"),
     "federated": ("Columns", "FederatedData", "Labels", "PartyColumns"),
     "loading": ("dataset", "from_arrays", "from_frames", "load", "synthetic_sparse"),
-    "settings": ("DataSettings", "PartyData"),
+    "settings": ("ColumnSettings", "DataSettings", "PartyData"),
 }
 
 

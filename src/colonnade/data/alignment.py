@@ -4,48 +4,95 @@ Both follow from the ids and a seed alone. So parties that hold the same ids com
 same split without telling one another anything else; a label never decides on which side a row lies.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from colonnade.data.sources import Array
+from colonnade.data.federated import RowCounts
+from colonnade.data.ids import Array, RowIds
 from colonnade.errors import DataError
+from colonnade.on_demand import is_loaded, on_demand
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+else:
+    pa, pc = on_demand("pyarrow"), on_demand("pyarrow.compute")
+
+IDS_AT_ONCE = 1_000_000
 
 
-def common_ids(ids: Mapping[str, Array], rows: str = "same") -> Array:
-    """The sorted ids that all parties hold; unless `rows` is "intersection", no party may hold others."""
+@dataclass(frozen=True, eq=False)
+class MatchedRows:
+    """The ids that all parties hold, sorted, and where each party has them."""
+
+    ids: pa.StringArray
+    at: dict[str, Array]  # party → the position of each id among its rows
+    held: dict[str, int]
+    rows: int  # how many match
+    notes: tuple[str, ...] = ()  # what a person should know about the match
+
+    def counts(self, used: int) -> dict[str, RowCounts]:
+        """Rows held, matched and used, by party."""
+        return {party: RowCounts(held, self.rows, used) for party, held in self.held.items()}
+
+
+def match_rows(ids: Mapping[str, RowIds], rows: str = "same") -> MatchedRows:
+    """The rows that all parties hold; unless `rows` is "intersection", no party may hold others."""
     parties = list(ids)
-    common = np.unique(ids[parties[0]])
-    everything = common
+    common = ids[parties[0]].sorted
     for party in parties[1:]:
-        common = np.intersect1d(common, ids[party])
-        everything = np.union1d(everything, ids[party])
+        common = _shared(common, ids[party].sorted)
     if not len(common):
         counts = ", ".join(f"{party!r} holds {len(ids[party])}" for party in parties)
         raise DataError(
-            f"No id is held by all parties ({counts}): {_who_shares_none(ids)}. Check that the setting `id` names the "
-            "same kind of id for each party."
+            f"No id is held by all parties ({counts}): {_who_shares_none(ids)}.{_causes(ids)} Check that the setting "
+            "`id` names the same kind of id for each party."
         )
-    if rows == "same" and len(common) < len(everything):
-        lacking = ", ".join(f"{party!r} lacks {len(everything) - len(ids[party])}" for party in parties)
+    if rows == "same" and any(len(own) > len(common) for own in ids.values()):
+        everything = common
+        for own in ids.values():
+            lacking = own.sorted.filter(pc.invert(pc.is_in(own.sorted, value_set=everything)))
+            everything = pa.concat_arrays([everything, lacking])
+        lacks = ", ".join(f"{party!r} lacks {len(everything) - len(ids[party])}" for party in parties)
         raise DataError(
             f"The parties do not hold the same rows: of the {len(everything)} ids that any party holds, "
-            f"{lacking}, and {len(common)} are held by all. Mend the files, or set data.rows = "
+            f"{lacks}, and {len(common)} are held by all.{_causes(ids)} Mend the files, or set data.rows = "
             "'intersection' to use only the rows that all hold."
         )
-    return common
+    at = {party: _positions(own, common) for party, own in ids.items()}
+    held = {party: len(own) for party, own in ids.items()}
+    return MatchedRows(common, at, held, len(common), _notes(ids, len(common)))
 
 
-def _who_shares_none(ids: Mapping[str, Array]) -> str:
+def _shared(some: pa.StringArray, others: pa.StringArray) -> pa.StringArray:
+    """Those of some sorted ids that are among the others."""
+    return some if some.equals(others) else some.filter(pc.is_in(some, value_set=others))
+
+
+def _positions(own: RowIds, common: pa.StringArray) -> Array:
+    """Where each of the common ids lies; both are sorted, so that the first common one is the first that matches."""
+    if len(own) == len(common):
+        return own.order
+    among: Array = pc.is_in(own.sorted, value_set=common).to_numpy(zero_copy_only=False)
+    return own.order[among]
+
+
+def _who_shares_none(ids: Mapping[str, RowIds]) -> str:
     """Whose fault an empty intersection is: one party's, if all others hold some rows in common."""
     alone = []
     for party in ids:
-        others = [ids[other] for other in ids if other != party]
+        others = [ids[other].sorted for other in ids if other != party]
         shared = others[0]
         for more in others[1:]:
-            shared = np.intersect1d(shared, more)
+            shared = _shared(shared, more)
         if len(shared):
             alone.append(party)
     if len(ids) > 2 and len(alone) == 1:
@@ -53,15 +100,50 @@ def _who_shares_none(ids: Mapping[str, Array]) -> str:
     return "no row is common to " + " and ".join(map(repr, alone if alone else ids))
 
 
-def positions(ids: Array, wanted: Array) -> Array:
-    """Where each wanted id lies in `ids`; every wanted id must be there.
+# --- why ids do not match -----------------------------------------------------------------------------------------
 
-    >>> positions(np.array(["b", "c", "a"]), np.array(["a", "b"])).tolist()
-    [2, 0]
-    """
-    order = np.argsort(ids)
-    found: Array = order[np.searchsorted(ids, wanted, sorter=order)]
-    return found
+
+def _notes(ids: Mapping[str, RowIds], matched: int) -> tuple[str, ...]:
+    poor = [party for party, own in ids.items() if matched < len(own) / 2]
+    if not poor:
+        return ()
+    whose = ", ".join(f"{matched:,} of the {len(ids[party]):,} rows of {party!r}" for party in poor)
+    cause = _causes(ids) or " No simple cause was found: check that the setting `id` names the same kind of id."
+    return (f"Fewer than half of the rows match: {whose}.{cause}",)
+
+
+def _same_number(text: pa.StringArray) -> pa.StringArray:
+    return pc.replace_substring_regex(text, r"^(-?\d+)\.0+$", r"\1")
+
+
+_FORMS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    ("leading zeros are ignored", lambda text: pc.utf8_ltrim(text, "0")),
+    ("capital and small letters are taken as the same", lambda text: pc.utf8_lower(text)),
+    ("spaces and hyphens inside ids are ignored", lambda text: pc.replace_substring_regex(text, r"[\s-]", "")),
+    ("ids such as 7.0 are read as 7", _same_number),
+)
+
+
+def _causes(ids: Mapping[str, RowIds]) -> str:
+    """For the first two parties of which many more ids would match in another form: which form, and how many."""
+    for one, other in combinations(ids, 2):
+        first, second = ids[one].text, ids[other].text
+        now = int(pc.sum(pc.is_in(first, value_set=second)).as_py() or 0)
+        smaller = min(len(first), len(second))
+        if now * 2 >= smaller:
+            continue
+        found = [(_matching(form(first), form(second)), words) for words, form in _FORMS]
+        most, words = max(found, key=lambda pair: pair[0])
+        if most > max(2 * now, smaller / 10):
+            return f" Of {one!r} and {other!r}, {now:,} ids are the same; {most:,} would be if {words}."
+    return ""
+
+
+def _matching(first: pa.StringArray, second: pa.StringArray) -> int:
+    return int(pc.sum(pc.is_in(pc.unique(first), value_set=pc.unique(second))).as_py() or 0)
+
+
+# --- train and test -----------------------------------------------------------------------------------------------
 
 
 def split_rows(
@@ -72,13 +154,11 @@ def split_rows(
     Rows of one group (the recordings of one person, say) stay on one side, and `test_fraction` is then one of
     groups. A fraction above 0 gives at least one row to test on, and one is always left to train on.
     """
-    group = np.arange(rows) if groups is None else np.unique(groups, return_inverse=True)[1].reshape(-1)
-    place = np.random.default_rng(seed).permutation(int(group.max()) + 1 if rows else 0)[group]
-    order = np.argsort(place, kind="stable")
+    order, place = _shuffled(rows, seed, groups)
     if max_rows:
-        order = order[:max_rows]
+        order, place = order[:max_rows], place[:max_rows]
     # Places of the groups that max_rows left in; they are 0, 1, … without a gap.
-    groups_left = int(place[order].max()) + 1 if len(order) else 0
+    groups_left = int(place[-1]) + 1 if len(order) else 0
     groups_to_test = max(1, round(test_fraction * groups_left)) if test_fraction > 0 else 0
     if groups_left < (2 if groups_to_test else 1):
         raise DataError(
@@ -86,8 +166,40 @@ def split_rows(
             f"{test_fraction} so that some are left to train on. Give more rows, or raise data.max_rows."
         )
     groups_to_test = min(groups_to_test, groups_left - 1)
-    is_test = place[order] >= groups_left - groups_to_test
-    return order[~is_test], order[is_test]
+    # Places rise along the order.
+    first = int(np.searchsorted(place, groups_left - groups_to_test))
+    return order[:first], order[first:]
+
+
+def _shuffled(rows: int, seed: int, groups: Array | None) -> tuple[Array, Array]:
+    """The rows in random order, those of a group together, and the place of the group of each."""
+    draw = np.random.default_rng(seed)
+    if groups is None:
+        place = draw.permutation(rows)
+        order = np.empty(rows, dtype=np.intp)
+        order[place] = np.arange(rows)  # what sorting by place would give
+        return order, np.arange(rows)
+    group = np.unique(groups, return_inverse=True)[1].reshape(-1)
+    place = draw.permutation(int(group.max()) + 1 if rows else 0)[group]
+    order = np.argsort(place, kind="stable")
+    return order, place[order]
+
+
+class Rows(NamedTuple):
+    """Which rows of a table to train on, to validate with and to test on."""
+
+    train: Array
+    validation: Array
+    test: Array
+
+    @property
+    def scored(self) -> Array:
+        """Those that are prepared as the training rows say, and no model learns from."""
+        return np.concatenate([self.validation, self.test])
+
+    def at(self, positions: Array) -> Rows:
+        """The same rows, as one party numbers them."""
+        return Rows(*(positions[part] for part in self))
 
 
 def set_apart(train: Array, fraction: float, groups: Array | None = None) -> tuple[Array, Array]:
@@ -113,10 +225,46 @@ def set_apart(train: Array, fraction: float, groups: Array | None = None) -> tup
     return train[:first], train[first:]
 
 
-def row_digest(train_ids: Array, test_ids: Array, validation_ids: Array | None = None) -> str:
+def row_digest(
+    train_ids: Array | pa.StringArray,
+    test_ids: Array | pa.StringArray,
+    validation_ids: Array | pa.StringArray | None = None,
+) -> str:
     """A sha256 that two parties share exactly when their rows and their split agree, in order."""
     parts = [train_ids, test_ids]
     if validation_ids is not None and len(validation_ids):
         parts.append(validation_ids)
-    text = json.dumps([[str(i) for i in part.tolist()] for part in parts])
-    return hashlib.sha256(text.encode()).hexdigest()
+    total = hashlib.sha256()
+    for place, ids in enumerate(parts):
+        total.update(b", [" if place else b"[[")
+        for piece in _as_json(ids):
+            total.update(piece)
+        total.update(b"]")
+    total.update(b"]")
+    return total.hexdigest()
+
+
+def _as_json(ids: Array | pa.StringArray) -> Iterator[bytes]:
+    """What json.dumps writes of the ids as texts, without its brackets, a piece at a time."""
+    plain = is_loaded("pyarrow") and isinstance(ids, pa.StringArray) and _is_plain(ids)
+    for start in range(0, len(ids), IDS_AT_ONCE):
+        some = ids[start : start + IDS_AT_ONCE]
+        before = b", " if start else b""
+        if plain:
+            joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(some)], pa.int32()), some), '", "')
+            yield before + b'"' + joined[0].as_buffer().to_pybytes() + b'"'
+        else:
+            texts = [str(id) for id in some.tolist()]
+            yield before + json.dumps(texts)[1:-1].encode()
+
+
+def _is_plain(text: pa.StringArray) -> bool:
+    """Whether JSON writes each character as it is."""
+    content = text.buffers()[2]
+    if content is None:
+        return True
+    letters = np.frombuffer(content, np.uint8)
+    if not len(letters):
+        return True
+    printable = letters.min() >= ord(" ") and letters.max() <= ord("~")
+    return bool(printable and not any((letters == ord(sign)).any() for sign in '"\\'))

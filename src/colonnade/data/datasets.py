@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from colonnade.data.catalogue import FOLDER_VARIABLE, MOST_WORDS
+from colonnade.data.ids import Array
 from colonnade.data.partition import spread_out
 from colonnade.data.preparation import numeric_matrix
-from colonnade.data.sources import Array, unreadable
+from colonnade.data.sources import unreadable
 from colonnade.data.sparse import open_text, read_svmlight
 from colonnade.data.synthetic import sparse_rows
 from colonnade.errors import DataError, unknown_name

@@ -5,8 +5,9 @@ every party. A representation shows shapes only, so that logging one of these ob
 """
 
 import hashlib
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -18,10 +19,20 @@ from colonnade.errors import DataError
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+    from colonnade.data.prepared import Preparation
+
 Columns: TypeAlias = "torch.Tensor | csr_array"
 """Rows of float32: a contiguous tensor, or a sparse table in the form that `sparse` promises."""
 PARTS = ("train", "test", "validation")
 """Into what a party's rows are divided."""
+
+
+class RowCounts(NamedTuple):
+    """How many rows one party holds, how many of them all parties hold, and how many are used for anything."""
+
+    held: int
+    matched: int
+    used: int
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,6 +43,7 @@ class PartyColumns:
     test: Columns  # float32 [n_test, *shape], sparse if `train` is
     names: tuple[str, ...]  # one a column; for an image piece one name that says which pixels it holds
     validation: "Columns | None" = None  # as `test`: what evaluations score during a training; None: nothing
+    preparation: "Preparation | None" = None  # of a party's own table: what was learnt from its train rows
 
     def __post_init__(self) -> None:
         held = {what: getattr(self, what) for what in PARTS if getattr(self, what) is not None}
@@ -67,7 +79,7 @@ class PartyColumns:
     def dense(self) -> "PartyColumns":
         """The same columns as tensors."""
         validation = None if self.validation is None else _tensor(self.validation)
-        return PartyColumns(_tensor(self.train), _tensor(self.test), self.names, validation)
+        return replace(self, train=_tensor(self.train), test=_tensor(self.test), validation=validation)
 
     def __repr__(self) -> str:
         shapes = _shapes(self)
@@ -108,6 +120,7 @@ class OwnData:
     rows: int
     test_rows: int
     validation_rows: int = 0
+    row_counts: RowCounts | None = None  # of its own table
 
 
 def data_digest(held: "PartyColumns | Labels") -> str:
@@ -135,6 +148,8 @@ class FederatedData:
     labels: Labels
     columns: dict[str, PartyColumns]  # feature parties in order, then the label party if it holds columns
     row_digest: str  # sha256 over the ordered row ids; parties compare it to know that their rows agree
+    row_counts: Mapping[str, RowCounts] = field(default_factory=dict)  # of parties with tables of their own
+    notes: tuple[str, ...] = ()  # what a person should know about these data before the training begins
 
     @property
     def feature_parties(self) -> tuple[str, ...]:
@@ -193,7 +208,7 @@ class FederatedData:
         weights = None if held.weights is None else held.weights[kept]
         labels = replace(held, train=held.train[kept], validation=held.train[out], weights=weights)
         digest = hashlib.sha256(f"{self.row_digest}, {fraction} set apart by {seed}".encode()).hexdigest()
-        return FederatedData(self.name, self.label_party, labels, columns, digest)
+        return replace(self, labels=labels, columns=columns, row_digest=digest)
 
     def _parted(self, fraction: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Training rows that stay, and such a share of them that does not."""

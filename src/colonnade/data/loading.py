@@ -6,20 +6,23 @@ first cut into columns. Both then prepare each party's columns on their own.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from colonnade.data import partition
-from colonnade.data.alignment import common_ids, positions, row_digest, set_apart, split_rows
+from colonnade.data.alignment import Rows, row_digest, set_apart, split_rows
 from colonnade.data.datasets import JoinedData, read_dataset, synthetic_sparse_rows
-from colonnade.data.federated import FederatedData, Labels, OwnData, PartyColumns, first_to_validate
+from colonnade.data.federated import FederatedData, OwnData, PartyColumns, first_to_validate
+from colonnade.data.ids import Array
+from colonnade.data.own_tables import load_own_table, load_tables, tables_of_frames
 from colonnade.data.preparation import numeric_matrix, prepare_image, prepare_labels, prepare_sparse, prepare_table
-from colonnade.data.settings import DEFAULT_TEST_FRACTION, DataSettings, PartyData, data_settings
-from colonnade.data.sources import Array, Table, choose_columns, is_frame, nearest, read_table
+from colonnade.data.settings import DEFAULT_TEST_FRACTION, ColumnSettings, DataSettings, PartyData, data_settings
+from colonnade.data.sources import Source, is_pandas
 from colonnade.data.sparse import is_sparse
 from colonnade.data.weights import checked_weights
 from colonnade.errors import DataError, SettingsError, unknown_name
@@ -39,36 +42,23 @@ def load(data: DataSettings, parties: Mapping[str, PartyData], label_party: str,
     """What a configuration asks for; relative files are relative to the folder `base`."""
     if data.set:
         return _load_set(data, parties, label_party)
-    for party, own in parties.items():
-        if not own.file:
-            raise SettingsError(
-                f"Party {party!r} names no file and data.set names no data set: give that party a `file`, "
-                "or choose a data set for all with data.set."
-            )
-        if own.weight and party != label_party:
-            raise _weight_elsewhere(party, own.weight, label_party)
-    if label_party in parties and parties[label_party].weight:
-        data = replace(data, weight=parties[label_party].weight)
-    return _from_tables(
-        "files",
-        {party: base / own.file for party, own in parties.items()},
-        {party: own.columns for party, own in parties.items()},
-        {party: own.id or data.id for party, own in parties.items()},
-        data,
-        label_party,
-    )
+    return load_tables(data, parties, label_party, base)
 
 
 def from_frames(
-    frames: Mapping[str, pd.DataFrame | Path | str],
+    frames: Mapping[str, Source],
     *,
     label_party: str,
     label: str,
     id: str = "id",
     columns: Mapping[str, Sequence[str]] | None = None,
+    prepare: Mapping[str, Mapping[str, ColumnSettings]] | None = None,
     **settings: Any,
 ) -> FederatedData:
-    """Each party's own frame or file, matched by id; `settings` are fields of `DataSettings`.
+    """Each party's own frame (pandas, polars, Arrow) or file, matched by id; `settings` are fields of `DataSettings`.
+
+    `prepare` says, for each party and column, how the column is prepared; what it leaves out is found from the train
+    rows.
 
     >>> bank = pd.DataFrame({"id": [1, 2, 3, 4], "income": [10, 20, 30, 40], "defaulted": [0, 1, 0, 1]})
     >>> shop = pd.DataFrame({"id": [4, 3, 2, 1], "orders": [9, 7, 5, 3], "returns": [0, 0, 1, 2]})
@@ -77,11 +67,17 @@ def from_frames(
     {'shop': PartyColumns(train=[4, 2], test=[0, 2]), 'bank': PartyColumns(train=[4, 1], test=[0, 1])}
     """
     data = data_settings({"id": id, "label": label, **settings})
-    wanted = {party: tuple(names) for party, names in (columns or {}).items()}
-    for party in wanted:
+    for party in (*(columns or {}), *(prepare or {})):
         if party not in frames:
             raise unknown_name("party among the frames", party, frames)
-    return _from_tables("frames", frames, wanted, dict.fromkeys(frames, id), data, label_party)
+    own = {
+        party: PartyData(columns=tuple((columns or {}).get(party, ())), prepare=(prepare or {}).get(party, {}))
+        for party in frames
+    }
+    made = tables_of_frames(frames, own, data, label_party)
+    for note in made.notes:
+        warnings.warn(note, stacklevel=2)
+    return made
 
 
 def from_arrays(
@@ -115,7 +111,7 @@ def from_arrays(
         raise SettingsError("Both X_test and test_fraction are given: leave one of them out.")
     array = _feature_array(X, "X")
     test = None if X_test is None else _feature_array(X_test, "X_test")
-    if names is None and is_frame(X):
+    if names is None and is_pandas(X):
         names = [str(column) for column in X.columns]
     if names is None and array.ndim == 2:
         names = [f"x{1 + j}" for j in range(array.shape[1])]
@@ -179,16 +175,39 @@ def synthetic_sparse(
     return _from_joined(synthetic_sparse_rows(rows, columns, nonzeros_per_row, seed), data, label_party, *shareholders)
 
 
+def load_own(
+    data: DataSettings,
+    own: PartyData,
+    party: str,
+    parties: Sequence[str],
+    label_party: str,
+    base: Path,
+    *,
+    labels_everywhere: bool = False,
+) -> OwnData:
+    """One party's own part, from its own table alone: the rows follow from its ids, the label from its own column.
+
+    A data set by name lies at every party as a whole; each then takes its own share of it.
+    """
+    if not data.set:
+        return load_own_table(data, own, party, label_party, base, labels_everywhere=labels_everywhere)
+    columns = {name: PartyData(columns=own.columns if name == party else ()) for name in parties}
+    whole = load(data, columns if data.split == "named-columns" or not data.parties else {}, label_party, base)
+    labels = whole.labels if party == label_party or labels_everywhere else None
+    sizes = whole.rows, whole.test_rows, whole.validation_rows
+    return OwnData(whole.columns.get(party), labels, whole.row_digest, *sizes)
+
+
 def _load_set(data: DataSettings, parties: Mapping[str, PartyData], label_party: str) -> FederatedData:
     if data.label:
         raise SettingsError(
             f"data.label is set, but the data set {data.set!r} brings its own label: remove data.label."
         )
     for party, own in parties.items():
-        if own.file:
+        if own.has_table:
             raise SettingsError(
-                f"Party {party!r} names a file, but data.set = {data.set!r} gives all parties their columns: "
-                "remove one of the two."
+                f"Party {party!r} names a file or a query, but data.set = {data.set!r} gives all parties their "
+                "columns: remove one of the two."
             )
     if data.weight or any(own.weight for own in parties.values()):
         raise SettingsError(
@@ -226,186 +245,6 @@ def _shareholders(
             if party not in wanted:
                 raise SettingsError(f"data.split is 'named-columns', but party {party!r} names no `columns`.")
     return feature_parties, wanted
-
-
-def _from_tables(
-    name: str,
-    sources: Mapping[str, pd.DataFrame | Path | str],
-    columns: Mapping[str, tuple[str, ...]],
-    ids: Mapping[str, str],
-    data: DataSettings,
-    label_party: str,
-) -> FederatedData:
-    if label_party not in sources:
-        raise SettingsError(
-            f"The label party {label_party!r} has no data; {', '.join(map(repr, sources)) or 'nobody'} has."
-            f"{nearest(label_party, sources)} Give the label party data, or correct its name."
-        )
-    if len(sources) < 2:
-        raise SettingsError(f"Only the label party {label_party!r} has data: add at least one feature party.")
-    if data.split in ("row-strips", "patches"):
-        raise SettingsError(f"data.split = {data.split!r} shares out images; parties with own tables need none.")
-    if data.parties not in (0, len(sources) - 1):
-        raise SettingsError(f"data.parties is {data.parties}, but {len(sources) - 1} feature parties have data.")
-    if not data.label:
-        raise SettingsError(f"data.label is not set: name the column of {label_party!r} that is to be predicted.")
-
-    order = [party for party in sources if party != label_party] + [label_party]
-    tables = {p: read_table(sources[p], party=p, id=ids[p], label=data.label) for p in order}
-    known = tables[label_party].names
-    if data.label not in known:
-        raise DataError(
-            f"The label party {label_party!r} has no column {data.label!r}.{nearest(data.label, known)} "
-            "Name the column to predict with data.label."
-        )
-    _check_weight_column(data, label_party, {p: table.names for p, table in tables.items()})
-    chosen = {
-        p: choose_columns(table, columns.get(p, ()), party=p, id=ids[p], label=data.label, weight=data.weight)
-        for p, table in tables.items()
-    }
-    partition.refuse_shared(chosen)
-
-    common = common_ids({p: table.ids for p, table in tables.items()}, data.rows)
-    fraction = DEFAULT_TEST_FRACTION if data.test_fraction is None else data.test_fraction
-    train, test = split_rows(len(common), fraction, seed=data.seed, max_rows=data.max_rows)
-    parts = set_apart(train, data.validation)
-    at = {p: positions(table.ids, common) for p, table in tables.items()}
-
-    prepared: dict[str, PartyColumns] = {}
-    for party in order:
-        if not chosen[party] and party == label_party:
-            continue
-        rows = Rows(*(at[party][part] for part in (*parts, test)))
-        prepared[party] = _prepared(tables[party], chosen[party], rows, party, data)
-    rows = Rows(*(at[label_party][part] for part in (*parts, test)))
-    labels = _prepared_labels(tables[label_party], rows, label_party, data)
-    digest = row_digest(common[parts[0]], common[test], common[parts[1]])
-    return FederatedData(name, label_party, labels, prepared, digest)
-
-
-def load_own(
-    data: DataSettings,
-    own: PartyData,
-    party: str,
-    parties: Sequence[str],
-    label_party: str,
-    base: Path,
-    *,
-    labels_everywhere: bool = False,
-) -> OwnData:
-    """One party's own part, from its own file alone: the rows follow from its ids, the label from its own column.
-
-    A data set by name lies at every party as a whole; each then takes its own share of it.
-    """
-    if data.set:
-        columns = {name: PartyData(columns=own.columns if name == party else ()) for name in parties}
-        whole = load(data, columns if data.split == "named-columns" or not data.parties else {}, label_party, base)
-        labels = whole.labels if party == label_party or labels_everywhere else None
-        sizes = whole.rows, whole.test_rows, whole.validation_rows
-        return OwnData(whole.columns.get(party), labels, whole.row_digest, *sizes)
-    has_labels = party == label_party or labels_everywhere
-    if own.weight and not has_labels:
-        raise _weight_elsewhere(party, own.weight, label_party)
-    if not own.file:
-        raise SettingsError(f"Party {party!r} names no file: give [data] file in its party.toml.")
-    if data.rows != "same":
-        raise SettingsError(
-            "data.rows = 'intersection' needs all parties' ids in one place. Let every party keep the rows that all "
-            "have agreed on, with data.rows = 'same'."
-        )
-    id, weight = own.id or data.id, own.weight or data.weight
-    table = read_table(base / own.file, party=party, id=id, label=data.label)
-    if party == label_party and data.label not in table.names:
-        raise DataError(
-            f"The label party {label_party!r} has no column {data.label!r}.{nearest(data.label, table.names)} "
-            "Name the column to predict with data.label."
-        )
-    data = replace(data, weight=weight if has_labels else "")
-    _check_weight_column(data, party, {party: table.names})
-    chosen = choose_columns(table, own.columns, party=party, id=id, label=data.label, weight=weight)
-    ids = common_ids({party: table.ids})
-    fraction = DEFAULT_TEST_FRACTION if data.test_fraction is None else data.test_fraction
-    train, test = split_rows(len(ids), fraction, seed=data.seed, max_rows=data.max_rows)
-    train, validation = set_apart(train, data.validation)
-    at = positions(table.ids, ids)
-    rows = Rows(at[train], at[validation], at[test])
-    prepared = None
-    if chosen or party != label_party:
-        prepared = _prepared(table, chosen, rows, party, data)
-    has_label = bool(data.label) and data.label in table.names
-    labels = _prepared_labels(table, rows, party, data) if has_label else None
-    digest = row_digest(ids[train], ids[test], ids[validation])
-    return OwnData(prepared, labels, digest, len(train), len(test), len(validation))
-
-
-class Rows(NamedTuple):
-    """Which rows of a table to train on, to validate with and to test on."""
-
-    train: Array
-    validation: Array
-    test: Array
-
-    @property
-    def scored(self) -> Array:
-        """Those that are prepared as the training rows say, and no model learns from."""
-        return np.concatenate([self.validation, self.test])
-
-
-def _prepared(table: Table, chosen: tuple[str, ...], rows: Rows, party: str, data: DataSettings) -> PartyColumns:
-    """A party's columns of the rows to train, to validate and to test on."""
-    if not chosen:
-        raise DataError(f"Party {party!r} holds no column besides the id: give it columns or leave it out.")
-    matrix = _chosen_columns(table, chosen, party)
-    prepare = prepare_sparse if is_sparse(matrix) else prepare_table
-    prepared = prepare(
-        matrix[rows.train],
-        matrix[rows.scored],
-        chosen,
-        party=party,
-        standardise=data.standardise,
-        missing=data.missing or "refuse",
-    )
-    return first_to_validate(prepared, len(rows.validation))
-
-
-def _prepared_labels(table: Table, rows: Rows, party: str, data: DataSettings) -> Labels:
-    label = table.column(data.label)
-    prepared = prepare_labels(
-        label.iloc[rows.train], label.iloc[rows.scored], task=data.task, party=party, standardise=data.standardise
-    )
-    labels = first_to_validate(prepared, len(rows.validation))
-    if not data.weight or data.weight not in table.names:
-        return labels
-    what = f"Party {party!r}: the weight column {data.weight!r}"
-    given = table.column(data.weight).iloc[rows.train]
-    return replace(labels, weights=checked_weights(given, len(rows.train), what))
-
-
-def _check_weight_column(data: DataSettings, party: str, names: Mapping[str, Sequence[str]]) -> None:
-    """Refuse a weight column that its party does not have."""
-    if not data.weight or data.weight in names[party]:
-        return
-    others = [repr(other) for other, held in names.items() if data.weight in held]
-    whose = f" {', '.join(others)} has, but only the label party's weights count." if others else ""
-    raise DataError(
-        f"Party {party!r} has no column {data.weight!r}, which `weight` names.{nearest(data.weight, names[party])}"
-        f"{whose} Give the label party the column, or leave `weight` out."
-    )
-
-
-def _weight_elsewhere(party: str, weight: str, label_party: str) -> SettingsError:
-    return SettingsError(
-        f"Party {party!r} names a weight column {weight!r}, but only the label party {label_party!r} weighs rows: "
-        "remove `weight` there."
-    )
-
-
-def _chosen_columns(table: Table, chosen: tuple[str, ...], party: str) -> Array | sparse.csr_array:
-    if table.sparse is None:
-        return numeric_matrix(table.frame[list(chosen)], party=party)
-    if chosen == table.sparse_names:
-        return table.sparse
-    return table.sparse[:, list(partition.named_columns(table.sparse_names, {party: chosen})[party])]
 
 
 def _from_joined(
@@ -532,7 +371,7 @@ def _piece_name(share: Share, size: tuple[int, ...]) -> str:
 
 def _feature_array(X: Array | sparse.csr_array | pd.DataFrame, what: str) -> Array | sparse.csr_array:
     """A table [n, d], perhaps sparse, or images [n, channels, height, width], numeric."""
-    if is_frame(X):
+    if is_pandas(X):
         return numeric_matrix(X, party=what)
     array = X if is_sparse(X) else np.asarray(X)
     if array.ndim not in (2, 3, 4) or array.dtype.kind not in "biuf":

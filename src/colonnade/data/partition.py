@@ -10,7 +10,8 @@ from math import isqrt
 
 import numpy as np
 
-from colonnade.data.sources import Array, nearest
+from colonnade.data.ids import Array
+from colonnade.data.sources import nearest
 from colonnade.errors import DataError, SettingsError
 
 

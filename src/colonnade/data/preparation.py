@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from colonnade.data.federated import Labels, PartyColumns
-from colonnade.data.sources import Array
+from colonnade.data.ids import Array
 from colonnade.data.sparse import MOST_NONZEROS, canonical, constant_columns, largest_by_column, scaled
 from colonnade.errors import DataError
 from colonnade.on_demand import on_demand
@@ -32,17 +32,22 @@ NUMERIC_OBJECTS = ("boolean", "integer", "floating", "mixed-integer-float", "dec
 def numeric_matrix(frame: pd.DataFrame, *, party: str) -> Array:
     """A frame's columns as float64 [n, d]: booleans become 0 and 1, gaps become NaN, text is refused."""
     matrix = np.empty((len(frame), len(frame.columns)), dtype=np.float64)
+    strange: dict[str, str] = {}
     for j, name in enumerate(frame.columns):
         column = frame[name]
         numeric = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column)
         if not numeric and not (
             column.dtype == object and pd.api.types.infer_dtype(column, skipna=True) in NUMERIC_OBJECTS
         ):
-            raise DataError(
-                f"Party {party!r}: the column {str(name)!r} is not numeric (its type is {column.dtype}): "
-                "encode it as numbers, or leave it out through `columns`."
-            )
+            strange[str(name)] = str(column.dtype)
+            continue
         matrix[:, j] = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    if strange:
+        told = ", ".join(f"{name!r} ({kind})" for name, kind in strange.items())
+        raise DataError(
+            f"{party}: these columns are not numeric: {told}. Encode them as numbers, leave them out, or give each "
+            "party's columns as a frame of its own to colonnade.from_frames, which takes text and dates."
+        )
     return matrix
 
 
@@ -137,7 +142,8 @@ def prepare_labels(
         )
     if numeric and not np.isfinite(values).all():
         raise DataError(f"Party {party!r}: some labels are infinite: remove those rows.")
-    fractional = values.dtype.kind == "f" and bool((values != np.floor(values)).any())
+    # Two values are two classes, whatever numbers they are.
+    fractional = values.dtype.kind == "f" and bool((values != np.floor(values)).any()) and len(np.unique(values)) > 2
     if task == "regression" or (not task and fractional):
         return _numbers(values, len(train), numeric, party, standardise)
     if fractional:

@@ -1,12 +1,13 @@
-"""What a configuration says about data: its `[data]` section and one `[parties.NAME]` section a party.
+"""What a configuration says about data: its `[data]` section and one `[parties.NAME]` section per party.
 
 Values that are wrong on their own are refused here, when the object is made; what can only be judged beside
 the data (a column's name, a number of parties) is refused where the data are read.
 """
 
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from colonnade.errors import SettingsError, unknown_name
@@ -14,6 +15,9 @@ from colonnade.errors import SettingsError, unknown_name
 SPLITS = ("equal-columns", "named-columns", "row-strips", "patches")
 TASKS = ("binary", "multiclass", "regression")
 MISSING = ("refuse", "mean", "median")
+COLUMN_MISSING = (*MISSING, "indicator")
+KINDS = ("number", "one-hot", "ordinal", "hashed", "date", "text", "leave-out")
+DATE_PARTS = ("days", "month", "day", "weekday", "hour")
 ROWS = ("same", "intersection")
 DEFAULT_TEST_FRACTION = 0.25
 
@@ -71,13 +75,83 @@ class DataSettings:
 
 
 @dataclass(frozen=True)
-class PartyData:
-    """Where one party's data are: part of its `[parties.NAME]` section."""
+class ColumnSettings:
+    """How one column of a party's own table is prepared: `[parties.NAME.prepare.COLUMN]`."""
 
-    file: str = ""  # relative to the configuration's folder; CSV, Parquet, .npz, .npy or LIBSVM text
+    kind: str = ""  # one of KINDS, or the user's own "module:Class"; "" = found from the train rows
+    missing: str = ""  # one of COLUMN_MISSING; "" = as data.missing, else the median and a column that tells
+    standardise: bool | None = None  # of numbers; None = as data.standardise
+    clip: tuple[float, ...] = ()  # of numbers: two quantiles of the train rows, beyond which values are cut
+    log: bool = False  # of numbers: sign(x) · log(1 + |x|), before they are standardised
+    categories: tuple[str, ...] = ()  # of one-hot and ordinal: these, in this order; () = those of the train rows
+    rare: int = 5  # of one-hot: categories with fewer train rows count as unseen
+    buckets: int = 0  # of hashed and text: how many columns; 0 = 64 and 256
+    parts: tuple[str, ...] = ()  # of dates: some of DATE_PARTS; () = all that vary
+    format: str = ""  # of dates in text, as strptime has it; "" = ISO 8601
+
+    def __post_init__(self) -> None:
+        if self.kind and self.kind not in KINDS and ":" not in self.kind:
+            raise unknown_name("kind of column", self.kind, (*KINDS, "module:Class"))
+        if self.missing and self.missing not in COLUMN_MISSING:
+            raise unknown_name("way to treat missing values of a column", self.missing, COLUMN_MISSING)
+        if self.clip and not (len(self.clip) == 2 and 0 <= self.clip[0] < self.clip[1] <= 1):
+            raise SettingsError("A column's `clip` must be two quantiles that rise from 0 to 1, such as [0.01, 0.99].")
+        for part in self.parts:
+            if part not in DATE_PARTS:
+                raise unknown_name("part of a date", part, DATE_PARTS)
+        for name in ("rare", "buckets"):
+            if not 0 <= getattr(self, name) <= 2**20:
+                raise SettingsError(f"A column's `{name}` is {getattr(self, name)}; it must be 0 to {2**20}.")
+        if len(set(self.categories)) < len(self.categories):
+            raise SettingsError("A column's `categories` name one twice: name each once.")
+
+
+@dataclass(frozen=True)
+class PartyData:
+    """Where one party's data are, and how its columns are prepared: `[parties.NAME]`, or `[data]` of its party.toml."""
+
+    file: str = ""  # relative to the configuration's folder; its ending tells the kind
     columns: tuple[str, ...] = ()  # () = all but the id and the label
     id: str = ""  # "" = as in data.id
     weight: str = ""  # the label party's alone: its column of what each row weighs; "" = as in data.weight
+    sql: str = ""  # a query, in the place of a file: of `database`, or of files through DuckDB
+    database: str = ""  # an SQLAlchemy address; ${NAME} stands for an environment variable
+    password_file: str = ""  # a file that holds the database's password alone
+    folder: str = ""  # what paths are relative to; "" = the configuration's folder
+    where: str = ""  # which rows, as an SQL condition over the columns; "" = all
+    separator: str = ""  # of CSV: between cells; "" = found
+    quote: str = ""  # of CSV: around cells; "" = "
+    encoding: str = ""  # of CSV: "" = found
+    decimal: str = ""  # of CSV: "." or ","; "" = found
+    missing_values: tuple[str, ...] = ()  # cells of text that are gaps, besides "", ?, NA, N/A, NaN, null, None, –
+    prepare: Mapping[str, ColumnSettings] = field(default_factory=dict)  # by column
+
+    def __post_init__(self) -> None:
+        if self.file and self.sql:
+            raise SettingsError("Both `file` and `sql` are given for one party: leave one of them out.")
+        if self.database and not self.sql:
+            raise SettingsError("A party names a `database` and no `sql`: give the query that makes its table.")
+        if _holds_password(self.database):
+            raise SettingsError(
+                "A party's `database` holds a password: take it out and name it as ${VARIABLE} of the environment, or "
+                "give `password_file`."
+            )
+        for name in ("separator", "quote"):
+            if len(getattr(self, name)) > 1:
+                raise SettingsError(f"A party's `{name}` must be one character.")
+        if self.decimal not in ("", ".", ","):
+            raise SettingsError("A party's `decimal` must be '.' or ','.")
+
+    @property
+    def has_table(self) -> bool:
+        """Whether it names a table of its own."""
+        return bool(self.file or self.sql)
+
+
+def _holds_password(address: str) -> bool:
+    """Whether a database's address spells a password out, which would be written into every copy of the settings."""
+    found = re.search(r"://[^/@:]*:([^@]*)@", address) or re.search(r"[?&]\w*(?:password|pwd)=([^&]*)", address)
+    return bool(found and not re.fullmatch(r"(\$\{\w+\})?", found[1]))
 
 
 def data_settings(values: Mapping[str, Any]) -> DataSettings:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from colonnade.data.ids import Array
 from colonnade.data.partition import spread_out
-from colonnade.data.sources import Array
 from colonnade.data.sparse import MOST_NONZEROS
 from colonnade.errors import SettingsError
 from colonnade.on_demand import on_demand

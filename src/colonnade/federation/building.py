@@ -239,6 +239,30 @@ MOST_DENSE_VALUES = 500_000_000
 """Sparse columns are made dense, for models that need that, up to this many values (2 GB)."""
 
 
+LARGE_BYTES = 500_000_000
+"""Dense copies of sparse columns that take more than this are told of before the training."""
+
+
+def notes_on_size(data: FederatedData, plan: Plan) -> list[str]:
+    """What to know before sparse columns are made dense."""
+    if plan.is_linear:
+        return []
+    sizes = {name: _dense_values(held) * 4 for name, held in data.columns.items() if held.sparse}
+    if sum(sizes.values()) < LARGE_BYTES:
+        return []
+    each = ", ".join(f"{name} {size / 1e9:.1f} GB" for name, size in sizes.items())
+    total = sum(sizes.values()) / 1e9
+    return [
+        f"{plan.chosen.name} needs dense columns, and the sparse ones of these data take {total:.1f} GB of memory when "
+        f"they are made dense ({each}). A linear algorithm, such as "
+        f"{algorithms.to_begin_with(Family.LINEAR)}, keeps them sparse."
+    ]
+
+
+def _dense_values(columns: PartyColumns) -> int:
+    return (columns.train.shape[0] + columns.scored.shape[0]) * int(np.prod(columns.shape))
+
+
 def all_dense(data: FederatedData) -> FederatedData:
     """The same data with every party's columns dense."""
     if not any(columns.sparse for columns in data.columns.values()):
@@ -248,7 +272,7 @@ def all_dense(data: FederatedData) -> FederatedData:
 
 def all_dense_columns(name: str, columns: PartyColumns) -> PartyColumns:
     """One party's columns, dense; refused where they would not fit into memory."""
-    values = (columns.train.shape[0] + columns.scored.shape[0]) * int(np.prod(columns.shape))
+    values = _dense_values(columns)
     if columns.sparse and values > MOST_DENSE_VALUES:
         raise SettingsError(
             f"The sparse columns of {name} would have {values} values when made dense, as this algorithm needs "

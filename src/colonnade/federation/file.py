@@ -39,13 +39,9 @@ _SECTIONS = (
 
 
 @dataclass(frozen=True)
-class PartySection:
+class PartySection(PartyData):
     """`[parties.NAME]`: where a party's columns come from, and a bottom model of its own if it wants one."""
 
-    file: str = ""
-    columns: tuple[str, ...] = ()
-    id: str = ""
-    weight: str = ""
     bottom: BottomSettings | None = None
 
 
@@ -69,7 +65,7 @@ class Federation:
     network: Network = field(default_factory=Network)
 
     def party_data(self) -> dict[str, PartyData]:
-        return {name: PartyData(own.file, own.columns, own.id, own.weight) for name, own in self.parties.items()}
+        return dict(self.parties)
 
     def plan(self, data: FederatedData) -> Plan:
         """What its parties share, with a bottom model for each that holds columns: its own, or everybody's."""
@@ -82,11 +78,14 @@ class Federation:
 
     def with_absolute_files(self, base: Path) -> "Federation":
         """The same, readable from any folder."""
-        parties = {
-            name: replace(own, file=str((base / own.file).resolve())) if own.file else own
-            for name, own in self.parties.items()
-        }
-        return replace(self, parties=parties)
+
+        def absolute(own: PartySection) -> PartySection:
+            folder = (base / own.folder).resolve()
+            if own.sql:
+                return replace(own, folder=str(folder))
+            return replace(own, file=str((folder / own.file).resolve()), folder="") if own.file else own
+
+        return replace(self, parties={name: absolute(own) for name, own in self.parties.items()})
 
 
 @dataclass(frozen=True)

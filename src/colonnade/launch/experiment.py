@@ -5,6 +5,7 @@ Everything that can be wrong with settings or data is found before the run direc
 
 import json
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -19,7 +20,7 @@ from colonnade.algorithms.training import Training
 from colonnade.costs.noise import calibrated
 from colonnade.data.federated import FederatedData
 from colonnade.errors import SettingsError, unknown_name
-from colonnade.federation.building import BuiltFederation, build_federation, facts_of
+from colonnade.federation.building import BuiltFederation, build_federation, facts_of, notes_on_size
 from colonnade.federation.plan import Bottoms, Plan, check_plan, decided_training
 from colonnade.files import write_atomically
 from colonnade.launch.outcome import Outcome
@@ -92,6 +93,8 @@ def train(
     if seed < 0:
         raise SettingsError(f"The seed is {seed}; it must be 0 or more.")
     asked = RunOptions(**options)
+    for note in notes_on_size(data, plan):
+        warnings.warn(note, stacklevel=2)
     if asked.settings is None:
         asked = replace(asked, settings=_settings_values(data, plan, simulate))
     return train_plan(data, plan, chosen_runtime, asked)
@@ -104,7 +107,9 @@ def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | 
         launch = _launch(federation, runtime)
         with launch.ready(), _placed(launch, data, options) as placed:
             record = launch.run(placed)
-        summary = summarise(federation.plan, federation.facts, record, data.name, options.settings or {})
+        summary = summarise(
+            federation.plan, federation.facts, record, data.name, options.settings or {}, data.row_counts
+        )
         if options.directory is not None:
             with disk_errors(options.directory):
                 write_atomically(options.directory / "summary.json", json.dumps(summary, indent=1).encode())

@@ -318,8 +318,8 @@ def _summary(participant: Participant, record: RunRecord) -> Mapping[str, Any]:
         return {"algorithm": plan.chosen.name, "runtime": record.runtime, "party": name, "status": record.status}
     if participant.is_label_party:
         data_name = participant.federation.data.set or "files"
-        return summarise(plan, facts, record, data_name, participant.settings)
-    return summarise_part(name, plan, facts, record)
+        return summarise(plan, facts, record, data_name, participant.settings, participant.row_counts)
+    return summarise_part(name, plan, facts, record, participant.row_counts)
 
 
 class PeriodicReport:

@@ -11,7 +11,7 @@ from typing import Any
 
 from colonnade import algorithms
 from colonnade.costs.noise import calibrated
-from colonnade.data.federated import OwnData
+from colonnade.data.federated import OwnData, RowCounts
 from colonnade.data.loading import load_own
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.federation.building import PrivateData, all_dense_columns, build_party, labels_of, width_of
@@ -74,6 +74,11 @@ class Participant:
     @property
     def is_label_party(self) -> bool:
         return self.name == self.label_party
+
+    @property
+    def row_counts(self) -> dict[str, RowCounts]:
+        """What it may say of rows: those of its own table."""
+        return {} if self.data.row_counts is None else {self.name: self.data.row_counts}
 
     @property
     def randomness(self) -> str:

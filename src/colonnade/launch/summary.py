@@ -1,17 +1,26 @@
 """A run's summary, made from its plan, from what all parties know, and from the record it left."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from colonnade.algorithms.parts.losses import headline
 from colonnade.costs.disclosure import as_sentences, disclosures
 from colonnade.costs.guarantees import guarantees, privacy_summary
+from colonnade.data.federated import RowCounts
 from colonnade.federation.plan import Facts, Plan
 from colonnade.launch.run_record import RunRecord
 from colonnade.reports.summary import DataSummary, Summary, over_all_senders, versions
 
 
-def summarise(plan: Plan, facts: Facts, record: RunRecord, data_name: str, settings: dict[str, Any]) -> Summary:
+def summarise(
+    plan: Plan,
+    facts: Facts,
+    record: RunRecord,
+    data_name: str,
+    settings: dict[str, Any],
+    row_counts: Mapping[str, RowCounts],
+) -> Summary:
     """The summary.json of a federation, as the label party or whoever started all parties knows it."""
     recorder, counts = record.recorder, record.counts
     label = counts[facts.label_party]
@@ -45,7 +54,7 @@ def summarise(plan: Plan, facts: Facts, record: RunRecord, data_name: str, setti
         "expelled": dict(record.expelled),
         "privacy": _privacy(plan, facts, record),
         "learnt": as_sentences(disclosures(plan, facts, frames, sizes, record.exchanges)),
-        "data": _data(facts, data_name),
+        "data": _data(facts, data_name, row_counts),
         "settings": settings,
         "versions": versions(),
     }
@@ -56,7 +65,9 @@ def summarise(plan: Plan, facts: Facts, record: RunRecord, data_name: str, setti
     return summary
 
 
-def summarise_part(name: str, plan: Plan, facts: Facts, record: RunRecord) -> dict[str, Any]:
+def summarise_part(
+    name: str, plan: Plan, facts: Facts, record: RunRecord, row_counts: Mapping[str, RowCounts]
+) -> dict[str, Any]:
     """What a feature party of a network run knows at its end: its own part."""
     return {
         "algorithm": plan.chosen.name,
@@ -69,6 +80,7 @@ def summarise_part(name: str, plan: Plan, facts: Facts, record: RunRecord) -> di
         "parties": {name: {"role": "feature", **record.times[name]}},
         "expelled": dict(record.expelled),
         "privacy": _privacy(plan, facts, record),
+        "data": {"rows_by_party": {party: counts._asdict() for party, counts in row_counts.items()}},
         "versions": versions(),
     }
 
@@ -85,13 +97,14 @@ def _privacy(plan: Plan, facts: Facts, record: RunRecord) -> dict[str, Any]:
     return privacy_summary(plan, figures, record.privacy_events)
 
 
-def _data(facts: Facts, name: str) -> DataSummary:
+def _data(facts: Facts, name: str, row_counts: Mapping[str, RowCounts]) -> DataSummary:
     summary: DataSummary = {
         "name": name,
         "rows": facts.rows,
         "test_rows": facts.test_rows,
         "task": facts.task,
         "parties": {party: {"columns": math.prod(shape)} for party, shape in facts.shapes.items()},
+        "rows_by_party": {party: counts._asdict() for party, counts in row_counts.items()},
     }
     if facts.validation_rows:
         summary["validation_rows"] = facts.validation_rows

@@ -4,8 +4,8 @@ Nothing is retained beyond one backward. Random layers are seeded from the owner
 training forward, so the global generator is neither read nor moved.
 """
 
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from typing import Any
 
@@ -56,7 +56,7 @@ class AutogradNetwork:
             parameters = [tensor.detach().clone().requires_grad_() for tensor in parameters]
         if not self._module.training:
             self._module.train()
-        with torch.enable_grad(), self._randomness():
+        with torch.enable_grad(), self._randomness(), self._one_row(len(inputs)):
             outputs = self._call(leaf, noise, parameters)
         return outputs.detach().clone(), Pass((outputs, parameters, leaf))
 
@@ -66,6 +66,16 @@ class AutogradNetwork:
         # A module that is random even in inference mode must still give one answer and move no generator.
         with torch.no_grad(), seeded(0) if self._random else nullcontext():
             return self._call(inputs.detach(), noise, self.parameters).clone()
+
+    @contextmanager
+    def _one_row(self, rows: int) -> Iterator[None]:
+        """One row, such as the last of an epoch, has no deviation: batch norm takes the one of the rows before it."""
+        norms = [part for part in self._module.modules() if isinstance(part, nn.BatchNorm1d)] if rows == 1 else []
+        for part in norms:
+            part.eval()
+        yield
+        for part in norms:
+            part.train()
 
     def _randomness(self) -> Any:
         if not self._random:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from colonnade.data.federated import Columns
+from colonnade.data.sparse import is_sparse
 from colonnade.errors import DataError, unknown_name
 from colonnade.federation.building import MOST_DENSE_VALUES
 from colonnade.federation.plan import embedding_order
@@ -150,6 +151,11 @@ def _tensor(name: str, rows: Columns | NDArray[Any]) -> torch.Tensor:
         return rows.float()
     if isinstance(rows, np.ndarray):
         return torch.from_numpy(np.ascontiguousarray(rows, dtype=np.float32))
+    if not is_sparse(rows):
+        raise DataError(
+            f"The rows of {name} are a {type(rows).__name__}: give prepared columns, as a tensor or a NumPy array. A "
+            "table of raw columns is prepared by PartyColumns.preparation."
+        )
     return _dense(name, rows)
 
 

@@ -27,6 +27,7 @@ class DataSummary(TypedDict):
     validation_rows: NotRequired[int]
     task: str
     parties: dict[str, dict[str, int]]  # name → {"columns": how many}
+    rows_by_party: dict[str, dict[str, int]]  # of own tables: name → {"held": …, "matched": …, "used": …}
 
 
 class Summary(TypedDict):

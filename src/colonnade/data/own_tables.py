@@ -1,0 +1,223 @@
+"""From parties' own tables to a federation: read, matched by id, divided into train and test, prepared.
+
+Where one machine holds all tables they are matched here. A party of a network run reads its own alone, and its rows
+follow from its ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from colonnade.data import partition
+from colonnade.data.alignment import MatchedRows, Rows, match_rows, row_digest, set_apart, split_rows
+from colonnade.data.cells import is_text, words_of
+from colonnade.data.federated import FederatedData, Labels, OwnData, PartyColumns, first_to_validate
+from colonnade.data.fitting import prepare_own
+from colonnade.data.preparation import prepare_labels, prepare_sparse
+from colonnade.data.settings import DEFAULT_TEST_FRACTION, DataSettings, PartyData
+from colonnade.data.sources import Source, Table, choose_columns, nearest, read_own, read_table, without_ids
+from colonnade.data.weights import checked_weights
+from colonnade.errors import DataError, SettingsError
+from colonnade.on_demand import on_demand
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = on_demand("pyarrow")
+
+
+def load_tables(data: DataSettings, parties: Mapping[str, PartyData], label_party: str, base: Path) -> FederatedData:
+    """The tables that parties' settings name."""
+    for party, own in parties.items():
+        if not own.has_table:
+            raise SettingsError(
+                f"Party {party!r} names no file and no query, and data.set names no data set: give that party a "
+                "`file` or an `sql`, or choose a data set for all with data.set."
+            )
+        if own.weight and party != label_party:
+            raise _weight_elsewhere(party, own.weight, label_party)
+    if label_party in parties and parties[label_party].weight:
+        data = replace(data, weight=parties[label_party].weight)
+    order = _order(list(parties), data, label_party)
+    tables = {
+        party: read_own(parties[party], base, party=party, id=parties[party].id or data.id, label=data.label)
+        for party in order
+    }
+    return _federated("files", tables, parties, data, label_party)
+
+
+def tables_of_frames(
+    frames: Mapping[str, Source], own: Mapping[str, PartyData], data: DataSettings, label_party: str
+) -> FederatedData:
+    """The tables that somebody holds in Python, or as files."""
+    order = _order(list(frames), data, label_party)
+    tables = {
+        party: read_table(frames[party], party=party, id=data.id, label=data.label, own=own[party]) for party in order
+    }
+    return _federated("frames", tables, own, data, label_party)
+
+
+def load_own_table(
+    data: DataSettings, own: PartyData, party: str, label_party: str, base: Path, *, labels_everywhere: bool = False
+) -> OwnData:
+    """One party's own part, from its own table alone."""
+    has_labels = party == label_party or labels_everywhere
+    if own.weight and not has_labels:
+        raise _weight_elsewhere(party, own.weight, label_party)
+    if not own.has_table:
+        raise SettingsError(f"Party {party!r} names no file and no query: give [data] file or sql in its party.toml.")
+    if data.rows != "same":
+        raise SettingsError(
+            "data.rows = 'intersection' needs all parties' ids in one place. Let every party keep the rows that all "
+            "have agreed on, with data.rows = 'same'."
+        )
+    id, weight = own.id or data.id, own.weight or data.weight
+    data = replace(data, weight=weight if has_labels else "")
+    table = read_own(replace(own, weight=data.weight), base, party=party, id=id, label=data.label)
+    if party == label_party:
+        _check_label(table, data, label_party)
+    _check_weight_column(data, party, {party: table.names})
+    chosen = choose_columns(table, own.columns, party=party, id=id, label=data.label, weight=weight)
+    matched, parts, digest = _matched({party: table}, data)
+    rows = parts.at(matched.at[party])
+    table = without_ids(table)
+    prepared = None
+    if chosen or party != label_party:
+        prepared = _prepared(table, chosen, rows, party, own, data)
+    has_label = bool(data.label) and data.label in table.names
+    labels = _prepared_labels(table, rows, party, data) if has_label else None
+    sizes = len(rows.train), len(rows.test), len(rows.validation)
+    return OwnData(prepared, labels, digest, *sizes, matched.counts(sum(sizes))[party])
+
+
+def _order(parties: list[str], data: DataSettings, label_party: str) -> list[str]:
+    """The feature parties, then the label party; mistakes that need no table are found here."""
+    if label_party not in parties:
+        raise SettingsError(
+            f"The label party {label_party!r} has no data; {', '.join(map(repr, parties)) or 'nobody'} has."
+            f"{nearest(label_party, parties)} Give the label party data, or correct its name."
+        )
+    if len(parties) < 2:
+        raise SettingsError(f"Only the label party {label_party!r} has data: add at least one feature party.")
+    if data.split in ("row-strips", "patches"):
+        raise SettingsError(f"data.split = {data.split!r} shares out images; parties with own tables need none.")
+    if data.parties not in (0, len(parties) - 1):
+        raise SettingsError(f"data.parties is {data.parties}, but {len(parties) - 1} feature parties have data.")
+    if not data.label:
+        raise SettingsError(f"data.label is not set: name the column of {label_party!r} that is to be predicted.")
+    return [party for party in parties if party != label_party] + [label_party]
+
+
+def _federated(
+    name: str, tables: Mapping[str, Table], own: Mapping[str, PartyData], data: DataSettings, label_party: str
+) -> FederatedData:
+    _check_label(tables[label_party], data, label_party)
+    _check_weight_column(data, label_party, {party: table.names for party, table in tables.items()})
+    chosen = {
+        party: choose_columns(
+            table,
+            own[party].columns,
+            party=party,
+            id=own[party].id or data.id,
+            label=data.label,
+            weight=data.weight,
+        )
+        for party, table in tables.items()
+    }
+    partition.refuse_shared(chosen)
+    matched, parts, digest = _matched(tables, data)
+    tables = {party: without_ids(table) for party, table in tables.items()}
+    rows = {party: parts.at(at) for party, at in matched.at.items()}
+    prepared = {
+        party: _prepared(table, chosen[party], rows[party], party, own[party], data)
+        for party, table in tables.items()
+        if chosen[party] or party != label_party
+    }
+    labels = _prepared_labels(tables[label_party], rows[label_party], label_party, data)
+    counts = matched.counts(sum(len(part) for part in parts))
+    return FederatedData(name, label_party, labels, prepared, digest, counts, matched.notes)
+
+
+def _check_label(table: Table, data: DataSettings, label_party: str) -> None:
+    if data.label not in table.names:
+        raise DataError(
+            f"The label party {label_party!r} has no column {data.label!r}.{nearest(data.label, table.names)} "
+            "Name the column to predict with data.label."
+        )
+
+
+def _matched(tables: Mapping[str, Table], data: DataSettings) -> tuple[MatchedRows, Rows, str]:
+    """The rows that all hold, which of them to use for what, and the digest of those."""
+    matched = match_rows({party: table.ids for party, table in tables.items()}, data.rows)
+    fraction = DEFAULT_TEST_FRACTION if data.test_fraction is None else data.test_fraction
+    train, test = split_rows(matched.rows, fraction, seed=data.seed, max_rows=data.max_rows)
+    rows = Rows(*set_apart(train, data.validation), test)
+    digest = row_digest(*(matched.ids.take(pa.array(part)) for part in (rows.train, rows.test, rows.validation)))
+    return replace(matched, ids=pa.array([], pa.string())), rows, digest
+
+
+def _prepared(
+    table: Table, chosen: tuple[str, ...], rows: Rows, party: str, own: PartyData, data: DataSettings
+) -> PartyColumns:
+    """A party's columns of the rows to train, to validate and to test on."""
+    if not chosen:
+        raise DataError(f"Party {party!r} holds no column besides the id: give it columns or leave it out.")
+    if table.sparse is None:
+        prepared = prepare_own(table, chosen, rows.train, rows.scored, own=own, data=data, party=party)
+        return first_to_validate(prepared, len(rows.validation))
+    if own.prepare:
+        raise SettingsError(f"Party {party!r}: `prepare` works with dense tables; {table.where} is sparse.")
+    matrix = table.sparse
+    if chosen != table.sparse_names:
+        matrix = matrix[:, list(partition.named_columns(table.sparse_names, {party: chosen})[party])]
+    prepared = prepare_sparse(
+        matrix[rows.train],
+        matrix[rows.scored],
+        chosen,
+        party=party,
+        standardise=data.standardise,
+        missing=data.missing or "refuse",
+    )
+    return first_to_validate(prepared, len(rows.validation))
+
+
+def _prepared_labels(table: Table, rows: Rows, party: str, data: DataSettings) -> Labels:
+    column = table.column(data.label)
+    if is_text(column.type):
+        words = words_of(column, table.gap_words)
+        texts = np.array([*words.words.to_pylist(), None], dtype=object)
+        train, scored = texts[words.codes[rows.train]], texts[words.codes[rows.scored]]
+    else:
+        values = column.to_pandas()
+        train, scored = values.iloc[rows.train], values.iloc[rows.scored]
+    prepared = prepare_labels(train, scored, task=data.task, party=party, standardise=data.standardise)
+    labels = first_to_validate(prepared, len(rows.validation))
+    if not data.weight or data.weight not in table.names:
+        return labels
+    what = f"Party {party!r}: the weight column {data.weight!r}"
+    given = table.column(data.weight).to_pandas().iloc[rows.train]
+    return replace(labels, weights=checked_weights(given, len(rows.train), what))
+
+
+def _check_weight_column(data: DataSettings, party: str, names: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a weight column that its party does not have."""
+    if not data.weight or data.weight in names[party]:
+        return
+    others = [repr(other) for other, held in names.items() if data.weight in held]
+    whose = f" {', '.join(others)} has, but only the label party's weights count." if others else ""
+    raise DataError(
+        f"Party {party!r} has no column {data.weight!r}, which `weight` names.{nearest(data.weight, names[party])}"
+        f"{whose} Give the label party the column, or leave `weight` out."
+    )
+
+
+def _weight_elsewhere(party: str, weight: str, label_party: str) -> SettingsError:
+    return SettingsError(
+        f"Party {party!r} names a weight column {weight!r}, but only the label party {label_party!r} weighs rows: "
+        "remove `weight` there."
+    )

@@ -1,0 +1,226 @@
+"""What a party has learnt from its own table, and how it is applied to rows: float32, column by column.
+
+Nothing learnt leaves the party but the number of columns that come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from colonnade.data import cells, encoders
+from colonnade.data.cells import Complaints, Words
+from colonnade.data.encoders import Encoder, all_finite
+from colonnade.data.ids import Array
+from colonnade.data.sources import Table, is_number
+from colonnade.errors import DataError
+from colonnade.on_demand import on_demand
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = on_demand("pyarrow")
+
+
+@dataclass(frozen=True)
+class PreparedColumn:
+    """One column of a table, and its fitted encoder."""
+
+    name: str
+    encoder: Encoder
+    format: str = ""  # of dates in text
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return self.encoder.names(self.name)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What a party has learnt from the train rows of its table, to be applied to any rows in the same way."""
+
+    columns: tuple[PreparedColumn, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One per column that comes out."""
+        return tuple(name for column in self.columns for name in column.outputs)
+
+    def apply(self, table: Table, positions: Array, *, party: str) -> torch.Tensor:
+        """Some rows of a table that has the same columns, float32 [rows, outputs]."""
+        lacking = [column.name for column in self.columns if column.name not in table.names]
+        if lacking:
+            raise DataError(
+                f"Party {party!r}: {table.where} lacks columns that the model was trained with: {', '.join(lacking)}."
+            )
+        sheet = Sheet(len(positions), len(self.names))
+        complaints = Complaints(party, table)
+        place = 0
+        for column in self.columns:
+            raw = RawColumn(table, column.name, complaints, column.format)
+            raw.encode(column.encoder, positions, sheet, place)
+            place += len(column.outputs)
+        complaints.refuse()
+        return torch.from_numpy(sheet.filled())
+
+    def to_values(self) -> dict[str, Any]:
+        """Plain values that JSON can hold."""
+        return {
+            "columns": [
+                {"name": one.name, "format": one.format, **encoders.encoder_values(one.encoder)} for one in self.columns
+            ]
+        }
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> Preparation:
+        """From what `to_values` gave. Raises ValueError for anything else."""
+        try:
+            columns = [dict(one) for one in values["columns"]]
+            return cls(
+                tuple(
+                    PreparedColumn(one.pop("name"), format=one.pop("format"), encoder=encoders.encoder_of(one))
+                    for one in columns
+                )
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a preparation: {type(error).__name__}") from None
+
+    def __repr__(self) -> str:
+        return f"Preparation({len(self.columns)} columns to {len(self.names)})"
+
+
+class Sheet:
+    """Rows of float32, filled column by column.
+
+    Single columns wait until a few are there, and then go into the rows together: each visit to a row costs as much as
+    writing all of them.
+    """
+
+    COLUMNS_AT_ONCE = 4
+    ROWS_AT_ONCE = 4096
+
+    def __init__(self, rows: int, width: int) -> None:
+        self._values = np.zeros((rows, width), dtype=np.float32)
+        self._waiting: list[Array] = []
+        self._first = 0
+
+    def add(self, place: int, column: Array) -> None:
+        """One column, float32."""
+        if self._waiting and place != self._first + len(self._waiting):
+            self._write()
+        if not self._waiting:
+            self._first = place
+        self._waiting.append(column)
+        if len(self._waiting) == self.COLUMNS_AT_ONCE:
+            self._write()
+
+    def part(self, place: int, width: int) -> Array:
+        """Some columns, to be filled by the caller."""
+        return self._values[:, place : place + width]
+
+    def widen(self, place: int) -> None:
+        """One more column, before the column `place`."""
+        self._values = np.insert(self.filled(), place, 0.0, axis=1)
+
+    def filled(self) -> Array:
+        self._write()
+        return self._values
+
+    def _write(self) -> None:
+        if not self._waiting:
+            return
+        stop = self._first + len(self._waiting)
+        for start in range(0, len(self._values), self.ROWS_AT_ONCE):
+            rows = slice(start, start + self.ROWS_AT_ONCE)
+            self._values[rows, self._first : stop] = np.array([column[rows] for column in self._waiting]).T
+        self._waiting = []
+
+
+class RawColumn:
+    """One column's cells, in the form that an encoder wants; wrong cells are complained of when rows are asked for."""
+
+    def __init__(self, table: Table, name: str, complaints: Complaints, form: str = "") -> None:
+        self._table = table
+        self._name = name
+        self._complaints = complaints
+        self._form = form
+        self.column = table.column(name)
+        self._words: Words | None = None
+        self._numbers: Array | None = None
+        self._gathered: tuple[Array, Array] | None = None  # rows, and their numbers: fitted on, then encoded
+
+    @property
+    def words(self) -> Words:
+        if self._words is None:
+            self._words = cells.words_of(self.column, self._table.gap_words)
+        return self._words
+
+    def numbers(self, rows: Array) -> Array:
+        if self._gathered is not None and self._gathered[0] is rows:
+            return self._gathered[1]
+        kind = self.column.type
+        if is_number(kind):
+            if self._numbers is None:
+                self._numbers = cells.numbers_of(self.column)
+            values = self._numbers[rows]
+        elif pa.types.is_null(kind):
+            values = np.full(len(rows), np.nan)
+        else:
+            values, wrong = (part[rows] for part in cells.numbers_in(self.words, self._table.decimal))
+            self._complain(rows[wrong], "is text where a number belongs")
+        if not all_finite(values):
+            infinite = np.isinf(values)
+            self._complain(rows[infinite], "is infinite")
+            values = np.where(infinite, np.nan, values) if infinite.any() else values
+        self._gathered = (rows, values)
+        return values
+
+    def days(self, rows: Array) -> Array:
+        if cells.is_date(self.column.type):
+            days, wrong = (part[rows] for part in cells.days_of(self.column))
+        else:
+            days, wrong = (part[rows] for part in cells.days_in(self.words, self._form))
+        self._complain(rows[wrong], "is no date, or one that is out of range")
+        return np.where(wrong, np.nan, days)
+
+    def anything(self, rows: Array) -> list[Any]:
+        """Python's own values, None for gaps: what a class of the user's own gets."""
+        if cells.is_text(self.column.type):
+            words = self.words.words.to_pylist()
+            return [None if code < 0 else words[code] for code in self.words.codes[rows].tolist()]
+        values = self.column.to_pylist()
+        return [values[row] for row in rows.tolist()]
+
+    def encode(self, encoder: Encoder, rows: Array, sheet: Sheet, place: int) -> None:
+        """Write some rows into a sheet, from the column `place` on."""
+        values: Any
+        if isinstance(encoder, encoders.NumberEncoder):
+            values = self.numbers(rows)
+            if not encoder.indicator:
+                column = encoder.column(values)
+                sheet.add(place, column)
+                self._check_size(rows, column[:, None])
+                return
+        elif isinstance(encoder, encoders.DateEncoder):
+            values = self.days(rows)
+        elif isinstance(encoder, encoders.OwnEncoder):
+            values = self.anything(rows)
+        else:
+            values = self.words.of_rows(rows)
+        out = sheet.part(place, len(encoder.names("")))
+        encoder.encode(values, out)
+        self._check_size(rows, out)
+
+    def _check_size(self, rows: Array, out: Array) -> None:
+        # A row can lie astronomically far from a nearly constant train column.
+        if not all_finite(out):
+            far = ~np.isfinite(out).all(axis=1)
+            self._complain(rows[far], "is too large for a 32-bit float, or too far from the train rows")
+
+    def _complain(self, rows: Array, what: str) -> None:
+        if len(rows):
+            self._complaints.of_cells(self._name, rows, what)
