@@ -210,8 +210,10 @@ class LessonLinearParty(LinearParty):
         """Label party: a party has stepped on a lesson. What it was told before that, it will not step on any more."""
         assert self._record is not None
         before = self._learnt_by.get(party)
-        if before is None or not before < lesson <= self._told:
-            raise ProtocolError(f"{party} learnt from the lesson {lesson}, which it was not told, or told of already.")
+        if before is None or not 0 < lesson <= self._told:
+            raise ProtocolError(f"{party} learnt from the lesson {lesson}, which it was not told.")
+        if lesson <= before:
+            return []  # overtaken on its way by word of a later one
         self._learnt_by[party] = lesson
         effects = self._record.count(self._rows_of.get(lesson, 0))
         settled = min(last for one, last in self._learnt_by.items() if one not in self._sums.lost or one == party)
