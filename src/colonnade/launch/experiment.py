@@ -28,7 +28,7 @@ from colonnade.launch.processes import ProcessesLaunch
 from colonnade.launch.run_directory import disk_errors, opened
 from colonnade.launch.run_options import Launch, RunKeywords, RunOptions
 from colonnade.launch.simulation import SimulationLaunch
-from colonnade.launch.summary import summarise
+from colonnade.launch.summary import recorded_threshold, summarise
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.prediction.joint_model import JointModel
@@ -113,18 +113,18 @@ def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | 
         if options.directory is not None:
             with disk_errors(options.directory):
                 write_atomically(options.directory / "summary.json", json.dumps(summary, indent=1).encode())
-        model = _trained(federation)
+        model = _trained(federation, recorded_threshold(record.recorder.metrics))
         if options.directory is not None and record.finished:
             model.save(options.directory / "model")
     return Outcome(summary, record.recorder.metrics, model, options.directory, record.finished)
 
 
-def _trained(federation: BuiltFederation) -> JointModel:
+def _trained(federation: BuiltFederation, threshold: float) -> JointModel:
     """What every party has now, and what is to be known of it."""
     plan, facts = federation.plan, federation.facts
     private = {one.name: one for one in federation.private_data}
     parties = {
-        name: SavedModel(described(plan, facts, private[name]), party.model())
+        name: SavedModel(described(plan, facts, private[name], threshold), party.model())
         for name, party in federation.parties.items()
     }
     return JointModel(parties, facts.label_party)

@@ -28,7 +28,7 @@ from colonnade.launch.run_options import RunOptions
 from colonnade.launch.run_record import RunRecord
 from colonnade.launch.seat_files import Life, peers_of
 from colonnade.launch.seated_party import open_station
-from colonnade.launch.summary import summarise, summarise_part
+from colonnade.launch.summary import recorded_threshold, summarise, summarise_part
 from colonnade.party import Party
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.carrier import Keys
@@ -157,7 +157,8 @@ class NetworkLaunch:
                 carrier.station.close()
             recorder.close()
         if finished and carrier.station is not None:
-            participant.trained(carrier.station.party).save(directory.path / "model" / participant.name)
+            trained = participant.trained(carrier.station.party, recorded_threshold(recorder.metrics))
+            trained.save(directory.path / "model" / participant.name)
         return _record(participant, carrier.station, recorder, finished)
 
     def host(self, directory: PartyDirectory, recorder: Recorder, options: RunOptions) -> Host:

@@ -150,10 +150,10 @@ class Participant:
         self.plan = calibrated(self.plan, facts)
         return build_party(self._private_data(secret), facts, self.plan)
 
-    def trained(self, party: Party) -> SavedModel:
+    def trained(self, party: Party, threshold: float) -> SavedModel:
         """What this party has learnt, to be taken along."""
         assert self.known is not None
-        return SavedModel(described(self.plan, self.known, self._private_data(0)), party.model())
+        return SavedModel(described(self.plan, self.known, self._private_data(0), threshold), party.model())
 
     def _private_data(self, secret: int) -> PrivateData:
         return PrivateData(self.name, self.data.columns, self.data.labels, secret)

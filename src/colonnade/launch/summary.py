@@ -1,7 +1,7 @@
 """A run's summary, made from its plan, from what all parties know, and from the record it left."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from colonnade.algorithms.parts.losses import headline
@@ -63,6 +63,12 @@ def summarise(
     if "kept" in label:
         summary["validation"], summary["kept"] = label["validation"], label["kept"]
     return summary
+
+
+def recorded_threshold(metrics: Sequence[Mapping[str, Any]]) -> float:
+    """The decision threshold that the last evaluation was made with, where the training chose it."""
+    scored = [line["metric"] for line in metrics if line["metric"]]
+    return float(scored[-1].get("threshold", 0.5)) if scored else 0.5
 
 
 def summarise_part(

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from colonnade.algorithms.parts.losses import log_odds
 from colonnade.data.federated import Columns
 from colonnade.data.sparse import is_sparse
 from colonnade.errors import DataError, unknown_name
@@ -68,13 +69,15 @@ class JointModel:
         return torch.softmax(logits, 1).numpy()
 
     def predict(self, columns: Mapping[str, Columns | NDArray[Any]]) -> NDArray[Any]:
-        """The most probable class of each row, or the value in the label's own unit."""
+        """The most probable class of each row (of two, by the threshold), or the value in the label's own unit."""
         unit = self.unit
         if self.parties[self.label_party].description.task == "regression":
             values: NDArray[np.float64] = unit.mean + unit.deviation * self.outputs(columns)[:, 0].double().numpy()
             return values
-        classes = np.array(unit.classes)
-        found: NDArray[Any] = classes[self.predict_proba(columns).argmax(axis=1)]
+        outputs = self.outputs(columns)
+        binary = outputs.shape[1] == 1
+        index = (outputs[:, 0] > log_odds(unit.threshold)).long() if binary else outputs.argmax(1)
+        found: NDArray[Any] = np.array(unit.classes)[index.numpy()]
         return found
 
     def save(self, folder: str | Path) -> Path:

@@ -20,8 +20,9 @@ from safetensors.torch import load, save
 from torch import nn
 
 from colonnade import algorithms
-from colonnade.algorithms.training import Training
+from colonnade.algorithms.training import AUTO, Training
 from colonnade.data.federated import Labels, PartyColumns
+from colonnade.data.prepared import Preparation
 from colonnade.errors import DataError, RunError, SettingsError
 from colonnade.federation.building import PrivateData, empty_models
 from colonnade.federation.plan import Facts, Plan, decided_training
@@ -41,6 +42,7 @@ class LabelUnit(msgspec.Struct, frozen=True):
     classes: list[str | int | float]
     mean: float
     deviation: float
+    threshold: float = 0.5  # the second of two classes is predicted above this probability
 
 
 class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +62,7 @@ class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
     clip: float  # of what feature parties sent: a part of the function that was trained
     columns: list[str]  # of this party, in order
     label: LabelUnit | None
+    preparation: dict[str, Any] | None = None  # of this party's own table, as it was learnt from its training rows
     weights_sha256: str = ""
     versions: dict[str, str] = {}
 
@@ -76,6 +79,12 @@ class SavedModel:
 
     description: ModelDescription
     modules: dict[str, nn.Module]  # "bottom", "top"; "bottom of NAME" where one party trained on everybody's columns
+
+    @property
+    def preparation(self) -> Preparation | None:
+        """How rows of this party's own table become what the model takes; None: it was given prepared rows."""
+        values = self.description.preparation
+        return None if values is None else Preparation.from_values(values)
 
     def save(self, folder: str | Path) -> Path:
         """Write the folder, which others than its owner cannot read."""
@@ -101,9 +110,15 @@ class SavedModel:
         return folder
 
 
-def described(plan: Plan, facts: Facts, private: PrivateData) -> ModelDescription:
-    """What is to be said of the model of the party that has these data."""
+def described(plan: Plan, facts: Facts, private: PrivateData, threshold: float = 0.5) -> ModelDescription:
+    """What is to be said of the model of the party that has these data.
+
+    `threshold`: the one that a training with `threshold = "auto"` has found.
+    """
     is_label_party = private.name == facts.label_party
+    if plan.training.threshold != AUTO:
+        threshold = float(plan.training.threshold)
+    preparation = None if private.columns is None else private.columns.preparation
     return ModelDescription(
         party=private.name,
         label_party=facts.label_party,
@@ -117,7 +132,8 @@ def described(plan: Plan, facts: Facts, private: PrivateData) -> ModelDescriptio
         top=_said_of(plan.top),
         clip=plan.privacy.clip,
         columns=[] if private.columns is None else list(_names(private.columns)),
-        label=_unit(private.labels) if is_label_party and private.labels is not None else None,
+        label=_unit(private.labels, threshold) if is_label_party and private.labels is not None else None,
+        preparation=None if preparation is None else preparation.to_values(),
     )
 
 
@@ -138,8 +154,8 @@ def _names(columns: PartyColumns) -> tuple[str, ...]:
     return tuple(str(name) for name in columns.names)
 
 
-def _unit(labels: Labels) -> LabelUnit:
-    return LabelUnit(list(labels.classes), labels.mean, labels.deviation)
+def _unit(labels: Labels, threshold: float) -> LabelUnit:
+    return LabelUnit(list(labels.classes), labels.mean, labels.deviation, threshold)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
