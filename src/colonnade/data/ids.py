@@ -83,19 +83,21 @@ def text_order(text: pa.StringArray) -> Array:
 
 
 def _words(text: pa.StringArray) -> list[Array]:
-    """Each text's bytes, eight at a time as one number; numbers that all texts share are left out."""
-    longest = int(pc.max(pc.binary_length(text)).as_py() or 0) if len(text) else 0
-    width = max(8, -(-longest // 8) * 8)
+    """Each text's bytes, those that differ among the texts, eight at a time as one number."""
+    rows = len(text)
+    if not rows:
+        return [np.zeros(0, dtype=np.uint64)]
+    width = max(1, int(pc.max(pc.binary_length(text)).as_py()))
     padded = pc.ascii_rpad(text, width, "\0")
     # Offsets of a text that is a slice do not begin with 0.
-    offset = int(np.frombuffer(padded.buffers()[1], np.int32)[padded.offset]) if len(text) else 0
-    flat = (
-        np.frombuffer(padded.buffers()[2], ">u8", len(text) * width // 8, offset) if len(text) else np.zeros(0, ">u8")
-    )
-    table = flat.reshape(len(text), width // 8)
-    words = [table[:, j].astype(np.uint64) for j in range(table.shape[1])]
-    telling = [word for word in words if len(word) and word.min() != word.max()]
-    return telling or words[:1]
+    offset = int(np.frombuffer(padded.buffers()[1], np.int32)[padded.offset])
+    letters = np.frombuffer(padded.buffers()[2], np.uint8, rows * width, offset).reshape(rows, width)
+    differing = np.flatnonzero([(letters[:, j] != letters[0, j]).any() for j in range(width)])
+    packed = np.zeros((rows, max(8, -(-len(differing) // 8) * 8)), dtype=np.uint8)
+    for place, j in enumerate(differing):
+        packed[:, place] = letters[:, j]
+    numbers = packed.view(">u8")
+    return [numbers[:, j].astype(np.uint64) for j in range(numbers.shape[1])]
 
 
 def id_texts(column: pa.ChunkedArray, *, party: str, where: str) -> pa.StringArray:

@@ -84,15 +84,16 @@ def load_own_table(
     _check_weight_column(data, party, {party: table.names})
     chosen = choose_columns(table, own.columns, party=party, id=id, label=data.label, weight=weight)
     matched, parts, digest = _matched({party: table}, data)
-    rows = parts.at(matched.at[party])
+    rows, counts = parts.at(matched.at[party]), matched.counts(sum(len(part) for part in parts))[party]
     table = without_ids(table)
+    del matched, parts  # ten million ids take as much memory as several columns
     prepared = None
     if chosen or party != label_party:
         prepared = _prepared(table, chosen, rows, party, own, data)
     has_label = bool(data.label) and data.label in table.names
     labels = _prepared_labels(table, rows, party, data) if has_label else None
     sizes = len(rows.train), len(rows.test), len(rows.validation)
-    return OwnData(prepared, labels, digest, *sizes, matched.counts(sum(sizes))[party])
+    return OwnData(prepared, labels, digest, *sizes, counts)
 
 
 def _order(parties: list[str], data: DataSettings, label_party: str) -> list[str]:

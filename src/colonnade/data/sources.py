@@ -249,7 +249,7 @@ def _from_parquet(path: Path, *, party: str, id: str) -> Table:
     rows = file.metadata.num_rows
 
     def read(name: str) -> pa.ChunkedArray:
-        column = file.read(columns=[name]).column(name)
+        column = file.read(columns=[name], use_threads=False).column(name)
         if len(column) != rows:
             raise DataError(f"Party {party!r}: the file {str(path)!r} has changed while it was read.")
         return column
