@@ -544,12 +544,83 @@ class GoOn(Message, frozen=True, eq=False):
     number: int
 
 
+# --- alignment: which rows all parties hold -----------------------------------------------------------------------
+
+
+@declared
+class AlignmentIntroduction(Message, frozen=True, eq=False):
+    """What every party tells every other before an alignment: its share of the common key, and a public key.
+
+    From two feature parties' public keys follows what hides, from the label party, which of the two holds an id.
+    """
+
+    free: ClassVar[bool] = True
+    share: Annotated[NDArray[np.uint64], ArrayField("<u8", ("words",))]
+    public_key: Annotated[NDArray[np.uint64], ArrayField("<u8", ("words",))]
+
+
+@declared
+class BlindedIds(Message, frozen=True, eq=False):
+    """The label party's hashed ids from `first` on, of `total`, each times a secret of its own."""
+
+    first: int
+    total: int
+    points: Annotated[NDArray[np.uint64], ArrayField("<u8", ("points", "words"))]
+
+
+@declared
+class EvaluatedIds(Message, frozen=True, eq=False):
+    """The points of a BlindedIds, each times the feature party's secret."""
+
+    first: int
+    points: Annotated[NDArray[np.uint64], ArrayField("<u8", ("points", "words"))]
+
+
+@declared
+class MatchingTable(Message, frozen=True, eq=False):
+    """Cells from `first` on of a table that is right for a feature party's ids, so many, and random for others.
+
+    `number`: what the places of the table follow from.
+    """
+
+    first: int
+    ids: int
+    number: int
+    cells: Annotated[NDArray[np.uint64], ArrayField("<u8", ("cells", "words"))]
+
+
+@declared
+class HashedIds(Message, frozen=True, eq=False):
+    """A feature party's ids from `first` on, of `total`, hashed with a key that all parties know."""
+
+    first: int
+    total: int
+    names: Annotated[NDArray[np.uint64], ArrayField("<u8", ("names", "words"))]
+
+
+@declared
+class SharedIds(Message, frozen=True, eq=False):
+    """The ids that all parties hold, from `first` on, of `total`, under names that this receiver knows its own by."""
+
+    first: int
+    total: int
+    names: Annotated[NDArray[np.uint64], ArrayField("<u8", ("names", "words"))]
+
+
+@declared
+class AlignmentDigest(Message, frozen=True, eq=False):
+    """What a feature party's rows, their order and their parts come to: all must come to the same."""
+
+    free: ClassVar[bool] = True
+    digest: Annotated[NDArray[np.uint64], ArrayField("<u8", ("words",))]
+
+
 # --- the end ----------------------------------------------------------------------------------------------------
 
 
 @declared
 class Stop(Message, frozen=True, eq=False):
-    """The label party ends the training; the reason is for people."""
+    """The label party ends the training, or the alignment; the reason is for people."""
 
     free: ClassVar[bool] = True
     reason: str

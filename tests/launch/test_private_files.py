@@ -119,17 +119,14 @@ def test_a_party_in_real_time_leaves_nothing_for_others(tmp_path: Path, umask: C
 
 def participant(directory: Path) -> Any:
     """As much of one as its directory needs."""
-    network = SimpleNamespace(private_randomness=True)
     return SimpleNamespace(
         directory=directory,
         name="label",
         digest="d",
         settings={"network": {}},
         agreed={"network": {}},
-        plan=SimpleNamespace(seed=7),
-        federation=SimpleNamespace(network=network),
-        data=SimpleNamespace(row_digest="r", columns=None, labels=None),
-        party_file=SimpleNamespace(bottom=None),
+        secret_of=lambda entropy: entropy,
+        digests=lambda: {"rows": "r", "settings": "d"},
     )
 
 

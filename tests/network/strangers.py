@@ -17,7 +17,7 @@ from parties import LABEL, Organisation
 
 from colonnade.federation.file import read_federation
 from colonnade.federation.party_file import read_party_file
-from colonnade.launch.join import NetworkLaunch
+from colonnade.launch.join import NetworkLaunch, TrainingMeeting
 from colonnade.launch.participant import Participant
 from colonnade.launch.party_directory import PartyDirectory
 from colonnade.launch.run_options import RunOptions
@@ -41,7 +41,9 @@ def membership_of(one: Organisation, out: Path | None = None) -> Participant:
 def guest_of(one: Organisation, out: Path | None = None) -> Guest:
     """What that party's own program would say, for somebody who has its files."""
     participant = membership_of(one, out)
-    return NetworkLaunch(participant).guest(PartyDirectory(participant), Recorder(LABEL), RunOptions())
+    return NetworkLaunch(participant, TrainingMeeting(participant)).guest(
+        PartyDirectory(participant), Recorder(LABEL), RunOptions()
+    )
 
 
 def hello_of(one: Organisation, out: Path | None = None, **changes: Any) -> Hello:

@@ -16,9 +16,9 @@ from colonnade.errors import SettingsError, unknown_name
 
 def benchmarks() -> dict[str, Benchmark]:
     """Every benchmark, by name."""
-    from colonnade.benchmarks import defaults, hostile, linear, loading, privacy, runtimes, split, zeroth_order
+    from colonnade.benchmarks import align, defaults, hostile, linear, loading, privacy, runtimes, split, zeroth_order
 
-    known = (defaults, split, zeroth_order, linear, runtimes, privacy, hostile, loading)
+    known = (defaults, split, zeroth_order, linear, runtimes, privacy, hostile, loading, align)
     return {module.BENCHMARK.name: module.BENCHMARK for module in known}
 
 

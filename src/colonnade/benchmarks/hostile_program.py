@@ -17,7 +17,7 @@ import numpy as np
 
 from colonnade.federation.file import read_federation
 from colonnade.federation.party_file import read_party_file
-from colonnade.launch.join import NetworkLaunch
+from colonnade.launch.join import NetworkLaunch, TrainingMeeting
 from colonnade.launch.participant import Participant
 from colonnade.launch.party_directory import PartyDirectory
 from colonnade.launch.run_options import RunOptions
@@ -41,7 +41,7 @@ class Visitor:
     def __init__(self, folder: Path, port: int) -> None:
         own = read_party_file(folder / f"{HOSTILE}.toml")
         participant = Participant(read_federation(folder / "federation.toml"), own, folder / f"run-{HOSTILE}")
-        launch = NetworkLaunch(participant)
+        launch = NetworkLaunch(participant, TrainingMeeting(participant))
         self._guest = launch.guest(PartyDirectory(participant), Recorder(LABEL), RunOptions())
         keys = folder / HOSTILE
         credentials = grpc.ssl_channel_credentials(

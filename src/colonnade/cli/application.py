@@ -11,6 +11,7 @@ import colonnade
 from colonnade.cli import (
     account,
     algorithms,
+    align,
     attack,
     audit,
     bench,
@@ -56,6 +57,7 @@ def _colonnade(
 
 VERBS: dict[str, Callable[..., None]] = {
     "demo": demo.demo,
+    "align": align.align,
     "run": run.run,
     "join": join.join,
     "leave": join.leave,

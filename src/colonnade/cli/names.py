@@ -14,7 +14,7 @@ AUDITED = ("dpzv", "vafl", "czofo")
 # algorithms: names end
 
 RUNTIMES = ("simulate", "processes", "ray")
-BENCHMARKS = ("defaults", "split", "zeroth-order", "linear", "runtimes", "privacy", "hostile", "loading")
+BENCHMARKS = ("defaults", "split", "zeroth-order", "linear", "runtimes", "privacy", "hostile", "loading", "align")
 SUMS = ("plain", "two-tree", "pairwise")
 
 

@@ -43,6 +43,8 @@ class TrainingProgress:
     """Exchanges, exchanges a second, loss, metric and time left; fed with the lines of metrics.jsonl."""
 
     def __init__(self, title: str, total: int, unit: str = "exchanges", quiet: bool = False) -> None:
+        """`total` 0: it is worked out from how much a line says is done."""
+        self._works_out = not total
         self._title = title
         self._total = total
         self._unit = unit
@@ -69,7 +71,7 @@ class TrainingProgress:
     def __enter__(self) -> "TrainingProgress":
         if self._live:
             self._bar.start()
-            self._task = self._bar.add_task(self._title, total=self._total, facts="")
+            self._task = self._bar.add_task(self._title, total=self._total or None, facts="")
         return self
 
     def __exit__(self, *failure: object) -> None:
@@ -83,10 +85,12 @@ class TrainingProgress:
         done = line["exchange"]
         if self._first is None:
             self._first, self._began = done, time.perf_counter()
+        if self._works_out and line["epoch"]:
+            self._total = round(done / line["epoch"])
         self._loss = line["loss"] if line["loss"] is not None else self._loss
         self._metric = line["metric"] or line.get("validation") or self._metric
         if self._task is not None:
-            self._bar.update(self._task, completed=done, facts=self._facts(done))
+            self._bar.update(self._task, completed=done, total=self._total or None, facts=self._facts(done))
         elif not self._quiet and time.perf_counter() - self._last_line > SECONDS_BETWEEN_LINES:
             self._last_line = time.perf_counter()
             facts = "  ".join([self._facts(done), *self._reported.values()])
@@ -110,7 +114,10 @@ class TrainingProgress:
         facts = []
         elapsed = time.perf_counter() - self._began
         if self._first is not None and done > self._first and elapsed > 0:
-            facts.append(f"{(done - self._first) / elapsed:.0f} {self._unit}/s")
+            rate = (done - self._first) / elapsed
+            facts.append(f"{rate:.0f} {self._unit}/s")
+            if self._works_out and not self._live:
+                facts.append(f"about {(self._total - done) / rate:.0f} s left")
         if self._loss is not None:
             facts.append(f"loss {self._loss:.4f}")
         shown = next((name for name in ("accuracy", "rmse") if name in self._metric), None)

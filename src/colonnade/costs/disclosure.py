@@ -4,7 +4,7 @@ One sentence for a viewer and a kind of message, from the counts of what was sen
 wants to know what can be inferred from these values asks the attacks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -276,3 +276,34 @@ def _counted(count: int, one: str, several: str = "") -> str:
     ('1 row', '6,000 rows')
     """
     return f"{count:,} {one if count == 1 else several or one + 's'}"
+
+
+# --- an alignment ------------------------------------------------------------------------------------------------
+
+
+def learnt_by_aligning(
+    name: str, label_party: str, parties: Sequence[str], method: str, pad_to: int, sizes: Mapping[str, int]
+) -> list[str]:
+    """What one party has learnt by an alignment, in sentences. `sizes`: how many ids others have said they have."""
+    others = [party for party in parties if party != name]
+    learnt = ["Which of its own ids all parties hold, and so how many those are."]
+    if pad_to:
+        learnt.append(f"That no other party it hears of has more than {pad_to} ids: sizes are padded.")
+    else:
+        learnt += [f"That {party} has {size} usable ids." for party, size in sizes.items()]
+    if name != label_party:
+        learnt.append("Nothing else: what it was sent is random for whoever lacks the label party's secret.")
+    elif method == "hashed":
+        learnt.append(
+            "Hashes of all ids of all others, under a key that it knows: of every id that it can guess, whether a "
+            "party holds it; and how many ids each two parties share."
+        )
+    elif len(others) == 1:
+        learnt.append("Nothing else: an id outside the intersection leaves a random value.")
+    else:
+        learnt.append(
+            "Nothing else, as long as no feature party tells it more: an id that some of the others hold and one that "
+            "none of them holds both leave a random value. Together with a feature party that gives its keys away, it "
+            "learns which of its ids all the rest hold."
+        )
+    return learnt

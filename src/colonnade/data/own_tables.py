@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from colonnade.alignment.results import Aligned, check_one_alignment, read_aligned
 from colonnade.data import partition
 from colonnade.data.alignment import MatchedRows, Rows, match_rows, row_digest, set_apart, split_rows
 from colonnade.data.cells import is_text, words_of
-from colonnade.data.federated import FederatedData, Labels, OwnData, PartyColumns, first_to_validate
+from colonnade.data.federated import FederatedData, Labels, OwnData, PartyColumns, RowCounts, first_to_validate
 from colonnade.data.fitting import prepare_own
 from colonnade.data.preparation import prepare_labels, prepare_sparse
 from colonnade.data.settings import DEFAULT_TEST_FRACTION, DataSettings, PartyData
@@ -44,11 +45,41 @@ def load_tables(data: DataSettings, parties: Mapping[str, PartyData], label_part
     if label_party in parties and parties[label_party].weight:
         data = replace(data, weight=parties[label_party].weight)
     order = _order(list(parties), data, label_party)
+    aligned = None
+    if data.rows == "aligned":
+        aligned = {party: _alignment_of(party, parties[party], base) for party in order}
+        check_one_alignment(aligned)
     tables = {
-        party: read_own(parties[party], base, party=party, id=parties[party].id or data.id, label=data.label)
-        for party in order
+        party: read_own(own, base, party=party, id="" if aligned else own.id or data.id, label=data.label)
+        for party, own in ((party, parties[party]) for party in order)
     }
-    return _federated("files", tables, parties, data, label_party)
+    return _federated("files", tables, parties, data, label_party, aligned)
+
+
+def _alignment_of(party: str, own: PartyData, base: Path) -> Aligned:
+    if not own.aligned:
+        raise SettingsError(
+            f"data.rows is 'aligned', but party {party!r} does not say where its aligned rows are: run colonnade "
+            "align, and name the folder that it wrote for this party with the setting `aligned`."
+        )
+    return read_aligned(base / own.aligned, party, own, base)
+
+
+def _aligned_rows(aligned: Aligned, data: DataSettings) -> Rows:
+    """The rows of an alignment's parts; where it has none to validate with, data.validation of the others."""
+    train, validation, test = aligned.parted(data.max_rows)
+    if not len(validation):
+        train, validation = set_apart(train, data.validation)
+    return Rows(train, validation, test)
+
+
+def _counts(aligned: Aligned, rows: Rows) -> RowCounts:
+    return RowCounts(aligned.held, len(aligned.rows), sum(map(len, rows)))
+
+
+def _without_columns(names: tuple[str, ...], aligned: Aligned) -> tuple[str, ...]:
+    """Columns that rows were matched by are no columns to learn from."""
+    return tuple(name for name in names if name not in aligned.columns)
 
 
 def tables_of_frames(
@@ -71,22 +102,28 @@ def load_own_table(
         raise _weight_elsewhere(party, own.weight, label_party)
     if not own.has_table:
         raise SettingsError(f"Party {party!r} names no file and no query: give [data] file or sql in its party.toml.")
-    if data.rows != "same":
+    if data.rows == "intersection":
         raise SettingsError(
-            "data.rows = 'intersection' needs all parties' ids in one place. Let every party keep the rows that all "
-            "have agreed on, with data.rows = 'same'."
+            "data.rows = 'intersection' needs all parties' ids in one place. Run colonnade align and set data.rows = "
+            "'aligned', or let every party keep the rows that all have agreed on, with data.rows = 'same'."
         )
-    id, weight = own.id or data.id, own.weight or data.weight
+    aligned = _alignment_of(party, own, base) if data.rows == "aligned" else None
+    id, weight = "" if aligned else own.id or data.id, own.weight or data.weight
     data = replace(data, weight=weight if has_labels else "")
     table = read_own(replace(own, weight=data.weight), base, party=party, id=id, label=data.label)
     if party == label_party:
         _check_label(table, data, label_party)
     _check_weight_column(data, party, {party: table.names})
     chosen = choose_columns(table, own.columns, party=party, id=id, label=data.label, weight=weight)
-    matched, parts, digest = _matched({party: table}, data)
-    rows, counts = parts.at(matched.at[party]), matched.counts(sum(len(part) for part in parts))[party]
+    if aligned is not None:
+        chosen = _without_columns(chosen, aligned)
+        rows, digest = _aligned_rows(aligned, data), aligned.digest
+        counts = _counts(aligned, rows)
+    else:
+        matched, parts, digest = _matched({party: table}, data)
+        rows, counts = parts.at(matched.at[party]), matched.counts(sum(len(part) for part in parts))[party]
+        del matched, parts  # ten million ids take as much memory as several columns
     table = without_ids(table)
-    del matched, parts  # ten million ids take as much memory as several columns
     prepared = None
     if chosen or party != label_party:
         prepared = _prepared(table, chosen, rows, party, own, data)
@@ -115,8 +152,15 @@ def _order(parties: list[str], data: DataSettings, label_party: str) -> list[str
 
 
 def _federated(
-    name: str, tables: Mapping[str, Table], own: Mapping[str, PartyData], data: DataSettings, label_party: str
+    name: str,
+    tables: Mapping[str, Table],
+    own: Mapping[str, PartyData],
+    data: DataSettings,
+    label_party: str,
+    aligned: Mapping[str, Aligned] | None = None,
 ) -> FederatedData:
+    if data.rows == "aligned" and aligned is None:
+        raise SettingsError("data.rows = 'aligned' is for files, whose rows colonnade align has matched.")
     _check_label(tables[label_party], data, label_party)
     _check_weight_column(data, label_party, {party: table.names for party, table in tables.items()})
     chosen = {
@@ -124,24 +168,32 @@ def _federated(
             table,
             own[party].columns,
             party=party,
-            id=own[party].id or data.id,
+            id="" if aligned else own[party].id or data.id,
             label=data.label,
             weight=data.weight,
         )
         for party, table in tables.items()
     }
+    if aligned is not None:
+        chosen = {party: _without_columns(names, aligned[party]) for party, names in chosen.items()}
     partition.refuse_shared(chosen)
-    matched, parts, digest = _matched(tables, data)
+    notes: tuple[str, ...] = ()
+    if aligned is not None:
+        rows = {party: _aligned_rows(one, data) for party, one in aligned.items()}
+        digest = check_one_alignment(aligned)
+        counts = {party: _counts(one, rows[party]) for party, one in aligned.items()}
+    else:
+        matched, parts, digest = _matched(tables, data)
+        rows = {party: parts.at(at) for party, at in matched.at.items()}
+        counts, notes = matched.counts(sum(len(part) for part in parts)), matched.notes
     tables = {party: without_ids(table) for party, table in tables.items()}
-    rows = {party: parts.at(at) for party, at in matched.at.items()}
     prepared = {
         party: _prepared(table, chosen[party], rows[party], party, own[party], data)
         for party, table in tables.items()
         if chosen[party] or party != label_party
     }
     labels = _prepared_labels(tables[label_party], rows[label_party], label_party, data)
-    counts = matched.counts(sum(len(part) for part in parts))
-    return FederatedData(name, label_party, labels, prepared, digest, counts, matched.notes)
+    return FederatedData(name, label_party, labels, prepared, digest, counts, notes)
 
 
 def _check_label(table: Table, data: DataSettings, label_party: str) -> None:

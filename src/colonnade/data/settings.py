@@ -18,7 +18,7 @@ MISSING = ("refuse", "mean", "median")
 COLUMN_MISSING = (*MISSING, "indicator")
 KINDS = ("number", "one-hot", "ordinal", "hashed", "date", "text", "leave-out")
 DATE_PARTS = ("days", "month", "day", "weekday", "hour")
-ROWS = ("same", "intersection")
+ROWS = ("same", "intersection", "aligned")
 DEFAULT_TEST_FRACTION = 0.25
 
 
@@ -40,7 +40,7 @@ class DataSettings:
         True  # columns (and a regression's label) by their train mean and deviation; sparse columns and images by size
     )
     missing: str = ""  # "refuse" | "mean" | "median" (of the train rows); "" = the data set's own default, or refuse
-    rows: str = "same"  # "same" = all parties must hold the same ids | "intersection" = use those all hold
+    rows: str = "same"  # "same" = all must hold the same ids | "intersection" = use those all hold | "aligned"
     max_rows: int = 0  # 0 = all; else the first ones after the shuffle (of each part, if there is a test part)
     seed: int = 0  # of the shuffle that orders rows and separates train from test
 
@@ -125,6 +125,8 @@ class PartyData:
     decimal: str = ""  # of CSV: "." or ","; "" = found
     missing_values: tuple[str, ...] = ()  # cells of text that are gaps, besides "", ?, NA, N/A, NaN, null, None, –
     prepare: Mapping[str, ColumnSettings] = field(default_factory=dict)  # by column
+    id_columns: tuple[str, ...] = ()  # what this party calls alignment.columns, in that order; () = the same
+    aligned: str = ""  # with data.rows = "aligned": the folder that `colonnade align` wrote for this party
 
     def __post_init__(self) -> None:
         if self.file and self.sql:

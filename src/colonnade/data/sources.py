@@ -155,6 +155,8 @@ def read_table(
 
     A LIBSVM text and an .npz file of `scipy.sparse.save_npz` are sparse tables. The text has labels and no ids; to the
     .npz file, `ids`, `names` and `labels` may be added. Without ids, the i-th row has the id i, counted from 1.
+
+    With id = "" rows are numbered instead, and every column is one: somebody else has matched them.
     """
     own = own or PartyData()
     if not isinstance(source, Path | str):
@@ -185,7 +187,7 @@ def _wanted(own: PartyData, id: str, label: str, only_ids: bool) -> tuple[str, .
     """Which columns of a text have to be kept, if that is known before it is read; () = all."""
     if own.where or not (own.columns or only_ids):
         return ()
-    return (id, *own.columns, *(name for name in (label, own.weight) if name))
+    return (*own.columns, *(name for name in (id, label, own.weight) if name))
 
 
 def _from_file(
@@ -210,6 +212,9 @@ def _table(names: Iterable[str], read: Callable[[str], pa.ChunkedArray], *, part
     twice = sorted({name for name in known if known.count(name) > 1}) if len(set(known)) < len(known) else []
     if twice:
         raise DataError(f"Party {party!r}: {where} has more than one column {twice[0]!r}: rename all but one.")
+    if not id:
+        numbered = RowIds(pa.array([], pa.string()))
+        return Table(numbered, tuple(known), lambda name: _chunked(read(name)), where)
     if id not in known:
         raise DataError(
             f"Party {party!r}: {where} has no id column {id!r}.{nearest(id, known)} "
@@ -233,11 +238,13 @@ def _filtered(table: Table, own: PartyData, id: str, party: str, path: Path = _N
         return table
     if table.sparse is not None:
         raise DataError(f"Party {party!r}: `where` works with dense tables; {table.where} is sparse.")
-    whole = path if table.file is not None else pa.table({name: table.read(name) for name in (id, *table.columns)})
+    whole = (
+        path if table.file is not None else pa.table({name: table.read(name) for name in (id, *table.columns) if name})
+    )
     kept = rows_where(own.where, whole, party=party)
     if not len(kept):
         raise DataError(f"Party {party!r}: no row of {table.where} fits its condition `where`.")
-    return replace(table, ids=RowIds(table.ids.text.take(pa.array(kept))), kept=kept)
+    return replace(table, ids=RowIds(table.ids.text.take(pa.array(kept))) if id else table.ids, kept=kept)
 
 
 # --- Arrow and frames -------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """`federation.toml`: what all parties of a federation share, read strictly and written back whole.
 
-Sections: [federation], [data], [parties.NAME], [algorithm], [training], [privacy], [bottom], [top], and one for each
-runtime: [simulate], [processes], [ray], [network]. Every name must exist; a misspelt one is refused with the nearest. A
-run keeps the file it ran with, defaults filled in.
+Sections: [federation], [data], [alignment], [parties.NAME], [algorithm], [training], [privacy], [bottom], [top], and
+one for each runtime: [simulate], [processes], [ray], [network]. Every name must exist; a misspelt one is refused with
+the nearest. A run keeps the file it ran with, defaults filled in.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ import msgspec
 
 from colonnade import algorithms
 from colonnade.algorithms.training import Training
+from colonnade.alignment.settings import AlignmentSettings
 from colonnade.data.federated import FederatedData
 from colonnade.data.settings import DataSettings, PartyData
 from colonnade.errors import SettingsError, unknown_name
@@ -33,7 +34,7 @@ from colonnade.runtimes.simulate.settings import Simulate
 from colonnade.settings import as_values, build, check_table
 
 _SECTIONS = (
-    *("federation", "data", "parties", "algorithm", "training", "privacy", "bottom", "top"),
+    *("federation", "data", "alignment", "parties", "algorithm", "training", "privacy", "bottom", "top"),
     *("simulate", "processes", "ray", "network"),
 )
 
@@ -54,6 +55,7 @@ class Federation:
     name: str = ""
     label_party: str = "label"
     seed: int = 0
+    alignment: AlignmentSettings = field(default_factory=AlignmentSettings)
     parties: Mapping[str, PartySection] = field(default_factory=dict)
     training: Training = field(default_factory=Training)
     privacy: PerturbationSettings = field(default_factory=PerturbationSettings)
@@ -81,6 +83,8 @@ class Federation:
 
         def absolute(own: PartySection) -> PartySection:
             folder = (base / own.folder).resolve()
+            if own.aligned:
+                own = replace(own, aligned=str((base / own.aligned).resolve()))
             if own.sql:
                 return replace(own, folder=str(folder))
             return replace(own, file=str((folder / own.file).resolve()), folder="") if own.file else own
@@ -136,6 +140,7 @@ def parse_federation(values: Mapping[str, Any]) -> Federation:
         label_party=head.label_party,
         seed=head.seed,
         data=build(DataSettings, values["data"], "data"),
+        alignment=build(AlignmentSettings, values.get("alignment", {}), "alignment"),
         parties=parties,
         algorithm=build(algorithm.settings, chosen, "algorithm"),
         training=build(Training, values.get("training", {}), "training"),
@@ -156,6 +161,7 @@ def federation_values(federation: Federation) -> dict[str, Any]:
     values: dict[str, Any] = {"federation": head, "algorithm": algorithm}
     for section in (
         "data",
+        "alignment",
         "training",
         "privacy",
         "bottom",
@@ -176,7 +182,7 @@ def with_new_settings(values: Mapping[str, Any]) -> dict[str, Any]:
         now = federation_values(parse_federation(values))
     except SettingsError:
         return dict(values)  # written for models that were given as objects: nothing can be filled in
-    return {section: _filled(own, now.get(section, {})) for section, own in values.items()}
+    return {section: _filled(values.get(section, {}), now.get(section, {})) for section in {**now, **values}}
 
 
 def _filled(own: Any, now: Any) -> Any:

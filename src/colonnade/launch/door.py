@@ -10,6 +10,7 @@ from colonnade.data.weights import largest_weight
 from colonnade.errors import ProtocolError, plain
 from colonnade.federation.building import labels_of, width_elsewhere, width_of
 from colonnade.federation.plan import Facts
+from colonnade.launch.member import Member
 from colonnade.launch.participant import Participant
 from colonnade.launch.party_directory import PartyDirectory
 from colonnade.runtimes.network.greeting import another_directory
@@ -17,19 +18,22 @@ from colonnade.wire.handshake import Hello, Roster, difference
 
 MOST_COLUMNS, MOST_NUMBERS, MOST_CLASSES = 1 << 24, 1 << 16, 1 << 16
 """What a party believes of another before anything is built from it: columns, numbers in an embedding, classes."""
+PURPOSE = "purpose"
+"""What an alignment's settings say besides, and a training's do not: the two must not meet."""
 _TABLE_SHARE = 0.5
 """How much of this machine's memory the last embeddings of all parties may fill."""
 
 
-class LabelDoor:
-    """Whom the label party lets in."""
+class Doorkeeper:
+    """Whom a label party lets in, whatever the run is for: who has not left, comes again from the same directory, and
+    has the same settings."""
 
-    def __init__(self, participant: Participant, directory: PartyDirectory) -> None:
-        self._participant = participant
+    def __init__(self, participant: Member, directory: PartyDirectory) -> None:
+        self._host = participant
         self._directory = directory
 
     def admit(self, name: str, hello: Hello) -> None:
-        host = self._participant
+        host = self._host
         if name in self._directory.left():
             raise ProtocolError(f"{name} has left this federation for good.")
         if self._directory.tokens().get(name, hello.token) != hello.token:
@@ -38,7 +42,10 @@ class LabelDoor:
             theirs = json.loads(hello.settings)
         except (ValueError, RecursionError):
             raise ProtocolError(f"{name} sent settings that are not JSON.") from None
-        if differs := difference(json.loads(json.dumps(host.agreed)), theirs):
+        differs = difference(json.loads(json.dumps(host.agreed)), theirs)
+        if differs == PURPOSE:
+            raise ProtocolError(f"One of {name} and {host.name} aligns rows and the other trains: start the same.")
+        if differs:
             raise ProtocolError(
                 f"The federation.toml of {name} and that of {host.name} differ in {plain(differs)}: use the same file."
             )
@@ -48,22 +55,43 @@ class LabelDoor:
                 f"{name} says of itself what cannot be: a row has 1 to {MOST_COLUMNS} columns, an embedding at most "
                 f"{MOST_NUMBERS} numbers."
             )
+        known = self._directory.roster()
+        self._admit_known(name, hello, known)
+        if known is not None:
+            self._directory.keep_tokens({name: hello.token})
+
+    def _admit_known(self, name: str, hello: Hello, known: Roster | None) -> None:
+        """What only a certain kind of run asks for; `known`: what was told to all, if it has begun."""
+
+    def leave(self, name: str) -> None:
+        self._directory.keep_left(name)
+
+
+class LabelDoor(Doorkeeper):
+    """Whom the label party of a training lets in: who has the same rows besides, and embeddings that fit."""
+
+    def __init__(self, participant: Participant, directory: PartyDirectory) -> None:
+        super().__init__(participant, directory)
+        self._participant = participant
+
+    def _admit_known(self, name: str, hello: Hello, known: Roster | None) -> None:
+        host = self._participant
         if hello.row_digest != host.data.row_digest:
             raise ProtocolError(
                 f"{name} has other rows than {host.name}, or the same in another split: {hello.rows} + "
                 f"{hello.test_rows} to train and test on, against {host.data.rows} + {host.data.test_rows}. "
-                "Align the ids of both files."
+                + (
+                    "They name different alignments: all must name folders that one colonnade align wrote."
+                    if host.federation.data.rows == "aligned"
+                    else "Align the ids of both files."
+                )
             )
         self._check_width(name, hello)
-        known = self._directory.roster()
-        if known is None:
-            return
-        if hello.width and hello.width != known.widths.get(name):
+        if known is not None and hello.width and hello.width != known.widths.get(name):
             raise ProtocolError(
                 f"{name} sends embeddings of {hello.width} numbers, but the training began with "
                 f"{known.widths.get(name)}: its [bottom] must fit."
             )
-        self._directory.keep_tokens({name: hello.token})
 
     def _check_width(self, name: str, hello: Hello) -> None:
         """Refuse what cannot be kept here, before room is made for it: of every row the last embedding is."""
@@ -82,9 +110,6 @@ class LabelDoor:
                 f"has room for {room >> 20} MB of each party's. Choose a smaller [bottom] embedding, or give "
                 f"{host.name} a larger machine."
             )
-
-    def leave(self, name: str) -> None:
-        self._directory.keep_left(name)
 
 
 def _memory_bytes() -> int:

@@ -4,12 +4,10 @@ Everything that can be wrong with settings or data is found before the run direc
 """
 
 import json
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Unpack
 
 import torch
@@ -23,11 +21,11 @@ from colonnade.errors import SettingsError, unknown_name
 from colonnade.federation.building import BuiltFederation, build_federation, facts_of, notes_on_size
 from colonnade.federation.plan import Bottoms, Plan, check_plan, decided_training
 from colonnade.files import write_atomically
+from colonnade.launch.launches import launch_of, placed
 from colonnade.launch.outcome import Outcome
-from colonnade.launch.processes import ProcessesLaunch
-from colonnade.launch.run_directory import disk_errors, opened
-from colonnade.launch.run_options import Launch, RunKeywords, RunOptions
-from colonnade.launch.simulation import SimulationLaunch
+from colonnade.launch.run_directory import data_digests, disk_errors
+from colonnade.launch.run_options import RunKeywords, RunOptions
+from colonnade.launch.runnable import TrainingRun
 from colonnade.launch.summary import recorded_threshold, summarise
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
@@ -104,9 +102,9 @@ def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | 
     """The same from a plan, such as a federation.toml's, and the settings of a runtime."""
     with _threads(options.threads):
         federation = _agreed(data, plan)
-        launch = _launch(federation, runtime)
-        with launch.ready(), _placed(launch, data, options) as placed:
-            record = launch.run(placed)
+        launch = launch_of(TrainingRun(federation), runtime)
+        with launch.ready(), placed(launch, data_digests(data), options) as settled:
+            record = launch.run(settled)
         summary = summarise(
             federation.plan, federation.facts, record, data.name, options.settings or {}, data.row_counts
         )
@@ -180,35 +178,6 @@ def _agreed(data: FederatedData, plan: Plan) -> BuiltFederation:
     check_plan(plan, data.rows, (data.label_party, *data.feature_parties), data.columns, data.validation_rows)
     facts = facts_of(data, plan)
     return build_federation(data, calibrated(plan, facts), facts)  # noise changes nobody's shape
-
-
-def _launch(federation: BuiltFederation, runtime: Simulate | Processes | Ray) -> Launch:
-    if isinstance(runtime, Simulate):
-        return SimulationLaunch(federation, runtime)
-    if isinstance(runtime, Processes):
-        return ProcessesLaunch(federation, runtime)
-    try:
-        # In here, since Ray takes a second to load and is an extra; before it connects, which ray:// insists on.
-        from colonnade.launch.ray import RayLaunch
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "ray":
-            raise
-        raise SettingsError("The runtime 'ray' needs Ray: pip install 'colonnade[ray]'.") from None
-    return RayLaunch(federation, runtime)
-
-
-@contextmanager
-def _placed(launch: Launch, data: FederatedData, options: RunOptions) -> Iterator[RunOptions]:
-    """The options with a run directory that is open; without one, a place for what processes keep, gone afterwards."""
-    with ExitStack() as stack:
-        if options.out is None and launch.needs_directory:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="colonnade-run-"))
-            options = replace(options, out=Path(folder) / "run")
-        if options.directory is not None:
-            settings = options.settings or {}
-            stack.enter_context(disk_errors(options.directory))
-            stack.enter_context(opened(options.directory, launch.runtime, settings, data, options.resume))
-        yield options
 
 
 @contextmanager

@@ -10,9 +10,11 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import torch
@@ -22,16 +24,18 @@ from colonnade.federation.file import Federation
 from colonnade.federation.party_file import PartyFile
 from colonnade.files import write_atomically
 from colonnade.launch.door import LabelDoor, check_roster, roster_of
+from colonnade.launch.member import Member
 from colonnade.launch.participant import Participant
 from colonnade.launch.party_directory import PartyDirectory, make_directory
 from colonnade.launch.run_options import RunOptions
 from colonnade.launch.run_record import RunRecord
-from colonnade.launch.seat_files import Life, peers_of
+from colonnade.launch.seat_files import Life
 from colonnade.launch.seated_party import open_station
-from colonnade.launch.summary import recorded_threshold, summarise, summarise_part
+from colonnade.launch.summary import summarise, summarise_part
 from colonnade.party import Party
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.carrier import Keys
+from colonnade.runtimes.network.greeting import Door
 from colonnade.runtimes.network.guest import Guest
 from colonnade.runtimes.network.host import Host
 from colonnade.runtimes.network.settings import Network
@@ -49,6 +53,8 @@ LIMITS = Limits(frame_bytes=256 << 20)
 
 Operate = Callable[[Participant, Host | Guest, Recorder], Callable[[], None]]
 """Is called once, before the first word to anybody; what it returns is called in every turn."""
+Attend = Callable[[Host | Guest, Recorder], Callable[[], None]]
+"""The same, of a participant that is known."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +84,13 @@ def join(
     """
     participant = Participant(federation, party_file, out, party_timeout_seconds)
     participant.check_without(without)
-    launch = NetworkLaunch(participant, tuple(without), operate, quarantine)
+    launch = NetworkLaunch(
+        participant, TrainingMeeting(participant), tuple(without), _of(participant, operate), quarantine
+    )
     directory = participant.directory
     with launch.ready():
         record = launch.run(RunOptions(directory, trace=trace, stop_requested=stop_requested))
+        record = replace(record, randomness=participant.randomness)
         summary = _summary(participant, record)
         if record.counts:
             write_atomically(directory / "summary.json", json.dumps(summary, indent=1).encode())
@@ -93,7 +102,7 @@ def leave(federation: Federation, party_file: PartyFile, out: Path | None = None
     participant = Participant(federation, party_file, out)
     if participant.is_label_party:
         raise SettingsError("The label party cannot leave its own federation: stop it instead.")
-    guest = NetworkLaunch(participant).guest(
+    guest = NetworkLaunch(participant, TrainingMeeting(participant)).guest(
         PartyDirectory(participant), Recorder(participant.label_party, virtual=False), RunOptions(), leaves=True
     )
     asyncio.run(guest.leave())
@@ -111,13 +120,50 @@ def rebuilt(
     return {participant.name: participant.build(roster, party_directory.secret)}
 
 
+class Meeting(Protocol):
+    """What organisations say of one another before a run of some kind begins, and what they believe of it."""
+
+    def door(self, directory: PartyDirectory) -> Door:
+        """Whom the label party lets in."""
+
+    def roster(self, hellos: Mapping[str, Hello]) -> Roster:
+        """What the label party tells all, once everybody is there."""
+
+    def believed(self, roster: Roster) -> Roster:
+        """What a feature party takes of that. ProtocolError: no federation of these parties could be so."""
+
+
+@dataclass(frozen=True)
+class TrainingMeeting:
+    """Of those who train."""
+
+    participant: Participant
+
+    def door(self, directory: PartyDirectory) -> Door:
+        return LabelDoor(self.participant, directory)
+
+    def roster(self, hellos: Mapping[str, Hello]) -> Roster:
+        labels = self.participant.data.labels
+        assert labels is not None
+        return roster_of(self.participant, hellos, labels.task, len(labels.classes))
+
+    def believed(self, roster: Roster) -> Roster:
+        participant = self.participant
+        if roster.shapes.get(participant.name) != participant.shape():
+            shapes = {**roster.shapes, participant.name: participant.shape()}
+            roster = msgspec.structs.replace(roster, shapes=shapes)
+        check_roster(participant, roster)
+        return roster
+
+
 @dataclass(frozen=True)
 class NetworkLaunch:
     """The runtime "network": this organisation's party, which meets the others."""
 
-    participant: Participant
+    participant: Member
+    meeting: "Meeting"
     without: tuple[str, ...] = ()
-    operate: Operate | None = None
+    operate: Attend | None = None
     quarantine: bool = False
 
     runtime = Network.name
@@ -139,7 +185,7 @@ class NetworkLaunch:
         recorder = Recorder(participant.label_party, directory.path if leads else None, options.watch, virtual=False)
         directory.keep_plan()
         carrier = (self.host if leads else self.guest)(directory, recorder, options)
-        attend = None if self.operate is None else self.operate(participant, carrier, recorder)
+        attend = None if self.operate is None else self.operate(carrier, recorder)
         report = PeriodicReport()
 
         def every_turn() -> None:
@@ -157,15 +203,12 @@ class NetworkLaunch:
                 carrier.station.close()
             recorder.close()
         if finished and carrier.station is not None:
-            trained = participant.trained(carrier.station.party, recorded_threshold(recorder.metrics))
-            trained.save(directory.path / "model" / participant.name)
-        return _record(participant, carrier.station, recorder, finished)
+            participant.keep_model(carrier.station.party, recorder.metrics, directory.path)
+        return _record(participant.name, carrier.station, recorder, finished)
 
     def host(self, directory: PartyDirectory, recorder: Recorder, options: RunOptions) -> Host:
         """The label party's side: it waits for everybody, then begins."""
         participant = self.participant
-        labels = participant.data.labels
-        assert labels is not None
         roster = directory.roster()
         left = directory.left()
 
@@ -175,7 +218,7 @@ class NetworkLaunch:
                 there = {*hellos, *self.without, *left}
                 if not there >= {*participant.feature_parties}:
                     return None
-                roster = roster_of(participant, hellos, labels.task, len(labels.classes))
+                roster = self.meeting.roster(hellos)
             absent = tuple(sorted({*self.without, *left}))
             station = self._station(directory, recorder, roster, options.trace, absent)
             with _closed_on_failure(station):
@@ -191,7 +234,7 @@ class NetworkLaunch:
             participant.feature_parties,
             self._keys(directory),
             participant.party_file.party.listen,
-            LabelDoor(participant, directory),
+            self.meeting.door(directory),
             relays=participant.relays,
             begin=begin,
             linger_seconds=participant.party_file.endurance.linger_seconds,
@@ -206,10 +249,7 @@ class NetworkLaunch:
             raise SettingsError("The federation has no [network] address: say at which host:port the label party is.")
 
         def begin(roster: Roster) -> Station:
-            if roster.shapes.get(participant.name) != participant.shape():
-                shapes = {**roster.shapes, participant.name: participant.shape()}
-                roster = msgspec.structs.replace(roster, shapes=shapes)
-            check_roster(participant, roster)
+            roster = self.meeting.believed(roster)
             station = self._station(directory, recorder, roster, options.trace)
             with _closed_on_failure(station):
                 directory.keep(roster)
@@ -243,7 +283,7 @@ class NetworkLaunch:
     ) -> Station:
         participant = self.participant
         party = participant.build(roster, directory.secret)
-        peers = peers_of(participant.name, participant.facts(roster), participant.plan)
+        peers = participant.peers(roster)
         life = Life(str(directory.path), peers, participant.party_file.endurance, trace, without=without)
         ledger = directory.path / "ledger.jsonl"
         label_party = participant.label_party
@@ -261,17 +301,14 @@ def _closed_on_failure(station: Station) -> Iterator[None]:
         raise
 
 
-def _hello(participant: Participant, directory: PartyDirectory, nonce: bytes, leaves: bool) -> Hello:
+def _hello(participant: Member, directory: PartyDirectory, nonce: bytes, leaves: bool) -> Hello:
     """How a feature party introduces itself."""
     public_key = directory.sealing.public_bytes()
     return Hello(
         PROTOCOL,
         json.dumps(participant.agreed),
-        participant.data.row_digest,
-        participant.data.rows,
-        participant.data.test_rows,
-        participant.shape(),
-        participant.fixed_width(participant.shape()),
+        *participant.rows_told(),
+        *participant.shape_told(),
         directory.token,
         public_key,
         sign_introduction(participant.credentials(), participant.digest, public_key),
@@ -284,9 +321,12 @@ def _hello(participant: Participant, directory: PartyDirectory, nonce: bytes, le
 # --- at its end -------------------------------------------------------------------------------------------------
 
 
-def _record(participant: Participant, station: Station | None, recorder: Recorder, finished: bool) -> RunRecord:
+def _of(participant: Participant, operate: Operate | None) -> Attend | None:
+    return None if operate is None else partial(operate, participant)
+
+
+def _record(name: str, station: Station | None, recorder: Recorder, finished: bool) -> RunRecord:
     """What this party saw of the run; without a station, the federation had not met."""
-    name = participant.name
     if station is None:
         return RunRecord(Network.name, finished, recorder, {}, {}, {}, [], [], 0.0)
     now = station.now()
@@ -308,7 +348,6 @@ def _record(participant: Participant, station: Station | None, recorder: Recorde
         station.released(),
         now,
         expelled=dict(station.expelled),
-        randomness=participant.randomness,
     )
 
 
@@ -337,8 +376,18 @@ class PeriodicReport:
             self._last, self._exchanges = now, station.party.counts()["exchanges"]
         if now - self._last < self._seconds:
             return
-        done = station.party.counts()["exchanges"]
+        counts = station.party.counts()
+        done = counts["exchanges"]
+        rate = (done - self._exchanges) / (now - self._last)
         absent = station.absent()
         waits = f"; without {', '.join(absent)}" if absent else ""
-        log.info("%d exchanges, %.0f a second%s", done, (done - self._exchanges) / (now - self._last), waits)
+        if "share" in counts:  # of an alignment, whose end is known
+            left = done * (1 / counts["share"] - 1) / rate if rate and counts["share"] else inf
+            log.info("%d multiplications, %.0f a second, %s left%s", done, rate, _time_left(left), waits)
+        else:
+            log.info("%d exchanges, %.0f a second%s", done, rate, waits)
         self._last, self._exchanges = now, done
+
+
+def _time_left(seconds: float) -> str:
+    return f"about {seconds:.0f} s" if seconds < inf else "nobody knows how much"

@@ -4,29 +4,32 @@ Its two files, its certificate, its own data; then what follows once everybody i
 its noise.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from colonnade import algorithms
 from colonnade.costs.noise import calibrated
-from colonnade.data.federated import OwnData, RowCounts
+from colonnade.data.federated import OwnData, RowCounts, data_digest
 from colonnade.data.loading import load_own
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.federation.building import PrivateData, all_dense_columns, build_party, labels_of, width_of
-from colonnade.federation.file import Federation, digest, federation_values
+from colonnade.federation.file import Federation, digest
 from colonnade.federation.party_file import PartyFile
 from colonnade.federation.plan import Facts, Plan, check_plan, decided_training
+from colonnade.launch.member import Member
+from colonnade.launch.seat_files import peers_of
+from colonnade.launch.summary import recorded_threshold
 from colonnade.models.top import TopSettings
 from colonnade.party import Party
 from colonnade.prediction.saved_model import SavedModel, described
 from colonnade.privacy.accounting import SECRET, SHARED
-from colonnade.wire.certificates import CredentialFiles, Credentials
+from colonnade.settings import as_values
 from colonnade.wire.handshake import Roster
 
 
-class Participant:
+class Participant(Member):
     """Everything a party needs to take part, checked before it says a word to anybody."""
 
     def __init__(
@@ -36,44 +39,24 @@ class Participant:
         out: Path | None = None,
         party_timeout_seconds: float | None = None,
     ) -> None:
-        self.federation = federation
-        self.party_file = party_file
-        self.name = party_file.party.name
-        self.label_party = federation.label_party
-        self.feature_parties = _feature_parties(federation)
-        self.everyone = (self.label_party, *self.feature_parties)
-        if self.name not in self.everyone:
-            raise unknown_name("party of this federation called", self.name, self.everyone)
-        self.known: Facts | None = None
+        super().__init__(federation, party_file, out)
         chosen = algorithms.find(algorithms.name_of(federation.algorithm))
-        if chosen.family is algorithms.Family.ALONE:
-            raise SettingsError(
-                f"{chosen.name} trains on everybody's data in one place, which a network run never has. "
-                f"Choose another algorithm, such as {algorithms.DEFAULT}."
-            )
-        self._check_randomness()
-        self.directory = out or self._directory()
-        keys, path = party_file.keys, party_file.path
-        revoked = path(keys.revoked) if keys.revoked else None
-        self._credential_files = CredentialFiles(
-            path(keys.key), path(keys.certificate), path(keys.authority), revoked, self.name
-        )
-        self.credentials()  # a wrong certificate is said before anything is loaded
+        self.known: Facts | None = None
         self.data = self._load(chosen.family is algorithms.Family.LINEAR)
         self.plan = self._plan()
         holders = [name for name in self.everyone if name != self.name] + ([self.name] if self.data.columns else [])
         check_plan(self.plan, self.data.rows, self.everyone, dict.fromkeys(holders), self.data.validation_rows)
         if party_timeout_seconds is not None:
             self.plan = _with_timeout(self.plan, party_timeout_seconds)
-        # As JSON, so that a difference can be named; runtimes of one machine are nobody else's business.
-        values = federation_values(federation)
-        self.settings = {name: value for name, value in values.items() if name not in ("simulate", "processes", "ray")}
-        self.agreed = without_address(self.settings)
-        self.digest = digest(self.agreed)
 
-    @property
-    def is_label_party(self) -> bool:
-        return self.name == self.label_party
+    def _check(self) -> None:
+        chosen = algorithms.find(algorithms.name_of(self.federation.algorithm))
+        if chosen.family is algorithms.Family.ALONE:
+            raise SettingsError(
+                f"{chosen.name} trains on everybody's data in one place, which a network run never has. "
+                f"Choose another algorithm, such as {algorithms.DEFAULT}."
+            )
+        self._check_randomness()
 
     @property
     def row_counts(self) -> dict[str, RowCounts]:
@@ -100,10 +83,6 @@ class Participant:
         """Whether feature parties send one another anything."""
         return self.plan.is_linear
 
-    def credentials(self) -> Credentials:
-        """As its files are now; to be asked as often as they are needed."""
-        return self._credential_files.read()
-
     def _plan(self) -> Plan:
         shared, own_bottom = self.federation, self.party_file.bottom
         bottom: Any = shared.bottom if own_bottom is None else {self.name: own_bottom}
@@ -115,11 +94,6 @@ class Participant:
             shared.privacy.labels_epsilon,
         )
         return Plan(shared.algorithm, training, shared.privacy, bottom, shared.top, shared.seed)
-
-    def _directory(self) -> Path:
-        if self.party_file.party.out:
-            return self.party_file.path(self.party_file.party.out)
-        return Path(f"runs/{self.federation.name or 'federation'}-{self.name}")
 
     def _load(self, linear: bool) -> OwnData:
         everywhere = linear and self.federation.algorithm.labels == "everywhere"
@@ -155,6 +129,9 @@ class Participant:
         assert self.known is not None
         return SavedModel(described(self.plan, self.known, self._private_data(0), threshold), party.model())
 
+    def keep_model(self, party: Party, metrics: list[dict[str, Any]], directory: Path) -> None:
+        self.trained(party, recorded_threshold(metrics)).save(directory / "model" / self.name)
+
     def _private_data(self, secret: int) -> PrivateData:
         return PrivateData(self.name, self.data.columns, self.data.labels, secret)
 
@@ -172,6 +149,29 @@ class Participant:
             )
 
     # --- what is said of it ---
+
+    def rows_told(self) -> tuple[str, int, int]:
+        return self.data.row_digest, self.data.rows, self.data.test_rows
+
+    def shape_told(self) -> tuple[tuple[int, ...], int]:
+        return self.shape(), self.fixed_width(self.shape())
+
+    def secret_of(self, entropy: int) -> int:
+        return entropy if self.federation.network.private_randomness else self.plan.seed
+
+    def digests(self) -> dict[str, str]:
+        data, own_bottom = self.data, self.party_file.bottom
+        found = {"rows": data.row_digest, "settings": self.digest}
+        if data.columns is not None:
+            found["columns"] = data_digest(data.columns)
+        if data.labels is not None:
+            found["labels"] = data_digest(data.labels)
+        if own_bottom is not None:
+            found["bottom model"] = digest(as_values(own_bottom))
+        return found
+
+    def peers(self, roster: Roster) -> tuple[str, ...]:
+        return peers_of(self.name, self.facts(roster), self.plan)
 
     def shape(self) -> tuple[int, ...]:
         return () if self.data.columns is None else self.data.columns.shape
@@ -203,22 +203,8 @@ class Participant:
         return width_of(self.name, self.alone(shape), self.plan)
 
 
-def without_address(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be the same at all parties from beginning to end; how one reaches the label party is its own matter."""
-    network = {name: value for name, value in settings["network"].items() if name != "address"}
-    return {**settings, "network": network}
-
-
 def _with_timeout(plan: Plan, seconds: float) -> Plan:
     """How long the label party's synchronous schedule waits for a lost party; asynchronous ones do not wait."""
     if "party_timeout_seconds" not in {field.name for field in fields(plan.algorithm)}:
         return plan
     return replace(plan, algorithm=replace(plan.algorithm, party_timeout_seconds=seconds))
-
-
-def _feature_parties(federation: Federation) -> tuple[str, ...]:
-    named = tuple(name for name in federation.parties if name != federation.label_party)
-    named = named or tuple(f"party{1 + place}" for place in range(federation.data.parties))
-    if not named:
-        raise SettingsError("The federation names no feature party: give each a [parties.NAME] section.")
-    return named

@@ -11,16 +11,13 @@ from typing import TypeVar
 
 import msgspec
 
-from colonnade.data.federated import data_digest
 from colonnade.errors import RunError, SettingsError
-from colonnade.federation.file import digest
 from colonnade.federation.toml import write_toml
 from colonnade.files import make_folder, read_private, take_over, toml_of, write_atomically
-from colonnade.launch.participant import Participant, without_address
+from colonnade.launch.member import Member, without_address
 from colonnade.launch.run_directory import differences
 from colonnade.privacy.ledger import check_journal
 from colonnade.runtimes.journal import first_number
-from colonnade.settings import as_values
 from colonnade.wire.handshake import Roster
 from colonnade.wire.sealing import SealingKey
 
@@ -30,7 +27,7 @@ T = TypeVar("T")
 class PartyDirectory:
     """What a party of a network run keeps on its disk, beside its state."""
 
-    def __init__(self, participant: Participant, *, draws: bool = True) -> None:
+    def __init__(self, participant: Member, *, draws: bool = True) -> None:
         """`draws`: secrets that are not there yet. Without, they must be, and nothing is written."""
         self.path = participant.directory
         self._participant = participant
@@ -43,8 +40,7 @@ class PartyDirectory:
         check_journal(self.path / "ledger.jsonl", has_journal, participant.name)
         self.token = self._secret("token").hex()
         self.sealing = SealingKey.from_bytes(self._secret("sealing.key"))
-        entropy = int.from_bytes(self._secret("entropy"), "little")
-        self.secret = entropy if participant.federation.network.private_randomness else participant.plan.seed
+        self.secret = participant.secret_of(int.from_bytes(self._secret("entropy"), "little"))
 
     def _secret(self, name: str) -> bytes:
         """32 bytes of this run's own, drawn once and readable by nobody else."""
@@ -64,19 +60,7 @@ class PartyDirectory:
         """Write down what this run is made of, for every later start."""
         if not self.has_begun():
             write_atomically(self.path / "federation.toml", write_toml(self._participant.settings).encode())
-            write_atomically(self.path / "rows.json", json.dumps(self._digests()).encode())
-
-    def _digests(self) -> dict[str, str]:
-        """Of everything that what this party sends is computed from: after a crash it is computed again."""
-        data, own_bottom = self._participant.data, self._participant.party_file.bottom
-        found = {"rows": data.row_digest, "settings": self._participant.digest}
-        if data.columns is not None:
-            found["columns"] = data_digest(data.columns)
-        if data.labels is not None:
-            found["labels"] = data_digest(data.labels)
-        if own_bottom is not None:
-            found["bottom model"] = digest(as_values(own_bottom))
-        return found
+            write_atomically(self.path / "rows.json", json.dumps(self._participant.digests()).encode())
 
     def _check_unchanged(self) -> None:
         """Settings and data are those of the beginning: frames that are sent again must be the same."""
@@ -89,7 +73,7 @@ class PartyDirectory:
             raise SettingsError(
                 f"{self.path} holds a run with other settings. Choose another directory with --out, or use {kept}."
             )
-        before, now = self._read("rows.json", dict[str, str]), self._digests()
+        before, now = self._read("rows.json", dict[str, str]), self._participant.digests()
         if before.get("settings") != now["settings"]:
             raise SettingsError(
                 f"{kept} was changed after its run began, which has kept a digest of its settings. Put those settings "

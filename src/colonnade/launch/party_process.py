@@ -19,8 +19,7 @@ import torch
 from colonnade.errors import ColonnadeError
 from colonnade.exit_codes import ExitCode
 from colonnade.files import make_folder
-from colonnade.launch.seat_files import SeatFiles, read_seat
-from colonnade.launch.seated_party import REPORT_SECONDS, progress_of, seated_station, unwritable
+from colonnade.launch.seated_party import REPORT_SECONDS, Seat, progress_of, read_any_seat, seated_station, unwritable
 from colonnade.runtimes.interrupt import stop_on_interrupt
 from colonnade.runtimes.processes.fork_server import serve
 from colonnade.runtimes.processes.sockets import SocketCarrier
@@ -32,7 +31,7 @@ _ORPHANS_SECONDS = 10.0  # for a process of the same party whose parent was kill
 
 def main(folder: Path) -> int:
     torch.set_num_threads(1)
-    seat = read_seat(folder)
+    seat = read_any_seat(folder)
     directory = Path(seat.life.directory)
     try:
         make_folder(directory / "journal")
@@ -44,10 +43,10 @@ def main(folder: Path) -> int:
         raise failure from None
 
 
-def take_part(folder: Path, seat: SeatFiles) -> int:
+def take_part(folder: Path, seat: Seat) -> int:
     """A party's whole life, as the exit code of its process."""
     life = seat.life
-    if seat.name != seat.facts.label_party:
+    if seat.name != seat.label_party:
         os.nice(5)  # where there are fewer cores than parties, the one that everybody waits for goes first
     station, recorder = seated_station(seat, lambda line: say({"line": line}))
     with stop_on_interrupt(quiet=True) as stop:

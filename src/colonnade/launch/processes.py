@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from colonnade.errors import unknown_name
-from colonnade.federation.building import BuiltFederation
 from colonnade.launch.run_directory import continues_trace
 from colonnade.launch.run_options import RunOptions
 from colonnade.launch.run_record import RunRecord, gather
-from colonnade.launch.seat_files import Life, peers_of, write_seats
+from colonnade.launch.runnable import Runnable, write_seats
+from colonnade.launch.seat_files import Life
 from colonnade.privacy.ledger import check_journal
 from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.journal import first_number
@@ -28,7 +28,7 @@ from colonnade.runtimes.processes.supervisor import ProcessSupervisor
 class ProcessesLaunch:
     """The runtime "processes"."""
 
-    federation: BuiltFederation
+    federation: Runnable
     settings: Processes
 
     runtime = Processes.name
@@ -42,7 +42,7 @@ class ProcessesLaunch:
     def run(self, options: RunOptions) -> RunRecord:
         """Run every party in a process of its own; the parties here are then given the states that those ended with."""
         federation, settings = self.federation, self.settings
-        parties, label_party = federation.parties, federation.facts.label_party
+        parties, label_party = federation.parties, federation.label_party
         # The seats may be large, so they lie where temporary files do; sockets need a short path.
         with tempfile.TemporaryDirectory(prefix="colonnade-") as folder, socket_folder([*parties]) as sockets:
             directory, lives = lives_of(federation, settings.endurance, options)
@@ -66,14 +66,14 @@ class ProcessesLaunch:
         return gather(self.runtime, parties, label_party, directory, finished)
 
 
-def check_named(setting: str, named: Iterable[str], federation: BuiltFederation) -> None:
+def check_named(setting: str, named: Iterable[str], federation: Runnable) -> None:
     """Refuse settings for a party that does not exist."""
     for party in named:
         if party not in federation.parties:
             raise unknown_name(f"party for {setting}", party, federation.parties)
 
 
-def lives_of(federation: BuiltFederation, endurance: Endurance, options: RunOptions) -> tuple[Path, dict[str, Life]]:
+def lives_of(federation: Runnable, endurance: Endurance, options: RunOptions) -> tuple[Path, dict[str, Life]]:
     """Where the parties of one user keep their state, and how each is to live: what their carriers need is left out."""
     directory, trace = options.directory, options.trace
     assert directory is not None  # these runtimes need one
@@ -86,7 +86,7 @@ def lives_of(federation: BuiltFederation, endurance: Endurance, options: RunOpti
     lives = {
         name: Life(
             str(directory.absolute()),
-            peers_of(name, federation.facts, federation.plan),
+            federation.peers_of(name),
             endurance,
             trace,
             tuple(federation.parties),

@@ -17,13 +17,12 @@ import torch
 from ray.exceptions import RayError
 
 from colonnade.errors import ColonnadeError, RunError
-from colonnade.federation.building import BuiltFederation
 from colonnade.files import write_private
 from colonnade.launch.processes import check_named, lives_of
 from colonnade.launch.run_options import RunOptions
 from colonnade.launch.run_record import RunRecord, gather
-from colonnade.launch.seat_files import SeatFiles, read_seat, write_seats
-from colonnade.launch.seated_party import REPORT_SECONDS, progress_of, seated_station, unwritable
+from colonnade.launch.runnable import Runnable, write_seats
+from colonnade.launch.seated_party import REPORT_SECONDS, Seat, progress_of, read_any_seat, seated_station, unwritable
 from colonnade.runtimes.ray.carrier import CallCarrier
 from colonnade.runtimes.ray.cluster import cluster
 from colonnade.runtimes.ray.settings import Ray
@@ -57,7 +56,7 @@ class PartyActor:
             with tempfile.TemporaryDirectory(prefix="colonnade-") as folder:
                 for file, content in files.items():
                     write_private(Path(folder) / file, content)
-                seat = read_seat(Path(folder))
+                seat = read_any_seat(Path(folder))
             directory = Path(seat.life.directory)
             return {"finished": await self._take_part(seat, call)}
         except ColonnadeError as error:
@@ -65,7 +64,7 @@ class PartyActor:
         except OSError as error:
             return {"failed": str(unwritable(self._name, directory, error))}
 
-    async def _take_part(self, seat: SeatFiles, call: Callable[..., Any]) -> bool:
+    async def _take_part(self, seat: Seat, call: Callable[..., Any]) -> bool:
         directory = Path(seat.life.directory)
         if not (directory / "federation.toml").exists():
             raise RunError(
@@ -131,7 +130,7 @@ class PartyActor:
 class RayLaunch:
     """The runtime "ray"."""
 
-    federation: BuiltFederation
+    federation: Runnable
     settings: Ray
 
     runtime = Ray.name
@@ -160,4 +159,4 @@ class RayLaunch:
             stop_requested=options.stop_requested,
         )
         finished = supervisor.run()
-        return gather(self.runtime, federation.parties, federation.facts.label_party, directory, finished)
+        return gather(self.runtime, federation.parties, federation.label_party, directory, finished)

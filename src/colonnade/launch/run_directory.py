@@ -25,14 +25,14 @@ _DIGESTS = "checkpoints/data.json"
 
 @contextmanager
 def opened(
-    directory: Path, runtime: str, settings: Mapping[str, Any], data: FederatedData, resume: bool
+    directory: Path, runtime: str, settings: Mapping[str, Any], digests: Mapping[str, str], resume: bool
 ) -> Iterator[None]:
-    """A run directory, made or checked, and held against a second process."""
+    """A run directory, made or checked, and held against a second process. `digests`: of what it is made from."""
     if resume:
         _check_whose(directory)
-        _check(directory, runtime, settings, data)
+        _check(directory, runtime, settings, digests)
     else:
-        _make(directory, runtime, settings, data)
+        _make(directory, runtime, settings, digests)
     with only_process_in(directory):
         yield
 
@@ -63,7 +63,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return [name for name in {**before, **now} if before.get(name) != now.get(name)]
 
 
-def _make(directory: Path, runtime: str, settings: Mapping[str, Any], data: FederatedData) -> None:
+def _make(directory: Path, runtime: str, settings: Mapping[str, Any], data: Mapping[str, str]) -> None:
     try:
         make_folder(directory, exist_ok=False)
     except FileExistsError:
@@ -80,7 +80,7 @@ def _make(directory: Path, runtime: str, settings: Mapping[str, Any], data: Fede
         write_atomically(directory / "federation.toml", text.encode())
         make_folder((directory / _DIGESTS).parent)
         agreed = {"runtime": runtime, "settings": _settings_digest(toml_of(text.encode()))}
-        write_atomically(directory / _DIGESTS, json.dumps({**_data_digests(data), **agreed}).encode())
+        write_atomically(directory / _DIGESTS, json.dumps({**data, **agreed}).encode())
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
         raise RunError(
@@ -99,7 +99,7 @@ def _check_whose(directory: Path) -> None:
         raise RunError(f"The run directory {directory} cannot be read: {error.strerror}.") from None
 
 
-def _check(directory: Path, runtime: str, settings: Mapping[str, Any], data: FederatedData) -> None:
+def _check(directory: Path, runtime: str, settings: Mapping[str, Any], data: Mapping[str, str]) -> None:
     """Refuse to go on with other settings, another runtime or other data than those the run was started with."""
     kept = directory / "federation.toml"
     if not kept.exists():
@@ -134,7 +134,7 @@ def _check(directory: Path, runtime: str, settings: Mapping[str, Any], data: Fed
     ran_under = digests.pop("runtime", Simulate.name)
     if ran_under != runtime:
         raise SettingsError(f"The run in {directory} was started with --runtime {ran_under}: resume it with that.")
-    changed = differences(digests, _data_digests(data))
+    changed = differences(digests, data)
     if changed:
         raise DataError(
             f"The data have changed since the run in {directory} was started: {', '.join(sorted(changed))}. "
@@ -147,7 +147,7 @@ def _settings_digest(values: Mapping[str, Any]) -> str:
     return digest({section: content for section, content in values.items() if section != Ray.name})
 
 
-def _data_digests(data: FederatedData) -> dict[str, str]:
+def data_digests(data: FederatedData) -> dict[str, str]:
     """What tells whether a resumed run sees the same data, and if not, whose have changed."""
     columns = {f"columns of {name}": data_digest(held) for name, held in data.columns.items()}
     labels = data_digest(data.labels)

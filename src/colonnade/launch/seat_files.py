@@ -21,12 +21,13 @@ from colonnade import algorithms
 from colonnade.algorithms.training import DecidedTraining
 from colonnade.data.federated import PARTS, Columns, Labels, PartyColumns
 from colonnade.errors import SettingsError
-from colonnade.federation.building import BuiltFederation, PrivateData
+from colonnade.federation.building import PrivateData, build_seated
 from colonnade.federation.plan import Facts, Plan
 from colonnade.files import PRIVATE, json_of, make_folder, read_private, write_private
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.on_demand import on_demand
+from colonnade.party import Party
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.endurance import Endurance
 from colonnade.settings import as_values, build
@@ -66,6 +67,13 @@ class SeatFiles:
     def name(self) -> str:
         return self.private_data[0].name
 
+    @property
+    def label_party(self) -> str:
+        return self.facts.label_party
+
+    def build(self) -> Party:
+        return build_seated(self.private_data, self.facts, self.plan)
+
 
 def peers_of(name: str, facts: Facts, plan: Plan) -> tuple[str, ...]:
     """Whom a party talks to: the label party and everybody, or in a linear federation everybody and everybody."""
@@ -74,14 +82,6 @@ def peers_of(name: str, facts: Facts, plan: Plan) -> tuple[str, ...]:
     if plan.is_linear or name == facts.label_party:
         return tuple(other for other in (facts.label_party, *facts.feature_parties) if other != name)
     return (facts.label_party,)
-
-
-def write_seats(folder: Path, federation: BuiltFederation, lives: Mapping[str, Life]) -> dict[str, Path]:
-    """Put every party's seat into a folder of its own; which one, by name."""
-    seats = {name: folder / f"seat-{name}" for name in federation.parties}
-    for name, seat in seats.items():
-        write_seat(seat, SeatFiles(federation.seat_of(name), federation.facts, federation.plan, lives[name]))
-    return seats
 
 
 def write_seat(folder: Path, seat: SeatFiles) -> None:

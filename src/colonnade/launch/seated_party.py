@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.errors import RunError
-from colonnade.federation.building import build_seated
+from colonnade.launch.alignment_seats import FACTS, AlignmentSeatFiles, read_alignment_seat
 from colonnade.launch.run_options import Watch
-from colonnade.launch.seat_files import Life, SeatFiles
+from colonnade.launch.seat_files import Life, SeatFiles, read_seat
 from colonnade.party import Party
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.links import Peers
@@ -18,10 +18,18 @@ REPORT_SECONDS = 0.5
 """How often a party says how far it is."""
 
 
-def seated_station(seat: SeatFiles, watch: Watch) -> tuple[Station, Recorder]:
+Seat = SeatFiles | AlignmentSeatFiles
+
+
+def read_any_seat(folder: Path) -> Seat:
+    """A seat of a training or of an alignment."""
+    return read_alignment_seat(folder) if (folder / FACTS).exists() else read_seat(folder)
+
+
+def seated_station(seat: Seat, watch: Watch) -> tuple[Station, Recorder]:
     """The station of a seat's party, where those before it left off; `watch` is given the label party's metrics."""
-    directory, label_party = Path(seat.life.directory), seat.facts.label_party
-    party = build_seated(seat.private_data, seat.facts, seat.plan)
+    directory, label_party = Path(seat.life.directory), seat.label_party
+    party = seat.build()
     recorder = Recorder(label_party, directory if seat.name == label_party else None, watch, virtual=False)
     ledger = directory / "ledger" / f"{seat.name}.jsonl"
     return open_station(seat.name, party, label_party, seat.life, recorder, ledger), recorder

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from colonnade.errors import ProtocolError, RunError
-from colonnade.federation.building import BuiltFederation
 from colonnade.launch.run_directory import continues_trace
 from colonnade.launch.run_options import RunOptions
 from colonnade.launch.run_record import RunRecord, counts_of, exchanges_of
+from colonnade.launch.runnable import Runnable
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.checkpoint import read_latest
 from colonnade.runtimes.delays import MEASURED
@@ -23,7 +23,7 @@ from colonnade.state import State
 class SimulationLaunch:
     """The runtime "simulate"."""
 
-    federation: BuiltFederation
+    federation: Runnable
     settings: Simulate
 
     runtime = Simulate.name
@@ -31,24 +31,23 @@ class SimulationLaunch:
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        facts = self.federation.facts
-        self.settings.check_parties({facts.label_party, *facts.shapes})
+        self.settings.check_parties({*self.federation.members})
         yield
 
     def run(self, options: RunOptions) -> RunRecord:
-        parties, facts = self.federation.parties, self.federation.facts
+        parties, label_party = self.federation.parties, self.federation.label_party
         directory, trace, saved = options.directory, options.trace, None
         if options.resume and directory is not None:
             _, saved = read_latest(directory / "checkpoints", [*parties, "simulate"])
             trace = continues_trace(trace, bool(saved["simulate"].values["traces"]))
         settings = self._of_those_present()
         with ExitStack() as stack:
-            recorder = Recorder(facts.label_party, directory, options.watch)
+            recorder = Recorder(label_party, directory, options.watch)
             ledger = stack.enter_context(closing(self._ledger(directory, saved, settings)))
             simulation = Simulation(
                 parties,
                 settings,
-                self.federation.plan.seed,
+                self.federation.seed,
                 recorder,
                 ledger,
                 directory=directory,
@@ -87,7 +86,7 @@ class SimulationLaunch:
 
     def _repeats(self, settings: Simulate) -> bool:
         """Whether a resumed run releases again, in the same order, what it had released after its checkpoint."""
-        parties, label_party = self.federation.parties, self.federation.facts.label_party
+        parties, label_party = self.federation.parties, self.federation.label_party
         for name in parties:
             own = settings.parties.get(name, SimulatedParty()).compute_seconds
             shared = settings.label_compute_seconds if name == label_party else settings.compute_seconds

@@ -1,0 +1,244 @@
+"""What aligning parties do whatever the method: they introduce themselves, and end with the same rows in one order.
+
+everybody                                     everybody
+AlignmentIntroduction(share, key)  →          the common key follows from all shares
+feature party                                 label party
+… the method: the label party comes to know which of its own rows all others hold …
+                                   ←          SharedIds(names that the receiver knows its own ids by)
+order, parts and digest follow from the rows' points and the common key
+AlignmentDigest(digest)            →          compares it with its own
+                                   ←          Stop
+"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from numpy.typing import NDArray
+
+from colonnade.alignment.order import common_key, digest_of, in_order, parts_of
+from colonnade.alignment.pieces import PIECE, Gathered, starts
+from colonnade.alignment.scalars import derived
+from colonnade.alignment.seat import AlignmentSeat
+from colonnade.alignment.tables import Blocks
+from colonnade.errors import ProtocolError
+from colonnade.messages import AlignmentDigest, AlignmentIntroduction, Message, SharedIds, Stop
+from colonnade.party import (
+    Checkpoint,
+    Effect,
+    Event,
+    Finish,
+    Observe,
+    PeerLost,
+    PeerReturned,
+    Received,
+    Send,
+    Started,
+    TimerFired,
+)
+from colonnade.state import Memory, Remembering, array_or_none, part, value
+
+GO_ON = "go on"
+"""The timer of a party that has work left and need not wait for anybody: a piece of it per turn."""
+KEY_WORDS = 4
+
+
+class AligningParty(Remembering):
+    """What both roles of every method have."""
+
+    MEMORY: ClassVar[tuple[Memory, ...]] = (
+        value("_shares", "_public_keys", "_operations", "_digest"),
+        array_or_none("_rows", dtype=np.int64),
+        array_or_none("_parts", dtype=np.uint8),
+    )
+
+    def __init__(self, seat: AlignmentSeat) -> None:
+        self.seat = seat
+        own = X25519PrivateKey.from_private_bytes(derived(seat.secret, "pairs"))
+        self._shares: dict[str, str] = {seat.name: derived(seat.secret, "share").hex()}
+        self._public_keys: dict[str, str] = {seat.name: own.public_key().public_bytes_raw().hex()}
+        self._pair_key = own
+        self._operations = 0  # multiplications
+        self._rows: NDArray[np.int64] | None = None
+        self._parts: NDArray[np.uint8] | None = None
+        self._digest = ""
+
+    # --- what is asked of every party ---
+
+    def handle(self, event: Event) -> Sequence[Effect]:
+        match event:
+            case Started():
+                return [*self._introduce(), *self._begin()]
+            case TimerFired():
+                return self._go_on()
+            case Received(_, sender, AlignmentIntroduction() as message):
+                return self._meet(sender, message)
+            case Received(_, sender, message):
+                return self._hear(sender, message)
+            case PeerLost() | PeerReturned():
+                return []  # what was sent to it is kept
+
+    def model(self) -> dict[str, torch.nn.Module]:
+        return {}
+
+    def counts(self) -> dict[str, Any]:
+        return {"exchanges": self._operations, "steps": self._operations, "share": self.share_done()}
+
+    # --- its result ---
+
+    @property
+    def digest(self) -> str:
+        """Of the alignment; "" until it is known."""
+        return self._digest
+
+    def aligned(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """The places of the shared rows in the points it was given, in the common order, and each one's part."""
+        assert self._rows is not None and self._parts is not None, "the alignment is not done"
+        return self._rows, self._parts
+
+    def told_sizes(self) -> dict[str, int]:
+        """How many ids others have said they have, as far as this party has heard."""
+        raise NotImplementedError
+
+    # --- what a method and a role bring ---
+
+    def share_done(self) -> float:
+        """How much of its work is done."""
+        raise NotImplementedError
+
+    def _begin(self) -> Sequence[Effect]:
+        return []
+
+    def _go_on(self) -> Sequence[Effect]:
+        return []
+
+    def _hear(self, sender: str, message: Message) -> Sequence[Effect]:
+        raise NotImplementedError
+
+    def _acquainted(self) -> Sequence[Effect]:
+        """Everybody has introduced themselves."""
+        return []
+
+    # --- introductions ---
+
+    def _introduce(self) -> list[Effect]:
+        own = self.seat.name
+        told = AlignmentIntroduction(_words(self._shares[own]), _words(self._public_keys[own]))
+        return [Send(name, told) for name in self.seat.others]
+
+    def _meet(self, sender: str, message: AlignmentIntroduction) -> Sequence[Effect]:
+        if sender in self._shares or len(message.share) != KEY_WORDS:
+            raise ProtocolError(f"{sender} introduced itself twice, or with a key of another size.")
+        self._shares[sender] = message.share.tobytes().hex()
+        self._public_keys[sender] = message.public_key.tobytes().hex()
+        return self._acquainted() if self.is_acquainted else []
+
+    @property
+    def is_acquainted(self) -> bool:
+        return len(self._shares) == len(self.seat.parties)
+
+    def common_key(self) -> bytes:
+        return common_key({name: bytes.fromhex(share) for name, share in self._shares.items()})
+
+    # --- the end ---
+
+    def _settle(self, places: NDArray[np.int64]) -> None:
+        """The rows that all hold are known: everything else follows."""
+        key = self.common_key()
+        self._rows = places[in_order(self.seat.points[places], key)]
+        shared = self.seat.points[self._rows]
+        self._parts = parts_of(shared, key, self.seat.fractions)
+        self._digest = digest_of(shared, key, self._parts).hex()
+
+
+class AligningLabelParty(AligningParty):
+    """Finds out, tells the others, and compares digests."""
+
+    MEMORY: ClassVar[tuple[Memory, ...]] = (value("_agreed", restored=set),)
+
+    def __init__(self, seat: AlignmentSeat) -> None:
+        super().__init__(seat)
+        self._agreed: set[str] = set()
+
+    def _tell(self, places: NDArray[np.int64], names: dict[str, Blocks]) -> list[Effect]:
+        """Every feature party learns its rows, in an order that says nothing."""
+        self._settle(places)
+        effects: list[Effect] = []
+        for party, own in names.items():
+            ordered = own[np.lexsort((own[:, 1], own[:, 0]))]
+            effects += [
+                Send(party, SharedIds(first, len(ordered), ordered[first : first + PIECE]))
+                for first in starts(len(ordered))
+            ]
+        return [*effects, self._observe(), Checkpoint()]
+
+    def _compare(self, sender: str, message: AlignmentDigest) -> Sequence[Effect]:
+        if sender in self._agreed or not self._digest:
+            raise ProtocolError(f"{sender} told its digest twice, or before there was anything to compare.")
+        if message.digest.tobytes().hex() != self._digest:
+            raise ProtocolError(f"{sender} came to other rows, or to the same in another order.")
+        self._agreed.add(sender)
+        if len(self._agreed) < len(self.seat.others):
+            return []
+        stops: list[Effect] = [Send(name, Stop("All parties have the same rows.")) for name in self.seat.others]
+        return [*stops, Checkpoint(), Finish()]
+
+    def _observe(self) -> Observe:
+        return Observe(self._operations, self._operations, self.share_done())
+
+
+class AligningFeatureParty(AligningParty):
+    """Is told which rows all hold, and says what they come to."""
+
+    MEMORY: ClassVar[tuple[Memory, ...]] = (part("_shared"),)
+
+    def __init__(self, seat: AlignmentSeat) -> None:
+        super().__init__(seat)
+        self._shared = Gathered(2)
+
+    def _names(self) -> Blocks | None:
+        """By what it knows its own ids in `SharedIds`; None before it can be told."""
+        raise NotImplementedError
+
+    def _learn(self, sender: str, message: SharedIds) -> Sequence[Effect]:
+        names = self._names()
+        if sender != self.seat.label_party or names is None or not self.is_acquainted:
+            raise ProtocolError(f"{sender} told which rows are shared, which it cannot know yet.")
+        if message.total > len(names):
+            raise ProtocolError(f"{sender} says that {self.seat.name} shares more rows than it has.")
+        self._shared.check(sender, message.first, message.total, message.names, 2)
+        places = _found(names, message.names)
+        if places is None or len(np.unique(places)) < len(places):
+            raise ProtocolError(f"{sender} told rows to {self.seat.name} that are not among its own, or one twice.")
+        self._shared.put(message.first, message.total, message.names)
+        if not self._shared.complete:
+            return []
+        found = _found(names, self._shared.rows)
+        assert found is not None
+        self._settle(found)
+        told = AlignmentDigest(_words(self._digest))
+        return [Send(self.seat.label_party, told), Checkpoint()]
+
+    def _end(self, sender: str) -> Sequence[Effect]:
+        if sender != self.seat.label_party or not self._digest:
+            raise ProtocolError(f"{sender} ended the alignment before it was done.")
+        return [Checkpoint(), Finish()]
+
+
+def _found(names: Blocks, wanted: Blocks) -> NDArray[np.int64] | None:
+    """Where each wanted name is among the names; None if one is not there."""
+    if not len(wanted):
+        return np.empty(0, np.int64)
+    if not len(names):
+        return None
+    order = np.argsort(names[:, 0], kind="stable")
+    at = np.searchsorted(names[order, 0], wanted[:, 0])
+    places: NDArray[np.int64] = order[np.minimum(at, len(order) - 1)]
+    return places if bool((names[places] == wanted).all()) else None
+
+
+def _words(text: str) -> NDArray[np.uint64]:
+    """32 bytes in hexadecimal, as a message carries them."""
+    return np.frombuffer(bytes.fromhex(text), "<u8")

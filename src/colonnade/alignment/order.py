@@ -1,0 +1,70 @@
+"""What follows once the shared rows are known, alike for all parties: their order, their parts, and one digest.
+
+All three follow from the rows' points and a key to which every party gave a share. So nobody's own order shows, and
+no label decides in which part a row lies.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.alignment.points import Points
+from colonnade.alignment.tables import Blocks, keyed
+
+TRAIN, VALIDATION, TEST = range(3)
+PARTS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Fractions:
+    """How large the parts are that are not trained on."""
+
+    validation: float = 0.0
+    test: float = 0.25
+
+
+def common_key(shares: Mapping[str, bytes]) -> bytes:
+    """The key that follows from every party's share: random, if one party's is."""
+    whole = b"".join(name.encode() + b"\0" + shares[name] for name in sorted(shares))
+    return hashlib.sha256(b"colonnade alignment key 1" + whole).digest()
+
+
+def blocks_of(points: Points) -> Blocks:
+    """The first half of every point: as good as a hash of it, for a point is a hash of an id."""
+    return np.ascontiguousarray(points[:, :16]).view("<u8").reshape(-1, 2)
+
+
+def in_order(points: Points, key: bytes) -> NDArray[np.int64]:
+    """The places of these points in the order that all agree on."""
+    return _ranked(points, key, b"order")
+
+
+def parts_of(points: Points, key: bytes, fractions: Fractions) -> NDArray[np.uint8]:
+    """Which part each of these points, which are in order, belongs to: a place in PARTS.
+
+    A fraction above 0 has at least one row, and one is left to train on where there are two.
+    """
+    count = len(points)
+    parts = np.full(count, TRAIN, np.uint8)
+    drawn = _ranked(points, key, b"parts")
+    taken = 0
+    for part, fraction in ((TEST, fractions.test), (VALIDATION, fractions.validation)):
+        wanted = max(1, round(fraction * count)) if fraction > 0 else 0
+        wanted = max(0, min(wanted, count - 1 - taken))
+        parts[drawn[taken : taken + wanted]] = part
+        taken += wanted
+    return parts
+
+
+def digest_of(points: Points, key: bytes, parts: NDArray[np.uint8]) -> bytes:
+    """The same for all exactly if they have the same rows in the same order and parts."""
+    return hashlib.sha256(b"colonnade alignment digest 1" + key + points.tobytes() + parts.tobytes()).digest()
+
+
+def _ranked(points: Points, key: bytes, word: bytes) -> NDArray[np.int64]:
+    own = hashlib.sha256(key + word).digest()
+    random = keyed(own, blocks_of(points))
+    return np.lexsort((random[:, 1], random[:, 0]))

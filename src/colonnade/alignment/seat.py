@@ -1,0 +1,35 @@
+"""What an aligning party is given when it is built: points for ids, and what all know."""
+
+from dataclasses import dataclass, field
+
+from colonnade.alignment.multiplication import Multiply, multiply
+from colonnade.alignment.order import Fractions
+from colonnade.alignment.points import Points
+
+
+@dataclass(frozen=True)
+class AlignmentSeat:
+    """One party's own points and secret; the rest is the same for all."""
+
+    name: str
+    label_party: str
+    parties: tuple[str, ...]  # all, the label party first
+    points: Points  # one per usable row: the party ends with places in this array
+    secret: bytes  # 32 bytes; of an alignment between organisations, drawn anew for every one
+    method: str = "ecdh"
+    domain: bytes = b""  # what ids were hashed with
+    pad_to: int = 0
+    fractions: Fractions = field(default_factory=Fractions)
+    multiply: Multiply = multiply
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        return tuple(name for name in self.parties if name != self.name)
+
+    @property
+    def feature_parties(self) -> tuple[str, ...]:
+        return tuple(name for name in self.parties if name != self.label_party)
+
+    def told(self) -> int:
+        """How many ids the others hear of."""
+        return self.pad_to or len(self.points)

@@ -1,0 +1,75 @@
+"""The columns that identify a party's rows, as texts, and nothing else of its table.
+
+Other than for training, rows without an id and repeated ids are let through here: whoever asks counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from colonnade.data.csv_files import read_csv
+from colonnade.data.settings import PartyData
+from colonnade.data.sources import CSV, PARQUET, nearest, read_table, unreadable
+from colonnade.errors import DataError, SettingsError
+from colonnade.on_demand import on_demand
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow.parquet as pq
+else:
+    pd, pq = on_demand("pandas"), on_demand("pyarrow.parquet")
+
+
+def read_id_columns(own: PartyData, base: Path, columns: Sequence[str], party: str) -> list[pd.Series]:
+    """Each of these columns as texts, row by row; "" where there is none."""
+    if own.sql or own.where or not own.file:
+        raise SettingsError(
+            f"Party {party!r} has a query or a condition where an alignment needs a file, whose rows stay in their "
+            "places: write its result into a Parquet file, and name that."
+        )
+    path = base / own.folder / own.file
+    name = path.name.lower()
+    if not name.endswith(CSV + PARQUET):
+        return [pd.Series(read_table(path, party=party, id=column).ids.tolist(), dtype=str) for column in columns]
+    if not path.is_file():
+        raise DataError(f"Party {party!r} has no file {str(path)!r}: check the setting `file` of that party.")
+    try:
+        if name.endswith(CSV):  # each as text: a number would lose the leading zeros of an id
+            found = [read_csv(path, own, party=party, id=column, columns=(column,)) for column in columns]
+            _check_there(found[0].names, columns, party, path)
+            series = [one.frame.column(column).to_pandas() for one, column in zip(found, columns, strict=True)]
+        else:
+            file = pq.ParquetFile(path)
+            _check_there(file.schema_arrow.names, columns, party, path)
+            series = [file.read(columns=[column]).column(column).to_pandas() for column in columns]
+    except unreadable() as error:
+        raise DataError(
+            f"Party {party!r}: the file {str(path)!r} could not be read as {path.suffix} "
+            f"({type(error).__name__}): check that it is complete and of the kind its ending says."
+        ) from None
+    return [_texts(column, party, path) for column in series]
+
+
+def _check_there(names: Sequence[str], columns: Sequence[str], party: str, path: Path) -> None:
+    for column in columns:
+        if column not in names:
+            raise DataError(
+                f"Party {party!r}: the file {str(path)!r} has no id column {column!r}.{nearest(column, names)} Name "
+                "the column that identifies rows with the setting `id`, or several with `id_columns`."
+            )
+
+
+def _texts(column: pd.Series, party: str, path: Path) -> pd.Series:
+    """As text; 7.0, which is how a column of whole numbers with gaps comes out, is 7."""
+    gaps = column.isna()
+    if pd.api.types.is_float_dtype(column):
+        whole = column.fillna(0.0)
+        if not (whole.eq(whole.round()) & whole.abs().lt(2**53)).all():
+            raise DataError(
+                f"Party {party!r}: the file {str(path)!r} has ids that are not whole numbers: name the column that "
+                "identifies rows with the setting `id`, or store the ids as text."
+            )
+        column = whole.astype("int64")
+    return column.astype(str).mask(gaps, "")

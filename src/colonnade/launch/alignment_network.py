@@ -1,0 +1,130 @@
+"""One organisation's part of an alignment over the network: the same door, streams, journal and resuming as a training.
+
+Its secret is drawn anew for every run directory, and never follows from a seed that others know.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from colonnade.alignment.building import build_aligning_party
+from colonnade.alignment.conversation import AligningParty
+from colonnade.alignment.multiplication import Multipliers
+from colonnade.alignment.own_ids import read_own_ids
+from colonnade.alignment.results import write_aligned
+from colonnade.alignment.scalars import derived
+from colonnade.errors import ProtocolError
+from colonnade.federation.file import Federation, digest
+from colonnade.federation.party_file import PartyFile
+from colonnade.launch.alignment import aligned_rows, alignment_plan, summary_of, warning_of
+from colonnade.launch.door import PURPOSE, Doorkeeper
+from colonnade.launch.join import NetworkLaunch
+from colonnade.launch.member import Member
+from colonnade.launch.party_directory import PartyDirectory
+from colonnade.launch.run_options import RunOptions
+from colonnade.runtimes.network.greeting import Door
+from colonnade.wire.handshake import Hello, Roster
+
+_NOBODY = Roster("", 0, {}, {})
+
+
+class AlignmentMember(Member):
+    """Who takes part in an alignment: its ids are read and hashed before it says a word to anybody."""
+
+    def __init__(
+        self, federation: Federation, party_file: PartyFile, out: Path | None = None, workers: int = 1
+    ) -> None:
+        super().__init__(federation, party_file, out)
+        self.agreed = {**self.agreed, PURPOSE: "alignment"}
+        self.settings = {**self.settings, PURPOSE: "alignment"}
+        self.digest = digest(self.agreed)
+        self.plan = alignment_plan(federation, self.feature_parties)
+        self.party: AligningParty | None = None
+        self.multipliers = Multipliers(workers)
+        domain = bytes.fromhex(self.plan.domain)
+        self.own = read_own_ids(
+            self.name, party_file.data, federation.data, federation.alignment, domain, party_file.base
+        )
+
+    def _directory(self) -> Path:
+        folder = super()._directory()
+        return folder.with_name(f"{folder.name}-align")
+
+    @property
+    def relays(self) -> bool:
+        return len(self.feature_parties) > 1
+
+    def rows_told(self) -> tuple[str, int, int]:
+        return "", 0, 0
+
+    def shape_told(self) -> tuple[tuple[int, ...], int]:
+        return (1,), 0
+
+    def secret_of(self, entropy: int) -> int:
+        return entropy
+
+    def digests(self) -> dict[str, str]:
+        return {"ids": self.own.digest, "settings": self.digest}
+
+    def peers(self, roster: Roster) -> tuple[str, ...]:
+        return tuple(name for name in self.everyone if name != self.name)
+
+    def build(self, roster: Roster, secret: int) -> AligningParty:
+        own = derived(secret.to_bytes(32, "little"), "alignment", self.name)
+        self.party = build_aligning_party(self.plan.seat(self.name, self.own.points, own, self.multipliers))
+        return self.party
+
+
+@dataclass(frozen=True)
+class AlignmentMeeting:
+    """Of those who align: there is nothing to tell but that all have the same settings."""
+
+    member: AlignmentMember
+
+    def door(self, directory: PartyDirectory) -> Door:
+        return Doorkeeper(self.member, directory)
+
+    def roster(self, hellos: Mapping[str, Hello]) -> Roster:
+        return _NOBODY
+
+    def believed(self, roster: Roster) -> Roster:
+        if roster != _NOBODY:
+            raise ProtocolError(f"{self.member.label_party} described a training, and this is an alignment.")
+        return roster
+
+
+@dataclass(frozen=True)
+class PartAligned:
+    """How a party's part ended."""
+
+    finished: bool
+    directory: Path
+    summary: Mapping[str, Any]
+    warning: str  # if its ids hardly match
+    written: bool
+
+
+def align_party(
+    federation: Federation,
+    party_file: PartyFile,
+    *,
+    out: Path | None = None,
+    workers: int = 1,
+    accepts: Callable[[str], bool] = lambda warning: False,
+    trace: bool = False,
+    stop_requested: Callable[[], bool] = lambda: False,
+) -> PartAligned:
+    """Take part in an alignment until it ends. `accepts` is asked where hardly any rows match."""
+    member = AlignmentMember(federation, party_file, out, workers)
+    launch = NetworkLaunch(member, AlignmentMeeting(member))
+    with launch.ready(), member.multipliers:
+        record = launch.run(RunOptions(member.directory, trace=trace, stop_requested=stop_requested))
+        party = member.party
+        if not record.finished or party is None:
+            return PartAligned(False, member.directory, {"status": record.status}, "", False)
+        summary, warning = summary_of(party, member.own), warning_of(party, member.own)
+        written = not warning or accepts(warning)
+        if written:
+            write_aligned(member.directory, member.own, member.name, *aligned_rows(party, member.own), summary)
+    return PartAligned(True, member.directory, summary, warning, written)

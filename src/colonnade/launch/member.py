@@ -1,0 +1,103 @@
+"""One organisation's end of a network run, be it a training or an alignment: its two files, checked."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from colonnade.errors import SettingsError, unknown_name
+from colonnade.federation.file import Federation, digest, federation_values
+from colonnade.federation.party_file import PartyFile
+from colonnade.party import Party
+from colonnade.wire.certificates import CredentialFiles, Credentials
+from colonnade.wire.handshake import Roster
+
+
+class Member:
+    """What a party of a network run is, before it says a word to anybody; what it is there for, its kind says."""
+
+    def __init__(self, federation: Federation, party_file: PartyFile, out: Path | None = None) -> None:
+        self.federation = federation
+        self.party_file = party_file
+        self.name = party_file.party.name
+        self.label_party = federation.label_party
+        self.feature_parties = _feature_parties(federation)
+        self.everyone = (self.label_party, *self.feature_parties)
+        if self.name not in self.everyone:
+            raise unknown_name("party of this federation called", self.name, self.everyone)
+        self._check()
+        self.directory = out or self._directory()
+        keys, path = party_file.keys, party_file.path
+        revoked = path(keys.revoked) if keys.revoked else None
+        self._credential_files = CredentialFiles(
+            path(keys.key), path(keys.certificate), path(keys.authority), revoked, self.name
+        )
+        self.credentials()  # a wrong certificate is said before anything is loaded
+        # As JSON, so that a difference can be named; runtimes of one machine are nobody else's business.
+        values = federation_values(federation)
+        self.settings = {name: value for name, value in values.items() if name not in ("simulate", "processes", "ray")}
+        self.agreed = without_address(self.settings)
+        self.digest = digest(self.agreed)
+
+    def _check(self) -> None:
+        """Refuse a federation that cannot be run."""
+
+    def _directory(self) -> Path:
+        if self.party_file.party.out:
+            return self.party_file.path(self.party_file.party.out)
+        return Path(f"runs/{self.federation.name or 'federation'}-{self.name}")
+
+    @property
+    def is_label_party(self) -> bool:
+        return self.name == self.label_party
+
+    def credentials(self) -> Credentials:
+        """As its files are now; to be asked as often as they are needed."""
+        return self._credential_files.read()
+
+    # --- what its kind says ---
+
+    @property
+    def relays(self) -> bool:
+        """Whether feature parties send one another anything."""
+        raise NotImplementedError
+
+    def rows_told(self) -> tuple[str, int, int]:
+        """A digest of its rows, and how many there are to train and to test on."""
+        raise NotImplementedError
+
+    def shape_told(self) -> tuple[tuple[int, ...], int]:
+        """Of one of its rows, and the width of its embedding; 0 where none is sent."""
+        raise NotImplementedError
+
+    def secret_of(self, entropy: int) -> int:
+        """What its own randomness follows from, given what its run directory has drawn."""
+        raise NotImplementedError
+
+    def digests(self) -> dict[str, str]:
+        """Of everything that what this party sends is computed from: after a crash it is computed again."""
+        raise NotImplementedError
+
+    def peers(self, roster: Roster) -> tuple[str, ...]:
+        """Whom it talks to."""
+        raise NotImplementedError
+
+    def keep_model(self, party: Party, metrics: list[dict[str, Any]], directory: Path) -> None:
+        """Save what it has trained, if it has; `metrics` are what was recorded of it."""
+
+    def build(self, roster: Roster, secret: int) -> Party:
+        """The party, once everybody is known."""
+        raise NotImplementedError
+
+
+def without_address(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be the same at all parties from beginning to end; how one reaches the label party is its own matter."""
+    network = {name: value for name, value in settings["network"].items() if name != "address"}
+    return {**settings, "network": network}
+
+
+def _feature_parties(federation: Federation) -> tuple[str, ...]:
+    named = tuple(name for name in federation.parties if name != federation.label_party)
+    named = named or tuple(f"party{1 + place}" for place in range(federation.data.parties))
+    if not named:
+        raise SettingsError("The federation names no feature party: give each a [parties.NAME] section.")
+    return named

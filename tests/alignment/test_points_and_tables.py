@@ -1,0 +1,99 @@
+"""The arithmetic under an alignment: points, scalars, tables, and processes that multiply."""
+
+import random
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from colonnade.alignment import jacobi
+from colonnade.alignment.jacobi import are_squares
+from colonnade.alignment.multiplication import Multipliers, multiply
+from colonnade.alignment.points import hashed_to_curve
+from colonnade.alignment.scalars import ORDER, blinding_pair, clamped
+from colonnade.alignment.tables import cells_for, filled, keystream, read
+
+PRIME = 2**255 - 19
+
+
+def words(numbers: list[int]) -> np.ndarray:
+    return np.frombuffer(b"".join(one.to_bytes(32, "little") for one in numbers), "<u8").reshape(-1, 4)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, PRIME - 1), min_size=1, max_size=20))
+def test_squares_are_those_of_eulers_criterion(numbers: list[int]) -> None:
+    wanted = [pow(one, (PRIME - 1) // 2, PRIME) == 1 for one in numbers]
+    assert are_squares(words(numbers)).tolist() == wanted
+
+
+def test_another_process_finds_the_same_squares(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = words([random.Random(place).randrange(PRIME) for place in range(50)])
+    monkeypatch.setattr(jacobi, "MANY", 10)
+    with jacobi.SquareFinder(50) as squares:
+        assert squares is not are_squares and squares(numbers).tolist() == are_squares(numbers).tolist()
+    with jacobi.SquareFinder(5) as squares:
+        assert squares is are_squares
+
+
+def test_every_id_is_hashed_to_the_curve_and_another_domain_to_another_point() -> None:
+    keys = [str(number).encode() for number in range(100)]
+    for point in hashed_to_curve(keys, b"one"):
+        u = int.from_bytes(point.tobytes(), "little")
+        assert pow((u**3 + 486662 * u**2 + u) % PRIME, (PRIME - 1) // 2, PRIME) == 1
+    assert not (hashed_to_curve(keys, b"one") == hashed_to_curve(keys, b"two")).all(axis=1).any()
+
+
+@settings(max_examples=10)
+@given(st.binary(min_size=32, max_size=32), st.binary(min_size=32, max_size=32))
+def test_the_second_scalar_of_a_pair_takes_the_first_off(secret: bytes, other: bytes) -> None:
+    blind, unblind = blinding_pair(secret)
+    assert blind == clamped(blind) and unblind == clamped(unblind)
+    assert int.from_bytes(blind, "little") * int.from_bytes(unblind, "little") % ORDER == 1
+    points = hashed_to_curve([b"a", b"b", b"c"], b"").tobytes()
+    blinded = multiply(blind, points)
+    assert multiply(unblind, multiply(other, blinded)) == multiply(other, points) != points
+
+
+def test_multiples_are_those_of_x25519_whatever_the_number_of_processes() -> None:
+    scalar, points = clamped(bytes(range(32))), hashed_to_curve([bytes([n]) for n in range(230)], b"").tobytes()
+    key = X25519PrivateKey.from_private_bytes(scalar)
+    one_by_one = [key.exchange(X25519PublicKey.from_public_bytes(points[at : at + 32])) for at in range(0, 7360, 32)]
+    assert multiply(scalar, points) == b"".join(one_by_one)
+    three = Multipliers(3)
+    try:
+        assert three(scalar, points) == b"".join(one_by_one)
+        with pytest.raises(ValueError):
+            three(scalar, points[:-32] + bytes(32))  # a point of small order
+        assert three(scalar, points) == b"".join(one_by_one)
+        three._others[0].kill()
+        three._others[0].wait()
+        assert three(scalar, points) == b"".join(one_by_one)
+    finally:
+        three.close()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 50, 5000])
+def test_a_table_is_right_for_its_keys_and_random_for_others(count: int) -> None:
+    keys, values, others = (keystream(bytes([n] * 32), count) for n in (1, 2, 3))
+    number, cells = filled(keys, values, b"k" * 32)
+    assert len(cells) == cells_for(count)
+    assert (read(cells, number, keys) == values).all()
+    assert not (read(cells, number, others) == values).all(axis=1).any()
+    assert cells.any(axis=1).all(), "a cell that is 0 says that nobody needs it"
+
+
+def test_a_table_has_no_more_ones_than_a_random_one() -> None:
+    """Also where all values are alike but for a mask: 32,000 bits, five deviations."""
+    keys = keystream(b"k" * 32, 300)
+    _, cells = filled(keys, keystream(b"v" * 32, 300), b"t" * 32)
+    bits = np.unpackbits(cells.view(np.uint8))
+    assert abs(int(bits.sum()) - len(bits) / 2) < 5 * (len(bits) / 4) ** 0.5
+
+
+def test_random_ids_of_any_length_never_meet() -> None:
+    drawn = random.Random(0)
+    keys = [drawn.randbytes(drawn.randrange(40)) + bytes([n % 256, n // 256]) for n in range(500)]
+    assert len({point.tobytes() for point in hashed_to_curve(keys, b"")}) == 500
