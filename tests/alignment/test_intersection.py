@@ -10,11 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from colonnade.alignment.building import build_aligning_party
+from colonnade.alignment.messages import BlindedIds, EvaluatedIds, MatchingTable, SharedIds
 from colonnade.alignment.order import TEST, blocks_of
 from colonnade.alignment.points import hashed_to_curve
 from colonnade.alignment.tables import keyed
 from colonnade.errors import ProtocolError
-from colonnade.messages import BlindedIds, EvaluatedIds, MatchingTable, SharedIds, Stop
+from colonnade.messages import Stop
 from colonnade.party import Received, Started
 from colonnade.wire.codec import decode
 

@@ -18,13 +18,14 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
+from colonnade.alignment.messages import AlignmentDigest, AlignmentIntroduction, SharedIds
 from colonnade.alignment.order import common_key, digest_of, in_order, parts_of
 from colonnade.alignment.pieces import PIECE, Gathered, starts
 from colonnade.alignment.scalars import derived
 from colonnade.alignment.seat import AlignmentSeat
 from colonnade.alignment.tables import Blocks
 from colonnade.errors import ProtocolError
-from colonnade.messages import AlignmentDigest, AlignmentIntroduction, Message, SharedIds, Stop
+from colonnade.messages import Message, Stop
 from colonnade.party import (
     Checkpoint,
     Effect,

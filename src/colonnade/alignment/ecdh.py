@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from numpy.typing import NDArray
 
 from colonnade.alignment.conversation import GO_ON, KEY_WORDS, AligningFeatureParty, AligningLabelParty
+from colonnade.alignment.messages import AlignmentDigest, BlindedIds, EvaluatedIds, MatchingTable, SharedIds
 from colonnade.alignment.order import blocks_of
 from colonnade.alignment.pieces import PIECE, Gathered, pieces_in, starts
 from colonnade.alignment.points import POINT_BYTES, Points, hashed_to_curve
@@ -32,15 +33,7 @@ from colonnade.alignment.seat import AlignmentSeat
 from colonnade.alignment.settings import MOST_IDS
 from colonnade.alignment.tables import Blocks, cells_for, filled, keyed, keystream, one_way, read
 from colonnade.errors import ProtocolError
-from colonnade.messages import (
-    AlignmentDigest,
-    BlindedIds,
-    EvaluatedIds,
-    MatchingTable,
-    Message,
-    SharedIds,
-    Stop,
-)
+from colonnade.messages import Message, Stop
 from colonnade.party import Effect, Send, SetTimer
 from colonnade.state import array, part, parts, value
 

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from colonnade.alignment.conversation import AligningFeatureParty, AligningLabelParty
+from colonnade.alignment.messages import AlignmentDigest, HashedIds, SharedIds
 from colonnade.alignment.order import blocks_of
 from colonnade.alignment.pieces import PIECE, Gathered, starts
 from colonnade.alignment.scalars import derived
 from colonnade.alignment.seat import AlignmentSeat
 from colonnade.alignment.tables import Blocks, keyed, keystream
 from colonnade.errors import ProtocolError
-from colonnade.messages import AlignmentDigest, HashedIds, Message, SharedIds, Stop
+from colonnade.messages import Message, Stop
 from colonnade.party import Effect, Send
 from colonnade.state import parts, value
 
