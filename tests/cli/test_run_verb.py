@@ -45,7 +45,7 @@ def test_files_of_three_kinds_meet_by_id() -> None:
     assert (data["rows"], data["test_rows"], data["task"]) == (30, 10, "binary")
     # The bank has the label and a column of its own, so it holds a bottom model too.
     assert data["parties"] == {"shop": {"columns": 2}, "clinic": {"columns": 1}, "bank": {"columns": 1}}
-    assert set(answer.object["test"]) == {"accuracy", "auc", "log_loss"}
+    assert set(answer.object["test"]) == {"accuracy", "auc", "f1", "log_loss"}
     assert Path(kept("mine")["parties"]["shop"]["file"]).is_absolute()  # type: ignore[index]
 
 
@@ -97,7 +97,10 @@ def test_regression() -> None:
 @pytest.mark.parametrize("algorithm", ["vafl", "split", "centralised"])
 def test_a_training_that_diverges_is_a_failed_run(algorithm: str) -> None:
     chosen = ("--set", f"algorithm.name={algorithm}", "--set", "training.learning_rate=1e30")
-    sentence = refused("run", toml("flowers.toml", IRIS), *chosen, "--out", "mine", "--json", code=1)
+    answer = colonnade("run", toml("flowers.toml", IRIS), *chosen, "--out", "mine", "--json")
+    *notes, sentence = [line for line in answer.err.split("colonnade: ") if line]
+    assert (answer.code, answer.out) == (1, "")
+    assert "goes on from a good model, with steps of 1/2" in " ".join(" ".join(notes).split())
     assert "diverged" in sentence and "lower training.learning_rate" in sentence.lower()
     assert Path("mine/metrics.jsonl").exists() and not Path("mine/summary.json").exists()
 

@@ -14,7 +14,7 @@ from colonnade.runtimes.run_lock import only_process_in
 
 
 def test_an_error_of_the_training_is_the_same_at_every_start(town: Callable[..., Town]) -> None:
-    """Whom a training that diverges has cost the place has lost it: the label party alone says so again, and ends."""
+    """A training that does not descend however short its steps are has failed: each start says so again, and ends."""
     one = town(shared("vafl", IRIS, 50, 16, training={"learning_rate": 1e6}))
     # Nobody comes whom it could tell: it need not stay long.
     one.label.options = {"patches": {"colonnade.runtimes.network.limits.LONGEST_RETRY_SECONDS": 0.3}}
@@ -24,7 +24,7 @@ def test_an_error_of_the_training_is_the_same_at_every_start(town: Callable[...,
             one.label.start()
         assert one.label.end(1) == 1
         assert "training has diverged" in one.label.said() and "training.learning_rate" in one.label.said()
-        assert one.label.said().count("colonnade: label cannot go on: every other party is gone for good") == start + 1
+        assert one.label.said().count("and never descended: this is no matter of the rate") == start + 1
 
 
 def test_a_mistake_may_be_put_right_before_the_run_has_begun(town: Callable[..., Town]) -> None:
