@@ -76,6 +76,7 @@ def test_the_search_finds_the_lowest_point_of_the_plane() -> None:
     class BlockParty:
         seat = Seat()
         targets = np.array([1.0, -2.0, 0.5, 3.0, -1.0, 2.0])
+        weights = None
 
     from colonnade.models.linear_loss import LinearLoss
 

@@ -127,10 +127,10 @@ def test_robust_losses_are_not_led_astray() -> None:
 def test_what_is_reported() -> None:
     """The objective's own loss; no log loss of outputs that are no log odds."""
     test = run("fsgd", "smoothed-hinge", epochs=2).summary["test"]
-    assert {"accuracy", "auc", "loss", "penalty"} == set(test)
+    assert {"accuracy", "auc", "f1", "loss", "penalty"} == set(test)
     assert {"rmse", "r2", "loss", "penalty"} == set(run("fsgd", "huber", epochs=2).summary["test"])
     usual = train(tiny_data(), "fsgd", training=Training(epochs=1, batch_size=8)).summary["test"]
-    assert {"accuracy", "auc", "log_loss", "penalty"} == set(usual)
+    assert {"accuracy", "auc", "f1", "log_loss", "penalty"} == set(usual)
 
 
 def test_a_loss_of_another_task_is_refused_before_the_training() -> None:

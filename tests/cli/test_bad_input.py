@@ -5,8 +5,9 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
-from command_line import IRIS, colonnade, refused, tables, toml, write_tables
+from command_line import IRIS, colonnade, complaint, refused, tables, toml, write_tables
 
 from colonnade.algorithms import ALGORITHMS
 
@@ -126,15 +127,30 @@ SHOP, CLINIC, BANK = HELD["shop"], HELD["clinic"], HELD["bank"]
         ({"shop": SHOP[3:]}, "'shop' lacks 3"),
         ({"shop": SHOP.assign(id=SHOP["id"] // 2)}, "repeats ids (20 of its 40 rows"),
         ({"shop": SHOP.assign(id=SHOP["id"].where(SHOP["id"] > 3))}, "4 rows without an id"),
-        ({"shop": SHOP.assign(orders=SHOP["orders"].where(SHOP["id"] > 3))}, "'shop': 4 rows miss a value in"),
-        ({"shop": SHOP.assign(orders=np.inf)}, "'shop': the columns 'orders' hold infinite values"),
-        ({"shop": SHOP.assign(orders="many")}, "the column 'orders' is not numeric"),
         ({"bank": BANK.assign(default=1)}, "all of one class"),
         ({"bank": BANK.assign(default=BANK["default"].where(BANK["id"] > 3))}, "the label is missing in 4 of the 40"),
     ],
 )
 def test_wrong_data(changed, sentence: str) -> None:
     assert sentence in refused("run", write_tables(**changed), "--out", "mine")
+    assert not Path("mine").exists()
+
+
+ONE_TEXT = SHOP["orders"].astype(str).where(SHOP["id"] != 3, "many")
+
+
+@pytest.mark.parametrize(
+    ("shop", "line"),
+    [
+        (SHOP.assign(orders=SHOP["orders"].where(SHOP["id"] > 3)), "'orders' misses a value in 4 train rows"),
+        (SHOP.assign(orders=np.inf), "column 'orders', rows 1, 2, 3 and 27 more: is infinite"),
+        (SHOP.assign(orders=ONE_TEXT), "column 'orders', row 4: is text where a number belongs"),
+        (SHOP.assign(orders=ONE_TEXT, returns=np.inf), "column 'returns', rows 1, 2, 3 and 27 more: is infinite"),
+    ],
+)
+def test_cells_that_cannot_be_used(shop: pd.DataFrame, line: str) -> None:
+    said = complaint("run", write_tables(shop=shop), "--set", "data.missing=refuse", "--out", "mine")
+    assert "'shop'" in said and "'shop.csv'" in said and line in said
     assert not Path("mine").exists()
 
 

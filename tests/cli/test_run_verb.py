@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import IRIS, assert_same_run, colonnade, metrics, refused, tables, toml, write_tables
+from command_line import IRIS, assert_same_run, colonnade, metrics, tables, toml, write_tables
 
 from colonnade.federation.file import read_federation
 from colonnade.trace import read_trace
@@ -100,7 +100,8 @@ def test_a_training_that_diverges_is_a_failed_run(algorithm: str) -> None:
     answer = colonnade("run", toml("flowers.toml", IRIS), *chosen, "--out", "mine", "--json")
     *notes, sentence = [line for line in answer.err.split("colonnade: ") if line]
     assert (answer.code, answer.out) == (1, "")
-    assert "goes on from a good model, with steps of 1/2" in " ".join(" ".join(notes).split())
+    if algorithm != "split":  # whose first answer is beyond every bound
+        assert "goes on from a good model, with steps of 1/2" in " ".join(" ".join(notes).split())
     assert "diverged" in sentence and "lower training.learning_rate" in sentence.lower()
     assert Path("mine/metrics.jsonl").exists() and not Path("mine/summary.json").exists()
 

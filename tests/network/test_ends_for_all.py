@@ -39,7 +39,7 @@ def test_a_training_that_fails_at_the_label_party_ends_everywhere(town: Callable
     one = town(shared("vafl", IRIS, 50, 16, training={"learning_rate": 1e30}))
     one.start()
     assert one.label.end(1) == 1
-    assert "The training has diverged" in one.label.said()
+    assert "he training has diverged" in one.label.said()
     for number, party in enumerate(one.feature_parties, start=1):
         assert party.end(1) == 1
         assert any(end.format(number) in party.said() for end in (OVER, *EXPELLED))

@@ -93,6 +93,7 @@ def run(trial: Trial) -> Run:
             _scored_on_training_rows(data) if trial.on_training_rows else data,
             _as_published(trial.algorithm),
             training=Training(
+                heal=False,  # the paper's form: a rate that is too large fails
                 epochs=trial.epochs,
                 batch_size=64,
                 learning_rate=trial.rate,

@@ -138,6 +138,7 @@ def run_job(job: Job) -> tuple[list[Point], dict[str, float], float]:
         l2=L2,
         evaluate_every_epochs=job.every,
         observe_every_epochs=1.0,
+        heal=False,  # the papers' form
     )
     points, outcome = gaps(
         data,
