@@ -228,3 +228,17 @@ def test_an_optimiser_begins_anew() -> None:
     assert "scale" not in other.state()
     other.load(one.state())
     assert other._rate() == 0.05 and float(other.state()["moment1.0"]) == 0.0
+
+
+def test_a_slow_party_may_be_asked_again_before_it_answers() -> None:
+    """Each of its answers voids what it had uploaded by then, also one that a later request has overtaken."""
+    recall = Recall(["party1"])
+    recall._number, recall._behind, recall._awaited = 3, ["party1"], ["party1"]  # asked three times
+    for number in (1, 2):
+        assert not recall.went_back("party1", WentBack(number, 0, 4 + number))
+        assert recall.is_void("party1", 3 + number) and not recall.is_void("party1", 4 + number)
+        assert recall.is_behind("party1")
+    assert recall.went_back("party1", WentBack(3, 0, 7))
+    assert not recall.is_behind("party1") and recall.is_void("party1", 6)
+    assert not recall.went_back("party1", WentBack(1, 0, 5))  # overtaken on its way
+    assert recall.is_void("party1", 6)

@@ -174,10 +174,11 @@ class Recall(Remembering):
         """Whether everybody who can be reached has gone back now."""
         if party not in self._parties or not 0 < answer.number <= self._number or answer.uploads < 0:
             raise ProtocolError(f"{party} went back as never asked for: request {answer.number} of {self._number}.")
+        # Also of an answer that a later request has overtaken: what it had uploaded by then is of a model that is gone.
+        self._void[party] = max(answer.uploads, self._void.get(party, 0))
         if answer.number < self._number or party not in self._behind:
             return False
         self._behind.remove(party)
-        self._void[party] = answer.uploads
         return self.give_up(party)
 
     def give_up(self, party: str) -> bool:
