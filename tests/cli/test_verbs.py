@@ -33,6 +33,8 @@ VERBS = [
     ("certs", "show"),
     ("sweep",),
     ("tune",),
+    ("align",),
+    ("predict",),
     ("report",),
     ("replay",),
     ("compare",),

@@ -18,11 +18,11 @@ def test_an_error_of_the_training_is_the_same_at_every_start(town: Callable[...,
     one = town(shared("vafl", IRIS, 50, 16, training={"learning_rate": 1e6}))
     # Nobody comes whom it could tell: it need not stay long.
     one.label.options = {"patches": {"colonnade.runtimes.network.limits.LONGEST_RETRY_SECONDS": 0.3}}
-    one.start()
     for start in range(3):
-        if start:
-            one.label.start()
+        one.start()  # everybody, as their supervisors do; who was expelled is told so
         assert one.label.end(1) == 1
+        for party in one.feature_parties:
+            assert party.end(1) == 1
         assert "training has diverged" in one.label.said() and "training.learning_rate" in one.label.said()
         assert one.label.said().count("\ncolonnade: ") == start + 1  # the sentence with which it ends
 

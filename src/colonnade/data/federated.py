@@ -131,7 +131,7 @@ def data_digest(held: "PartyColumns | Labels") -> str:
         if part is None:
             continue
         if isinstance(part, torch.Tensor):
-            total.update(part.numpy().data)
+            total.update(part.contiguous().numpy().data)
         else:
             total.update(repr(part.shape).encode())
             for array in (part.indptr, part.indices, part.data):

@@ -121,7 +121,7 @@ def align(
         seats = {name: plan.seat(name, own[name].points, secrets[name], multiply) for name in plan.parties}
         built = {name: build_aligning_party(seat) for name, seat in seats.items()}
         launch = launch_of(AlignmentRun(plan, own, secrets, workers, built, federation.seed), runtime)
-        with launch.ready(), placed(launch, digests, options) as settled:
+        with launch.ready(), placed(launch, lambda: digests, options) as settled:
             record = launch.run(settled)
     if not record.finished:
         return Alignment(False, {"status": record.status}, {}, False)

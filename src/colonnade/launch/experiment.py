@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Unpack
 
 import torch
@@ -103,7 +104,7 @@ def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | 
     with _threads(options.threads):
         federation = _agreed(data, plan)
         launch = launch_of(TrainingRun(federation), runtime)
-        with launch.ready(), placed(launch, data_digests(data), options) as settled:
+        with launch.ready(), placed(launch, partial(data_digests, data), options) as settled:
             record = launch.run(settled)
         summary = summarise(
             federation.plan, federation.facts, record, data.name, options.settings or {}, data.row_counts

@@ -1,7 +1,7 @@
 """The way to carry a run out that its settings ask for, and the directory that it is given."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -34,10 +34,10 @@ def launch_of(run: Runnable, runtime: Simulate | Processes | Ray) -> Launch:
 
 
 @contextmanager
-def placed(launch: Launch, digests: Mapping[str, str], options: RunOptions) -> Iterator[RunOptions]:
+def placed(launch: Launch, digests: Callable[[], Mapping[str, str]], options: RunOptions) -> Iterator[RunOptions]:
     """The options with a run directory that is open; without one, a place for what processes keep, gone afterwards.
 
-    `digests`: what tells whether a resumed run sees the same data.
+    `digests`: asked for what tells whether a resumed run sees the same data, where a directory keeps it.
     """
     with ExitStack() as stack:
         if options.out is None and launch.needs_directory:
@@ -46,5 +46,5 @@ def placed(launch: Launch, digests: Mapping[str, str], options: RunOptions) -> I
         if options.directory is not None:
             settings = options.settings or {}
             stack.enter_context(disk_errors(options.directory))
-            stack.enter_context(opened(options.directory, launch.runtime, settings, digests, options.resume))
+            stack.enter_context(opened(options.directory, launch.runtime, settings, digests(), options.resume))
         yield options
