@@ -21,7 +21,7 @@ import torch
 import colonnade
 from colonnade import Outcome, RunError, SettingsError, Split, Training, Vafl
 from colonnade.algorithms.linear_models.afsaga import Afsaga
-from colonnade.launch import seat_files
+from colonnade.launch import runnable, seat_files
 from colonnade.runtimes.processes import fork_server as fork_server_module
 from colonnade.runtimes.processes.fork_server import fork_server_for
 from colonnade.runtimes.processes.settings import Processes
@@ -218,7 +218,7 @@ def test_a_party_whose_seat_is_gone_is_named_with_its_last_words(
             (folder / "seat.json").unlink()
 
     write_seat = seat_files.write_seat
-    monkeypatch.setattr(seat_files, "write_seat", write_and_lose)
+    monkeypatch.setattr(runnable, "write_seat", write_and_lose)
     with pytest.raises(RunError, match=r"(?s)The party party1 failed\. .*party1\.log:.*No such file.*seat\.json"):
         run(Split(), tmp_path / "run")
     assert parties() == {}
