@@ -93,7 +93,7 @@ def test_a_run_that_is_stopped_resumed_and_killed_learns_what_a_simulation_does(
     two_nodes: None, flowers: FederatedData, simulated: Outcome, tmp_path: Path
 ) -> None:
     """One run, since every actor takes a while to load PyTorch: stopped early, and killed when it goes on."""
-    runtime = Ray(cpus=LEAST_CPUS, resources={"party2": {"CPU": LEAST_CPUS, "bank": 0.5}})
+    runtime = Ray(cpus=LEAST_CPUS, placement_seconds=200, resources={"party2": {"CPU": LEAST_CPUS, "bank": 0.5}})
     reports: list[tuple[str, dict[str, Any]]] = []
     stopped = train(
         flowers,
