@@ -205,7 +205,7 @@ def test_the_width_compares_exchanges_seed_by_seed() -> None:
     assert rows["cascaded: exchanges at 512 over 128"]["ours"] == 1
     slower = rows["zoo: exchanges at 512 over 128"]
     assert (slower["ours"], slower["deviation"]) == (2, 0)
-    assert rows["zoo, top 512 wide: training accuracy %"]["published"] == 86.0
+    assert rows["zoo, top 512 wide: training accuracy %"]["published"] is None  # the paper prints test accuracy
 
 
 @pytest.mark.usefixtures("trials")

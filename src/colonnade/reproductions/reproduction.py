@@ -2,6 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import mean, stdev
+
+from colonnade.reproductions.published import Published
 
 Watch = Callable[[str], None]
 
@@ -15,6 +18,14 @@ class Row:
     ours: float
     deviation: float | None = None  # over seeds; None for a single one
     note: str = ""
+    source: str = ""  # where the published number was read: paper, table, row, column
+
+    @classmethod
+    def beside(cls, found: Published | None, label: str, values: Sequence[float], note: str = "") -> "Row":
+        """Our values over seeds beside a published number, if there is one."""
+        deviation = stdev(values) if len(values) > 1 else None
+        number, source = (None, "") if found is None else (found.value, found.source)
+        return cls(label, number, mean(values), deviation, note, source)
 
 
 @dataclass(frozen=True)
