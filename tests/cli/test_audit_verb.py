@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from command_line import IRIS, colonnade, refused, toml
 
 
@@ -17,13 +18,15 @@ def test_the_verb_prints_json_and_writes_a_page() -> None:
     assert "nothing bounds ε" in shown.out.replace("\n", " ")
 
 
-def test_nothing_is_claimed_for_an_algorithm_whose_paper_has_no_formula() -> None:
+@pytest.mark.parametrize("algorithm", ["vafl", "czofo"])
+def test_both_readings_of_a_claim_are_shown(algorithm: str) -> None:
     asked = ("--rows", "512", "--batch-size", "4", "--epochs", "4", "--page", "audit.html")
-    shown = colonnade("audit", "czofo", *asked)
+    shown = colonnade("audit", algorithm, *asked)
     assert shown.code == 0, shown.err
-    assert "│ –" in shown.out and "the claim does not hold" not in shown.out
-    assert ">–<" in Path("audit.html").read_text(encoding="utf-8")
-    assert "the claim does not hold" in colonnade("audit", "vafl", *asked).out
+    assert "│ 1 or" in shown.out and "the claim does not hold by either reading" in shown.out.replace("\n", " ")
+    assert "its words count the samples" in shown.out.replace("\n", " ")
+    page = Path("audit.html").read_text(encoding="utf-8")
+    assert ">1 or 2.155<" in page and "its words count the samples" in page
 
 
 def test_what_was_observed_stands_in_the_runs_own_report() -> None:

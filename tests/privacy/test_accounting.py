@@ -13,6 +13,7 @@ from colonnade.privacy.accounting import (
     EVERYBODY,
     OUTSIDER,
     TOGETHER,
+    ClaimedMu,
     Direction,
     Release,
     account,
@@ -150,14 +151,16 @@ def test_a_release_that_never_happened_costs_nothing() -> None:
 def test_figures_are_plain_json() -> None:
     direction = Direction(LABELS, "bank", hidden_state="the top model of bank")
     figures = account(
-        direction, [slopes(4, ("shop",))], DELTA, "bank", ("shop",), claimed_mu=0.5, conditions=["If it rains."]
+        direction, [slopes(4, ("shop",))], DELTA, "bank", ("shop",), claimed=ClaimedMu(0.5), conditions=["If it rains."]
     )
     values = json.loads(json.dumps(figures[0].as_values(), allow_nan=False))
     assert values["direction"] == LABELS
     assert (values["claimed"], values["sound"]) == (epsilon_of(0.5, DELTA), None)
     assert values["conditional"] == epsilon_of(1.0, DELTA)
     assert "If it rains." in values["conditions"]
-    assert values.keys() == {"direction", "adversary", "claimed", "sound", "conditional", "delta", "conditions"}
+    assert values["claimed_otherwise"] is None
+    named = {"direction", "adversary", "claimed", "claimed_otherwise", "sound", "conditional", "delta", "conditions"}
+    assert values.keys() == named
 
 
 def test_what_is_updated_without_noise_is_named() -> None:

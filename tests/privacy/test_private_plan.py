@@ -104,9 +104,14 @@ def test_noise_on_embeddings_by_hand() -> None:
     training = math.sqrt(4) / plan.privacy.noise
     steps = math.sqrt(4) * 0.0625 / plan.privacy.update_noise
     assert math.hypot(training, steps) == pytest.approx(mu)
-    # The paper: 2C · N_m√K/(μN), K = 9.
-    plan, _ = noised(plan_of(Vafl(), columns_epsilon=2.0, clip=0.5, formula="paper"))
-    assert plan.privacy.noise == pytest.approx(8 * 3 / (24 * mu))
+    # The paper: 2C · N_m√K/(μN), K = 9. The DPZV paper takes the same for its baselines.
+    for algorithm in (Vafl(), Zoo(), Czofo()):
+        plan, facts = noised(plan_of(algorithm, columns_epsilon=2.0, clip=0.5, formula="paper"))
+        assert plan.privacy.noise == pytest.approx(8 * 3 / (24 * mu))
+        of_columns = [one for one in planned_guarantees(plan, facts) if one.claimed is not None]
+        assert of_columns and all(one.claimed == pytest.approx(2.0) for one in of_columns)
+        by_samples = epsilon_of(math.sqrt(8) * mu, 1e-5)  # eight samples in an upload
+        assert all(one.claimed_otherwise == pytest.approx(by_samples) for one in of_columns)
 
 
 def test_a_noise_that_is_given_stays_and_the_target_is_a_budget() -> None:

@@ -1,10 +1,14 @@
 """Audits of the product's own parties: the papers' noise is refuted, sound noise is not."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from colonnade import algorithms
 from colonnade.errors import SettingsError
 from colonnade.privacy.audit_bound import largest_bound
+from colonnade.privacy.gaussian import epsilon_of, mu_of
 from colonnade.privacy.secret_gaussian import SecretGaussian
 from colonnade.trials.audit import Audit, run_audit
 
@@ -22,11 +26,20 @@ def test_the_papers_noise_for_epsilon_one_keeps_no_three(update: str) -> None:
 @pytest.mark.parametrize("algorithm", ["vafl", "czofo"])
 def test_so_for_noised_embeddings(algorithm: str) -> None:
     audited = run_audit(Audit(algorithm, formula="paper", rows=2048, batch_size=4, epochs=3))
-    if algorithm == "vafl":
-        assert audited.claimed == pytest.approx(1.0, rel=1e-6)
-    else:
-        assert audited.claimed is None and audited.as_values()["claimed"] is None  # its paper has no formula
+    assert audited.claimed == pytest.approx(1.0, rel=1e-6)
+    # Counted in samples, four to an upload, μ is twice as large.
+    assert audited.claimed_otherwise == pytest.approx(epsilon_of(2 * mu_of(1.0, 1e-5), 1e-5), rel=1e-6)
+    assert "samples" in audited.readings
     assert 3 < audited.observed <= audited.sound
+
+
+def test_nothing_is_claimed_for_an_algorithm_whose_paper_has_no_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = algorithms.find("vafl")
+    assert row.conversation is not None
+    silent = replace(row, conversation=replace(row.conversation, embeddings_claim=None))
+    monkeypatch.setattr(algorithms, "find", lambda name: silent)
+    values = run_audit(Audit("vafl", formula="paper", rows=256, batch_size=4, epochs=1)).as_values()
+    assert (values["claimed"], values["claimed_otherwise"], values["readings"]) == (None, None, "")
 
 
 @pytest.mark.parametrize(

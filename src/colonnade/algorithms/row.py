@@ -15,6 +15,7 @@ from colonnade.algorithms.seats import FeatureSeat, LabelSeat, LinearSeat
 from colonnade.algorithms.training import Auto, Defaults
 from colonnade.messages import Message
 from colonnade.party import Party
+from colonnade.privacy.accounting import ClaimedMu
 
 
 class Family(Enum):
@@ -39,11 +40,19 @@ class Claim:
     """A paper's own formula for the noise that makes a training μ-GDP, and its inverse (privacy/claims.py).
 
     Of embeddings: `noise(mu, clip, queries, batch_size, rows)`; of answers: `noise(mu, clip, exchanges, rows)`. `mu`
-    takes the noise in place of μ.
+    takes the noise in place of μ. Where the paper's words allow another reading than its proof, `mu_otherwise` is μ by
+    that, and `readings` says what the two are.
     """
 
     noise: Callable[..., float]
     mu: Callable[..., float]
+    mu_otherwise: Callable[..., float] | None = None
+    readings: str = ""
+
+    def of(self, *arguments: float) -> ClaimedMu:
+        """What it says of a noise: the arguments of `mu`."""
+        otherwise = None if self.mu_otherwise is None else self.mu_otherwise(*arguments)
+        return ClaimedMu(self.mu(*arguments), otherwise, self.readings)
 
 
 class NoisedAnswers(Protocol):

@@ -75,7 +75,10 @@ def _draw(plan: "Plan", facts: "Facts", path: Path) -> None:
     epochs = epochs_to_draw(plan.training.epochs)
     curves = [] if alone_or_linear else epsilon_curves(plan, facts, epochs)
     named = [
-        (f"{curve.direction}{' (conditional)' if curve.conditional else ''}", curve.claimed, curve.sound)
+        (
+            f"{curve.direction}{' (conditional)' if curve.conditional else ''}",
+            {"claimed": curve.claimed, "claimed, otherwise read": curve.claimed_otherwise, "sound": curve.sound},
+        )
         for curve in curves
     ]
     drawn = epsilon_against_epochs(epochs, named, plan.training.epochs)

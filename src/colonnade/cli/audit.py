@@ -1,7 +1,7 @@
 """`colonnade audit`: claimed, sound and observed ε of a private algorithm, side by side."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -80,6 +80,8 @@ def show(results: "list[Audited]") -> None:
     """A table of the audits, and what it means."""
     from rich.table import Table
 
+    from colonnade.reports.epsilons import claimed_epsilon
+
     first = results[0]
     console.print(f"{first.audit.algorithm}: {first.protects}, against {first.adversary}; δ = {first.audit.delta:g}")
     table = Table(
@@ -89,7 +91,7 @@ def show(results: "list[Audited]") -> None:
         table.add_row(
             str(result.audit.seed),
             f"{result.noise:.4g}",
-            shown(result.claimed, "{:.2f}"),
+            claimed_epsilon(asdict(result)),
             "∞" if result.sound == float("inf") else f"{result.sound:.2f}",
             f"{result.observed:.2f}",
             f"{result.largest:.2f}",
@@ -114,6 +116,18 @@ def show(results: "list[Audited]") -> None:
             f"everybody, ε would be {first.given_hidden_state:.2f}.",
             markup=False,
         )
-    beyond = sum(result.claimed is not None and result.observed > result.claimed for result in results)
+    beyond = sum(_refuted(result.claimed, result) for result in results)
     if beyond:
-        console.print(f"Observed above claimed in {beyond} of {len(results)}: the claim does not hold.", markup=False)
+        either = all(
+            _refuted(result.claimed_otherwise, result) for result in results if _refuted(result.claimed, result)
+        )
+        by = "" if not first.readings else " by either reading" if either else " by the first reading"
+        console.print(
+            f"Observed above claimed in {beyond} of {len(results)}: the claim does not hold{by}.", markup=False
+        )
+    if first.readings:
+        console.print(first.readings, markup=False)
+
+
+def _refuted(claimed: float | None, result: "Audited") -> bool:
+    return claimed is not None and result.observed > claimed

@@ -126,6 +126,7 @@ class Price:
             "delta": self.plan.privacy.delta,
             "formula": self.plan.privacy.formula,
             "claimed": None if worst is None else worst.as_values()["claimed"],
+            "claimed_otherwise": None if worst is None else worst.as_values()["claimed_otherwise"],
             "sound": None if worst is None else worst.as_values()["sound"],
             "figures": [figure.as_values() for figure in self.figures],
             "missed_targets": [asdict(one) for one in self.missed],

@@ -14,6 +14,7 @@ from colonnade.costs.noise import bottom_update_of, planned_releases, release_pl
 from colonnade.federation.plan import Facts, Plan
 from colonnade.privacy.accounting import (
     SECRET,
+    ClaimedMu,
     Direction,
     Guarantee,
     Release,
@@ -56,7 +57,7 @@ class _Way:
     """A direction, what its paper claims of it, and what must be said with its figures."""
 
     direction: Direction
-    claimed_mu: float | None
+    claimed: ClaimedMu | None
     conditions: tuple[str, ...]
 
 
@@ -68,7 +69,8 @@ def _guarantees(
         direction = way.direction
         if direction.unnoised is not None:
             words = (f"No guarantee: {direction.unnoised} carry these data without noise.",)
-            found.append(Guarantee(direction.protects, EVERY_OTHER, None, math.inf, None, plan.privacy.delta, words))
+            delta = plan.privacy.delta
+            found.append(Guarantee(direction.protects, EVERY_OTHER, None, None, math.inf, None, delta, words))
             continue
         if not any(release.protects == direction.protects and release.mu > 0 for release in releases):
             continue
@@ -78,7 +80,7 @@ def _guarantees(
             plan.privacy.delta,
             facts.label_party,
             facts.feature_parties,
-            claimed_mu=way.claimed_mu,
+            claimed=way.claimed,
             # Columns are released row by row: how batches are cut is of no matter to them.
             conditions=[*(conditions if direction.owner == facts.label_party else conditions[:1]), *way.conditions],
             randomness=randomness,
@@ -106,7 +108,7 @@ def _ways(plan: Plan, facts: Facts) -> list[_Way]:
         claimed, claim = None, plan.conversation.embeddings_claim
         if claim is not None and privacy.clip > 0:
             queries = counted.exchanges_per_party
-            claimed = claim.mu(privacy.noise, privacy.clip, queries, counted.batch_size, counted.rows)
+            claimed = claim.of(privacy.noise, privacy.clip, queries, counted.batch_size, counted.rows)
         hidden = columns_hidden_state(party, bottom_update_of(plan))
         ways.append(_Way(Direction(counted.columns(party), party, None, hidden), claimed, said))
         if facts.test_rows:  # no model learns from test rows
@@ -124,7 +126,7 @@ def _labels_way(plan: Plan, facts: Facts, counted: ReleasePlan) -> _Way:
     if owner in facts.shapes:
         said.append(_OWN_COLUMNS if answers.clip != AUTO else _NOT_OWN_COLUMNS)
     claim = conversation.answers_claim
-    claimed = None if claim is None else claim.mu(answers.noise, answers.clip_bound, counted.exchanges, counted.rows)
+    claimed = None if claim is None else claim.of(answers.noise, answers.clip_bound, counted.exchanges, counted.rows)
     hidden = labels_hidden_state(owner, answers.server_update)
     return _Way(Direction(counted.labels, owner, None, hidden), claimed, tuple(said))
 
@@ -172,12 +174,13 @@ class Curve:
     direction: str
     conditional: bool  # on a model that is updated without noise
     claimed: tuple[float | None, ...]
+    claimed_otherwise: tuple[float | None, ...]
     sound: tuple[float, ...]
 
 
 def epsilon_curves(plan: Plan, facts: Facts, epochs: Sequence[float]) -> list[Curve]:
     """For labels, and for columns of the first feature party, as far as they are noised."""
-    claimed: dict[str, list[float | None]] = {}
+    claimed: dict[str, list[tuple[float | None, float | None]]] = {}
     sound: dict[str, list[float]] = {}
     hidden: dict[str, bool] = {}
     for count in epochs:
@@ -188,11 +191,20 @@ def epsilon_curves(plan: Plan, facts: Facts, epochs: Sequence[float]) -> list[Cu
             first = way.direction.owner in (facts.label_party, facts.feature_parties[0])
             if own and first and not way.direction.protects.endswith("test rows"):
                 name, delta = way.direction.protects, plan.privacy.delta
-                by_paper = None if way.claimed_mu is None else epsilon_of(way.claimed_mu, delta)
+                by_paper = (None, None) if way.claimed is None else way.claimed.epsilons(delta)
                 claimed.setdefault(name, []).append(by_paper)
                 sound.setdefault(name, []).append(epsilon_of(worst_row_mu(own), delta))
                 hidden[name] = way.direction.hidden_state is not None
-    return [Curve(name, hidden[name], tuple(claimed[name]), tuple(sound[name])) for name in sound]
+    return [
+        Curve(
+            name,
+            hidden[name],
+            tuple(one for one, _ in claimed[name]),
+            tuple(other for _, other in claimed[name]),
+            tuple(sound[name]),
+        )
+        for name in sound
+    ]
 
 
 def _merged(each: Sequence[Guarantee]) -> list[Guarantee]:
@@ -232,6 +244,7 @@ def privacy_summary(plan: Plan, found: Sequence[Guarantee], events: Sequence[Map
     told = None if worst is None else worst.as_values()
     return {
         "claimed": None if told is None else told["claimed"],
+        "claimed_otherwise": None if told is None else told["claimed_otherwise"],
         "sound": None if told is None else told["sound"],
         "conditional": None if told is None else told["conditional"],
         "observed": None,

@@ -115,10 +115,10 @@ def _check_columns(plan: Plan) -> None:
         )
     if privacy.formula == "paper" and (plan.conversation.embeddings_claim is None or private_update):
         what = "a private update of bottom models" if private_update else f"the columns of {name}"
-        claimed = algorithms.which(lambda row: row.claims_embeddings)[0].name
+        claimed = [row.name for row in algorithms.which(lambda row: row.claims_embeddings)]
         raise SettingsError(
-            f'privacy.formula = "paper": there is none for {what}. Theorem 9 of the VAFL paper is about the embeddings '
-            f'of {claimed}. Choose formula = "sound".'
+            f'privacy.formula = "paper": there is none for {what}. Theorem 9 of the VAFL paper is about embeddings; '
+            f'the papers use it for {", ".join(claimed)}. Choose formula = "sound".'
         )
     hidden = columns_hidden_state("a party", bottom_update_of(plan))
     if privacy.formula == "sound" and privacy.noise == 0 and hidden is not None:

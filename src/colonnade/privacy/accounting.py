@@ -114,12 +114,26 @@ class Direction:
 
 
 @dataclass(frozen=True)
+class ClaimedMu:
+    """What a paper's formula says of a noise; and by another reading of the same formula, where it has two."""
+
+    mu: float
+    otherwise: float | None = None
+    readings: str = ""  # which two
+
+    def epsilons(self, delta: float) -> tuple[float, float | None]:
+        """ε by the reading that we take, and by the other one."""
+        return epsilon_of(self.mu, delta), None if self.otherwise is None else epsilon_of(self.otherwise, delta)
+
+
+@dataclass(frozen=True)
 class Guarantee:
     """The price of one row's data against one adversary."""
 
     direction: str  # what is protected
     adversary: str
     claimed: float | None  # ε by the paper's formula; None: its paper claims nothing here
+    claimed_otherwise: float | None  # ε by another reading of that formula; None: there is one reading
     sound: float  # ε that holds end to end under the conditions; may be infinite
     conditional: float | None  # ε of the releases alone where `sound` must count more; else None
     delta: float
@@ -131,6 +145,7 @@ class Guarantee:
             "direction": self.direction,
             "adversary": self.adversary,
             "claimed": self.claimed,
+            "claimed_otherwise": self.claimed_otherwise,
             "sound": _number(self.sound),
             "conditional": None if self.conditional is None else _number(self.conditional),
             "delta": self.delta,
@@ -145,7 +160,7 @@ def account(
     label_party: str,
     feature_parties: Sequence[str],
     *,
-    claimed_mu: float | None = None,
+    claimed: ClaimedMu | None = None,
     conditions: Sequence[str] = (),
     randomness: str = SECRET,
 ) -> list[Guarantee]:
@@ -161,11 +176,12 @@ def account(
     if randomness not in _NOISE_IS:
         raise unknown_name("source of noise", randomness, _NOISE_IS)
     known_noise = randomness == SHARED
-    claimed = None if claimed_mu is None or known_noise else epsilon_of(claimed_mu, delta)
+    by_paper, otherwise = (None, None) if claimed is None or known_noise else claimed.epsilons(delta)
     total = epsilon_of(worst_row_mu(own), delta)
-    said = [_NEIGHBOURS, _NOISE_IS[randomness], *conditions, *_ways_out(direction, own)]
+    readings = [] if claimed is None or otherwise is None else [claimed.readings]
+    said = [_NEIGHBOURS, _NOISE_IS[randomness], *conditions, *readings, *_ways_out(direction, own)]
     open_end = not own or direction.unnoised is not None or known_noise
-    blank = Guarantee(direction.protects, "", claimed, total, None, delta, ())
+    blank = Guarantee(direction.protects, "", by_paper, otherwise, total, None, delta, ())
 
     def figure(adversary: str, alone: float | None, words: Sequence[str]) -> Guarantee:
         """`alone`: ε of what the adversary itself was sent, if there is more that its view depends on."""

@@ -28,8 +28,7 @@ def vafl_noise(mu: float, clip: float, queries: int, batch_size: int, rows: int)
     """c = O(N_m√K/(μN)), VAFL, Theorem 9: N_m is the batch size, N the rows, K the queries of party m.
 
     The theorem leaves its constant open. We take the sensitivity 2C, the bound of the distance that its proof calls B̄;
-    and its proof, which is by steps, for K: uploads, not rows. (Its words allow K·N_m as well, which would claim
-    less privacy.)
+    and its proof, which is by steps, for K: uploads. Its words count samples, N_m in each upload: `vafl_mu_by_samples`.
     """
     return 2 * clip * batch_size * math.sqrt(queries) / (mu * rows)
 
@@ -41,3 +40,12 @@ def vafl_mu(noise: float, clip: float, queries: int, batch_size: int, rows: int)
     1.0
     """
     return 2 * clip * batch_size * math.sqrt(queries) / (noise * rows)
+
+
+def vafl_mu_by_samples(noise: float, clip: float, queries: int, batch_size: int, rows: int) -> float:
+    """μ by the words of the theorem, in which K is the number of samples that h_m has processed: √N_m times as much.
+
+    >>> vafl_mu_by_samples(noise=4.0, clip=1.0, queries=100, batch_size=4, rows=20)
+    2.0
+    """
+    return vafl_mu(noise, clip, queries * batch_size, batch_size, rows)

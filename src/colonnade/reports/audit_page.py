@@ -9,6 +9,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from colonnade.reports.epsilons import claimed_epsilon
 from colonnade.reports.figures import COLOURS, GRID, INK, MUTED, png_bytes
 from colonnade.reports.markup import document, element, plot, section, table
 
@@ -43,7 +44,7 @@ def audit_page(results: Sequence[Mapping[str, Any]]) -> str:
         (
             str(result["audit"]["seed"]),
             f"{result['noise']:.4g}",
-            "–" if result["claimed"] is None else f"{result['claimed']:.2f}",
+            claimed_epsilon(result),
             "∞" if result["sound"] is None else f"{result['sound']:.2f}",
             f"{result['observed']:.2f}",
             f"{result['largest']:.2f}",
@@ -54,13 +55,14 @@ def audit_page(results: Sequence[Mapping[str, Any]]) -> str:
     ]
     heads = ["seed", "noise", "claimed ε", "sound ε", "observed ε at least", "at best", "as Gaussian", "at best"]
     heads.append("right guesses")
+    notes = " ".join(filter(None, [_AT_BEST, first.get("readings")]))
     return document(
         title,
         element("h1", title),
         element("p", facts, css="subtitle"),
         section("Claimed, sound, observed", plot(png_bytes(bars(results)), title, _SIDE_BY_SIDE, wide=True)),
         section("What the adversary saw", plot(png_bytes(histogram(first["scores"])), "scores", _SCORES, wide=True)),
-        section("Numbers", table(heads, lines, numeric_from=1), element("p", _AT_BEST, css="small")),
+        section("Numbers", table(heads, lines, numeric_from=1), element("p", notes, css="small")),
         element("footer", element("p", "No row's label or columns are shown.", css="small")),
     )
 
@@ -72,7 +74,11 @@ def bars(results: Sequence[Mapping[str, Any]]) -> Figure:
     for place, result in enumerate(results):
         first = place == 0
         axes.barh(place, result["observed"], 0.6, color=COLOURS[0], label="observed, at least" if first else None)
-        marks = (("claimed", COLOURS[1], result["claimed"]), ("sound", INK, result["sound"]))
+        marks = (
+            ("claimed", COLOURS[1], result["claimed"]),
+            ("claimed, otherwise read", COLOURS[2], result.get("claimed_otherwise")),
+            ("sound", INK, result["sound"]),
+        )
         for name, colour, value in marks:
             if value is not None:
                 ends = [place - 0.42, place + 0.42]

@@ -23,6 +23,18 @@ def epsilon(value: Any) -> str:
     return "∞" if found is None else significant(found)
 
 
+def claimed_epsilon(figure: Mapping[str, Any]) -> str:
+    """By the paper's formula; by both readings of it, where there are two.
+
+    >>> claimed_epsilon({"claimed": 1.0}), claimed_epsilon({"claimed": 1.0, "claimed_otherwise": 11.26})
+    ('1', '1 or 11.3')
+    """
+    readings = [number(figure.get("claimed")), number(figure.get("claimed_otherwise"))]
+    if readings[1] is None:
+        return significant(readings[0])
+    return " or ".join(significant(one) for one in readings)
+
+
 def heads(figures: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """Of the columns of `figure_rows`: what an audit observed is one of them only where there was an audit."""
     return (*HEADS[:-1], OBSERVED, HEADS[-1]) if _audited(figures) else HEADS
@@ -38,7 +50,7 @@ def figure_rows(figures: Sequence[Mapping[str, Any]]) -> tuple[list[list[str]], 
         observed = number(figure.get("observed"))
         key = (
             str(figure.get("direction")),
-            significant(number(figure.get("claimed"))),
+            claimed_epsilon(figure),
             sound if conditional is None else f"{sound} (conditional: {significant(conditional)})",
             *(["not audited" if observed is None else significant(observed)] if audited else []),
         )
@@ -72,10 +84,10 @@ def in_one_line(privacy: Mapping[str, Any]) -> str:
         return "no value noised: ε = ∞"
     if not privacy.get("figures"):
         return "values noised; what that costs was not computed"
-    claimed, conditional = number(privacy.get("claimed")), number(privacy.get("conditional"))
+    conditional = number(privacy.get("conditional"))
     words = [f"ε = {epsilon(privacy.get('sound'))} for {privacy.get('direction')}"]
     words += [] if conditional is None else [f"conditionally {significant(conditional)}"]
-    words += [] if claimed is None else [f"claimed {significant(claimed)}"]
+    words += [] if number(privacy.get("claimed")) is None else [f"claimed {claimed_epsilon(privacy)}"]
     words += [] if (delta := number(privacy.get("delta"))) is None else [f"δ = {delta:g}"]
     words += ["by the paper's formula"] if privacy.get("formula") == "paper" else []
     words += _without_protection(privacy)

@@ -7,7 +7,7 @@ red means away.
 
 import io
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -225,19 +225,20 @@ def compared_timelines(first: Run, second: Run) -> Figure | None:
 
 def epsilon_against_epochs(
     epochs: Sequence[float],
-    curves: Sequence[tuple[str, Sequence[float | None], Sequence[float | None]]],
+    curves: Sequence[tuple[str, Mapping[str, Sequence[float | None]]]],
     planned: float,
 ) -> Figure | None:
     """What so many epochs cost with the plan's noise: by the paper's formula dashed, by ours drawn through.
 
-    `curves`: what is protected, then the claimed and the sound ε at each number of epochs.
+    `curves`: what is protected, then by the name of the formula ("sound" is ours) ε at each number of epochs.
     """
     figure = _figure(HALF_WIDTH_INCHES, 3.4)
     axes = figure.subplots()
     _style(axes, grid="both")
     drawn = False
-    for place, (what, claimed, sound) in enumerate(curves):
-        for formula, values, dashes in (("claimed", claimed, DASHES[1]), ("sound", sound, DASHES[0])):
+    for place, (what, by_formula) in enumerate(curves):
+        for nth, (formula, values) in enumerate(by_formula.items(), 1):
+            dashes = DASHES[0] if formula == "sound" else DASHES[nth % len(DASHES)]
             points = [(x, y) for x, y in zip(epochs, values, strict=True) if y is not None and 0 < y < np.inf]
             if points:
                 drawn = True

@@ -37,6 +37,7 @@ from colonnade.models.bottom import BottomSettings
 from colonnade.models.network import network_for
 from colonnade.models.top import TopSettings
 from colonnade.party import Effect, Party, Received, Send, Spend, Started
+from colonnade.privacy.accounting import ClaimedMu
 from colonnade.privacy.audit_bound import epsilon_lower_bound, fewest_canaries, gaussian_lower_bound, largest_bound
 from colonnade.privacy.gaussian import epsilon_of, mu_of
 from colonnade.privacy.ledger import Ledger
@@ -135,6 +136,8 @@ class Audited:
     surest_correct: int  # of the sixteenth that it was surest of
     digits_correct: int  # of all, by last digits alone
     claimed: float | None  # by the algorithm's own paper, if that has a formula
+    claimed_otherwise: float | None  # by another reading of that formula, if it has two
+    readings: str  # which two
     sound: float
     given_hidden_state: float  # the sound figure if the hidden state were known to the adversary anyhow
     observed: float  # the lower bound: the best of three ways to guess
@@ -176,7 +179,7 @@ class _Guesses:
 def _judged(
     audit: Audit,
     guesses: _Guesses,
-    claimed_mu: float | None,
+    claimed: ClaimedMu | None,
     row_mu: float,
     hidden: bool,
     noise: float,
@@ -197,6 +200,7 @@ def _judged(
         for way, (guessed, right) in counted.items()
     )
     known = epsilon_of(row_mu, delta)
+    by_paper, otherwise = (None, None) if claimed is None else claimed.epsilons(delta)
     return Audited(
         audit,
         "one row's label" if audit.of_labels else "one row's columns at a feature party",
@@ -208,7 +212,9 @@ def _judged(
         correct,
         surest_correct,
         digits_correct,
-        None if claimed_mu is None else epsilon_of(claimed_mu, delta),
+        by_paper,
+        otherwise,
+        "" if claimed is None else claimed.readings,
         inf if hidden else known,
         known,
         observed,
@@ -263,7 +269,7 @@ def _audit_labels(audit: Audit) -> Audited:
     training = Training(
         epochs=audit.epochs, batch_size=audit.batch_size, learning_rate=0.01, optimiser="sgd", evaluate_every_epochs=0
     )
-    settings, claimed_mu = _noised_settings(audit, rows)
+    settings, claimed = _noised_settings(audit, rows)
     bottom = BottomSettings(kind="linear", embedding=_WIDTH)
     top = TopSettings(hidden=(16,))
     parties = build_parties(data, settings, training, PerturbationSettings(), bottom, top, audit.seed)
@@ -296,7 +302,7 @@ def _audit_labels(audit: Audit) -> Audited:
     return _judged(
         audit,
         _Guesses(bits, scores, digits),
-        claimed_mu,
+        claimed,
         _worst_row_mu(ledger),
         hidden,
         settings.noise,
@@ -304,7 +310,7 @@ def _audit_labels(audit: Audit) -> Audited:
     )
 
 
-def _noised_settings(audit: Audit, rows: int) -> tuple[Any, float | None]:
+def _noised_settings(audit: Audit, rows: int) -> tuple[Any, ClaimedMu | None]:
     """The settings with the noise that the formula asks for, and the μ that the paper would claim for it."""
     row = algorithms.find(audit.algorithm)
     claim = _conversation(row).answers_claim
@@ -324,7 +330,7 @@ def _noised_settings(audit: Audit, rows: int) -> tuple[Any, float | None]:
     settings = row.settings(directions=1, clip=audit.clip, noise=noise, server_update=audit.server_update)
     if private:
         settings = replace(settings, server_clip=1.0, server_noise=noise / audit.clip)
-    return settings, None if claim is None else claim.mu(noise, audit.clip, exchanges, rows)
+    return settings, None if claim is None else claim.of(noise, audit.clip, exchanges, rows)
 
 
 def _conversation(row: Algorithm) -> Conversation:
@@ -395,7 +401,7 @@ def _audit_columns(audit: Audit) -> Audited:
     return _judged(
         audit,
         _Guesses(bits, scores, digits),
-        None if claim is None else claim.mu(noise, audit.clip, queries, audit.batch_size, rows),
+        None if claim is None else claim.of(noise, audit.clip, queries, audit.batch_size, rows),
         _worst_row_mu(ledger),
         False,  # the adversary holds the bottom model still: it has no hidden state
         noise,

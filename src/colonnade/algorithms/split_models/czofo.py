@@ -28,6 +28,7 @@ from colonnade.algorithms.split_models.parts.bottom import Bottom
 from colonnade.algorithms.split_models.parts.directions import Directions, DirectionSettings
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
 from colonnade.algorithms.split_models.parts.top import Top, mean_gradients, means
+from colonnade.algorithms.split_models.vafl import EMBEDDINGS_CLAIM
 from colonnade.errors import ProtocolError
 from colonnade.messages import PerturbedUpload, RowLossReply
 from colonnade.party import Effect, Party, Send
@@ -155,6 +156,7 @@ ALGORITHM = Algorithm(
         points=lambda settings: 1 + settings.directions_used().points,
         radius=lambda settings: settings.smoothing_radius,
         derived_points=True,
+        embeddings_claim=EMBEDDINGS_CLAIM,  # as a baseline of the DPZV paper, §VII
     ),
     label_party=label_party,
     feature_party=feature_party,

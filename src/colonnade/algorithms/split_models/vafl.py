@@ -73,6 +73,15 @@ def label_party(seat: LabelSeat) -> Party:
     return AsynchronousLabelParty(seat, top, EmbeddingUpload, answer)
 
 
+EMBEDDINGS_CLAIM = Claim(
+    claims.vafl_noise,
+    claims.vafl_mu,
+    claims.vafl_mu_by_samples,
+    "Claimed twice, since Theorem 9 of the VAFL paper can be read in two ways: its proof counts uploads (the first "
+    "figure), its words count the samples in them (the second).",
+)
+"""Theorem 9. The DPZV paper (§VII) uses it for its baselines `zoo` and `czofo` too."""
+
 ALGORITHM = Algorithm(
     name="vafl",
     summary="asynchronous split learning, first order on both sides",
@@ -88,7 +97,7 @@ ALGORITHM = Algorithm(
         upload=EmbeddingUpload,
         reply=GradientReply,
         answers="gradients",
-        embeddings_claim=Claim(claims.vafl_noise, claims.vafl_mu),
+        embeddings_claim=EMBEDDINGS_CLAIM,
     ),
     label_party=label_party,
     feature_party=feature_party,

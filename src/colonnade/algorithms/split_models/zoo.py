@@ -18,6 +18,7 @@ from colonnade.algorithms.split_models.parts.steps import SCALE_FREE
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
 from colonnade.algorithms.split_models.parts.top import means
 from colonnade.algorithms.split_models.parts.zeroth_top import ZerothOrderTop
+from colonnade.algorithms.split_models.vafl import EMBEDDINGS_CLAIM
 from colonnade.messages import LossReply, PerturbedUpload
 from colonnade.party import Effect, Party, Send
 
@@ -81,6 +82,7 @@ ALGORITHM = Algorithm(
         radius=lambda settings: settings.smoothing_radius,
         noised_answers=True,
         answered=lambda settings: settings.directions,
+        embeddings_claim=EMBEDDINGS_CLAIM,  # as a baseline of the DPZV paper, §VII
     ),
     label_party=label_party,
     feature_party=feature_party,
