@@ -28,7 +28,7 @@ from first_order_split import (
 from recorded_runs import Item, read_run, receipts, sends
 from torch import Tensor, nn
 
-from colonnade import BottomSettings, Centralised, Dpzv, Simulate, SimulatedParty, Split, TopSettings, Training, Vafl
+from colonnade import BottomSettings, Centralised, Simulate, SimulatedParty, Split, TopSettings, Training, Vafl
 from colonnade.algorithms.parts.losses import Loss
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.split_models.parts.steps import SCALE_FREE
@@ -138,16 +138,14 @@ def top_twin(settings: TopSettings, widths: list[int], outputs: int) -> nn.Modul
 
 
 def rules(plan: TinyFederation) -> tuple[Rule, Rule]:
-    """Of the feature parties and of the label party, which has no regulariser."""
+    """Of the feature parties and of the label party."""
     given = plan.training
     top_rate = given.top_learning_rate
     steps = given.steps(plan.data.rows)
     at_once = getattr(plan.algorithm, "wait_for", len(plan.data.feature_parties))
-    if isinstance(plan.algorithm, Dpzv):
-        at_once = 1  # its label party makes a step for every upload
     above = steps * len(plan.data.feature_parties) // at_once
     below = Rule(given.optimiser, given.learning_rate, given.momentum, given.l2, given.l1, steps)
-    return below, Rule(given.optimiser, top_rate, given.momentum, planned=above)
+    return below, Rule(given.optimiser, top_rate, given.momentum, given.top_l2, planned=above)
 
 
 def twin_weights(plan: TinyFederation) -> Tensor | None:

@@ -59,6 +59,7 @@ MU = 0.1
 SLOW_LINKS = Simulate(latency_seconds={"distribution": "exponential", "mean": 0.05})
 REORDERED = Simulate(latency_seconds=SLOW_LINKS.latency_seconds, reorder=True)
 GENTLE = training(learning_rate=0.05)
+BOTH_REGULARISED = training(learning_rate=0.02, l2=0.05, top_l2=0.1)
 MOMENTUM = training(optimiser="momentum", momentum=0.8, learning_rate=0.02, l2=0.01)
 ADAM = training(optimiser="adam", learning_rate=0.02, top_learning_rate=0.01, l2=0.01, l1=0.01)
 
@@ -137,6 +138,9 @@ PLANS = {
     "cascaded, sum, multiclass, own columns": gentle(
         looking(Cascaded), "multiclass", own_columns=True, top=TopSettings("sum")
     ),
+    "cascaded, l2 on both sides": gentle(looking(Cascaded), training=BOTH_REGULARISED),
+    "zoo, l2 on both sides": gentle(looking(Zoo), training=BOTH_REGULARISED),
+    "dpzv, scale-free, wait_for 2": gentle(looking(Dpzv, wait_for=2), training=SCALE_FREE),
     "cascaded, momentum, l2": gentle(looking(Cascaded), training=MOMENTUM),
     "cascaded, Adam, l2, l1, in_flight 3": gentle(looking(Cascaded, in_flight=3), training=ADAM, bottom=RELU),
     "cascaded, noise, first-order, 3 directions": gentle(looking(Cascaded, clip=0.2, noise=0.1, directions=3)),
@@ -180,6 +184,13 @@ PLANS = {
     "dpzv, tight clip, noise": gentle(looking(Dpzv, clip=0.05, noise=0.2, in_flight=3), simulate=REORDERED),
     "dpzv, no clip, wait_for 2, l2": gentle(
         looking(Dpzv, clip=0.0, wait_for=2, distribution="gaussian"), training=training(learning_rate=0.05, l2=0.05)
+    ),
+    "dpzv, zeroth-order, wait_for 2": gentle(looking(Dpzv, wait_for=2, server_update="zeroth-order")),
+    "dpzv, noise, private-zo, wait_for 2": gentle(
+        looking(Dpzv, clip=0.05, noise=0.2, server_update="private-zo", server_noise=0.1, wait_for=2)
+    ),
+    "dpzv, noise, dp-sgd, wait_for 2": gentle(
+        looking(Dpzv, noise=0.2, server_update="dp-sgd", server_clip=0.5, server_noise=0.1, wait_for=2)
     ),
     "dpzv, signs, l1, first-order": gentle(
         looking(Dpzv, distribution="signs", server_update="first-order"),

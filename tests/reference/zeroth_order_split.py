@@ -315,7 +315,7 @@ class CzofoServer(LookingServer):
 
 @dataclass
 class DpzvServer(LookingServer):
-    """Equations (3) and (8): each row's slope, clipped on both sides, their mean, noise. One own update per upload.
+    """Equations (3) and (8): each row's slope, clipped on both sides, their mean, noise. One update for all uploads.
 
     `auto`: with noise, a slope less the middle of what it could be with any label, in units of the mean over the rows
     of half of what is between the least and the largest of these, is clipped to ±1; without noise the clip is 10.
@@ -362,20 +362,18 @@ class DpzvServer(LookingServer):
         return at.mean().item(), self.noised_means(slopes(at), possible, self.clip, self.noise)
 
     def move(self, uploads: Sequence[Upload]) -> None:
-        for upload in uploads:
-            match self.server_update:
-                case "zeroth-order":
-                    loss = [upload]
-                    gradient = estimate_by_top(self, self.looks, self.directions, lambda at=loss: self.mean_over(at))
-                case "first-order":
-                    gradient = self.gradient_of(upload, range(len(upload.rows)))
-                case "private-zo":
-                    gradient = self.private_estimate(upload)
-                case "dp-sgd":
-                    gradient = self.noised_gradient(upload)
-                case _:
-                    continue
-            step_by(self, gradient)
+        match self.server_update:
+            case "zeroth-order":
+                each = [estimate_by_top(self, self.looks, self.directions, lambda: self.mean_over(uploads))]
+            case "first-order":
+                each = [self.gradient_of(upload, range(len(upload.rows))) for upload in uploads]
+            case "private-zo":
+                each = [self.private_estimate(upload) for upload in uploads]
+            case "dp-sgd":
+                each = [self.noised_gradient(upload) for upload in uploads]
+            case _:
+                return
+        step_by(self, torch.stack(each).mean(0))
 
     def gradient_of(self, upload: Upload, places: Sequence[int]) -> Tensor:
         self.optimiser.zero_grad()

@@ -35,6 +35,7 @@ class Training:
     momentum: float = 0.9
     l2: float | Auto = AUTO  # r(θ_m) = l2/2 ‖θ_m‖², on the feature parties' parameters; auto: 0, linear 1/rows
     l1: float = 0.0  # r(θ_m) = l1 ‖θ_m‖₁, by a proximal step
+    top_l2: float = 0.0  # r(θ_0) = top_l2/2 ‖θ_0‖², on the label party's; some papers regularise it like the others
     evaluate_every_epochs: float = 1.0  # 0: only at the end
     observe_every_epochs: float = 0.1  # how often the training loss is recorded
     metric: str = AUTO  # auto | accuracy | auc | log_loss | f1 | rmse: what runs are judged, chosen and stopped by
@@ -72,6 +73,8 @@ class Training:
             raise SettingsError(f"training.early_stopping is {self.early_stopping}; it must be 0 (never) or more.")
         l2 = 0.0 if self.l2 == AUTO else self.l2
         OptimiserSettings(momentum=self.momentum, l2=l2, l1=self.l1)  # refuses what is out of range
+        if not (isfinite(self.top_l2) and self.top_l2 >= 0):
+            raise SettingsError(f"training.top_l2 is {self.top_l2}; it must not be negative.")
 
 
 BOLD = 3.0
@@ -106,6 +109,7 @@ class DecidedTraining(Training):
             name=self.optimiser,
             learning_rate=self.top_learning_rate,
             momentum=self.momentum,
+            l2=self.top_l2,
             planned_steps=planned_steps,
         )
 

@@ -21,7 +21,7 @@ from colonnade.algorithms.seats import LabelSeat
 from colonnade.algorithms.split_models.parts.asynchronous import AsynchronousLabelParty, Upload
 from colonnade.algorithms.split_models.parts.directions import Directions
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
-from colonnade.algorithms.split_models.parts.top import Batch
+from colonnade.algorithms.split_models.parts.top import Batch, mean_gradients
 from colonnade.algorithms.split_models.parts.zeroth_top import ZerothOrderTop
 from colonnade.algorithms.training import AUTO, Auto
 from colonnade.errors import SettingsError, unknown_name
@@ -136,7 +136,8 @@ class NoisedTop(ZerothOrderTop):
     MEMORY = (generator("_noise"),)
 
     def __init__(self, seat: LabelSeat, settings: NoisedAnswerSettings, directions: Directions) -> None:
-        super().__init__(seat, directions, first_order=settings.server_update in ("first-order", "dp-sgd"))
+        by_gradient = settings.server_update in ("first-order", "dp-sgd")
+        super().__init__(seat, directions, first_order=by_gradient, per_step=seat.settings.wait_for)
         if settings.private_update and settings.server_noise == 0:
             raise SettingsError(
                 f"algorithm.server_update = {settings.server_update!r} needs server_noise above 0, or "
@@ -201,30 +202,29 @@ class NoisedTop(ZerothOrderTop):
         return noised
 
     def updates(self, rows: Sequence[NDArray[np.uint32]], read: Sequence[tuple[Batch, torch.Tensor]]) -> list[Effect]:
-        """Update w0 by these batches, one after the other; what that releases is spent before anything is sent."""
-        settings, spent = self._settings, []
-        for own, (batch, embeddings) in zip(rows, read, strict=True):
-            if settings.private_update:
-                # Every later answer depends on w0, so everybody sees this release.
-                clip, noise = settings.server_clip_bound, settings.server_noise
-                spent.append(Spend(release(self._seat, own, clip, noise, self._seat.feature_parties)))
-            self.update_by(settings.server_update, batch, embeddings)
+        """Update w0 once for these batches; what that releases is spent before anything is sent."""
+        settings, seat, spent = self._settings, self._seat, []
+        if settings.private_update:
+            # Every later answer depends on w0, so everybody sees this release. Each batch has noise of its own: their
+            # mean tells no more than all of them.
+            clip, noise = settings.server_clip_bound, settings.server_noise
+            spent = [Spend(release(seat, own, clip, noise, seat.feature_parties)) for own in rows]
+        self.update_by(settings.server_update, read)
         return [*spent]
 
-    def update_by(self, how: str, batch: Batch, embeddings: torch.Tensor) -> None:
-        """w0 ← w0 − η0 g, with g as `server_update` says."""
+    def update_by(self, how: str, read: Sequence[tuple[Batch, torch.Tensor]]) -> None:
+        """w0 ← w0 − η0 g, g the mean over the batches of what `server_update` says, all at the same w0."""
         if how == "frozen":
             return
-        if how == "zeroth-order":
-            read = [(batch, embeddings)]  # on two sides, the loss at w0 is not looked at
-            gradient = self.estimate(read, here=0.0 if self.directions.two_sided else self.mean_loss(read))
-        elif how == "first-order":
-            gradient = _flat(self.own_gradients(batch, embeddings))
-        elif how == "private-zo":
-            gradient = self._private_estimate(batch, embeddings)
-        else:
-            gradient = self._noised_gradient(batch, embeddings)
-        self.update([gradient])
+        if how == "zeroth-order":  # on two sides, the loss at w0 is not looked at
+            self.update([self.estimate(read, here=0.0 if self.directions.two_sided else self.mean_loss(read))])
+            return
+        of_batch = {
+            "first-order": lambda *batch: _flat(self.own_gradients(*batch)),
+            "private-zo": self._private_estimate,
+            "dp-sgd": self._noised_gradient,
+        }[how]
+        self.update(mean_gradients([[of_batch(batch, embeddings)] for batch, embeddings in read]))
 
     def _private_estimate(self, batch: Batch, embeddings: torch.Tensor) -> torch.Tensor:
         """A second clipped, noised slope, along a direction of the label party's own."""
