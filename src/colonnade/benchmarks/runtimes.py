@@ -70,9 +70,9 @@ def run(watch: Watch) -> dict[str, float]:
         "processes_exchanges_per_second": float(np.median(processes)),
         "network_exchanges_per_second": float(np.median(network)),
         "wall_sync_over_async": synchronous / asynchronous,
-        "linear_processes_exchanges_per_second": linear[16],
-        "linear_processes_exchanges_per_second_by_4": linear[4],
-        "linear_processes_exchanges_per_second_singly": linear[1],
+        "linear_processes_exchanges_per_second": linear[1],
+        "linear_processes_mini_batches_per_second_by_4": linear[4],
+        "linear_processes_mini_batches_per_second_by_16": linear[16],
         **away,
         **far,
     }
