@@ -130,8 +130,8 @@ def _conclusion(rows: "Sequence[ComparisonRow]", rates: "Mapping[str, float]") -
         return f"Not every run reached {TARGET_ACCURACY:.0%}."
     return (
         f"vafl reached {TARGET_ACCURACY:.0%} {slow / fast:.1f} times as fast as split. At equal exchanges it is "
-        f"{rates['vafl'] / rates['split']:.1f} times as fast:\nsplit waits for party4. The rest is that vafl updates the "
-        "label party's model after every exchange, split after four."
+        f"{rates['vafl'] / rates['split']:.1f} times as fast:\nsplit waits for party4. The rest is that vafl updates "
+        "the label party's model after every exchange, split after four."
     )
 
 
