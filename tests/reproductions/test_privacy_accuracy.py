@@ -4,7 +4,6 @@ the one that was measured."""
 import math
 import re
 import tomllib
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,8 @@ from colonnade.federation.plan import Facts, Plan, decided_training
 from colonnade.privacy.gaussian import mu_of
 from colonnade.reports.figures import png_bytes
 from colonnade.reproductions import privacy, reproductions
-from colonnade.reproductions.privacy import Cell, Found, asked, by_case, cells_of, figure, run, run_cells
+from colonnade.reproductions.privacy import Cell, Found, asked, by_case, cells_of, figure, run
+from colonnade.reproductions.reproduction import Scope
 
 PARTIES = tuple(f"party{place}" for place in range(1, 8))
 
@@ -101,54 +101,12 @@ def _agreed(wanted: privacy.Asked, rows: int) -> tuple[Plan, Facts]:
     return plan, Facts("label", PARTIES, rows, 7_500, "binary", 2, dict.fromkeys(PARTIES, (3,)), widths)
 
 
-# --- cells that were run are kept -------------------------------------------------------------------------------
-
-CELLS = [Cell("digits", "vafl", "best", "sound", epsilon) for epsilon in (1.0, 3.0, 10.0)]
-
-
-class Workers:
-    """Runs cells at once, each with an accuracy of its ε in per cent, until it is interrupted."""
-
-    def __init__(self, before_interruption: int = 99) -> None:
-        self.asked: list[Cell] = []
-        self._left = before_interruption
-
-    def __call__(
-        self, work: Callable[[Cell], Found], jobs: Sequence[Cell], finished: Callable[[Cell, Found], None]
-    ) -> list[Found]:
-        for job in jobs:
-            if self._left == 0:
-                raise KeyboardInterrupt
-            self._left -= 1
-            self.asked.append(job)
-            finished(job, Found(job.epsilon / 100, 0.5, 0.5))
-        return []
-
-
-@pytest.mark.usefixtures("digits")
-def test_a_stopped_reproduction_goes_on_with_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        run_cells(CELLS, tmp_path / "cells", each=Workers(2))
-    rest = Workers()
-    said: list[str] = []
-    found = run_cells(CELLS, tmp_path / "cells", said.append, each=rest)
-    assert rest.asked == CELLS[2:]
-    assert [one.accuracy for one in found.values()] == [0.01, 0.03, 0.1]
-    assert said[0].startswith("2 of 3 cells are kept")
-
-
-@pytest.mark.usefixtures("digits")
-def test_a_torn_file_and_another_recipe_are_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_cells(CELLS, tmp_path, each=Workers())
-    torn = next(path for path in tmp_path.iterdir() if "-3-0-" in path.name)
-    torn.write_bytes(torn.read_bytes()[:20])
-    again = Workers()
-    run_cells(CELLS, tmp_path, each=again)
-    assert again.asked == [CELLS[1]]
+def test_a_cell_follows_from_its_recipe_and_its_data(digits: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = Cell("digits", "vafl", "best", "sound", 1.0)
+    before = privacy._follows_from(cell)
+    assert privacy._follows_from(cell) == before
     monkeypatch.setattr(privacy, "BATCHES", 50)
-    other = Workers()
-    run_cells(CELLS, tmp_path, each=other)
-    assert other.asked == CELLS
+    assert privacy._follows_from(cell) != before
 
 
 # --- the table and the figure -----------------------------------------------------------------------------------
@@ -163,13 +121,9 @@ def test_there_is_a_cell_for_every_epsilon_recipe_and_direction() -> None:
 
 @pytest.mark.usefixtures("digits")
 def test_rows_are_means_over_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def made(cells: Sequence[Cell], folder: Path, watch: Callable[[str], None]) -> dict[Cell, Found]:
-        folder.mkdir(parents=True)
-        return {cell: _made(cell) for cell in cells}
-
-    monkeypatch.setattr(privacy, "run_cells", made)
-    monkeypatch.chdir(tmp_path)
-    rows = {row.label: row for row in reproductions()["privacy-accuracy"].run(True, [0, 1], lambda line: None)}
+    monkeypatch.setattr(privacy, "run_cells", lambda work, cells, *rest, **named: [_made(cell) for cell in cells])
+    scope = Scope(True, [0, 1], lambda line: None, tmp_path)
+    rows = {row.label: row for row in reproductions()["privacy-accuracy"].run(scope)}
     best = rows["mnist, vafl, best, sound, ε = 10: test accuracy %"]
     assert (best.ours, best.deviation) == (pytest.approx(50.5), pytest.approx(math.sqrt(0.5)))  # 50 and 51
     assert best.note == ("AUC 0.900; 80.0 if test rows are sent without noise; sound ε = 10; settings found by trying")
@@ -177,7 +131,7 @@ def test_rows_are_means_over_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert claimed.note == "AUC 0.900; sound ε = ∞, 107 conditionally"
     lost = rows["mnist, dpzv, plain, sound, ε = 1: test accuracy %"]
     assert math.isnan(lost.ours) and lost.note == "2 of 2 diverged"
-    drawn = tmp_path / "runs" / "privacy-accuracy-quick" / "accuracy-against-epsilon.png"
+    drawn = tmp_path / "accuracy-against-epsilon.png"
     assert drawn.read_bytes()[:4] == b"\x89PNG"
 
 

@@ -16,7 +16,7 @@ from colonnade.errors import RunError, SettingsError
 from colonnade.models.top import TopSettings
 from colonnade.reproductions import cascaded, reproduce
 from colonnade.reproductions.cascaded import GRID, Run, Trial
-from colonnade.reproductions.reproduction import Watch
+from colonnade.reproductions.reproduction import Scope
 from colonnade.trials.pool import run_each
 
 # --- processes --------------------------------------------------------------------------------------------------
@@ -134,9 +134,9 @@ def test_when_an_accuracy_was_reached() -> None:
     found = Run(Trial("vafl", 0.1, 3, 0), ((10, 70.0), (20, 90.0), (30, 80.0)), False, 1.0)
     assert [found.exchanges_to(accuracy) for accuracy in (70, 71, 90, 91)] == [10, 20, 20, None]
     assert found.best == 90
-    assert str(found) == "vafl, rate 0.1, width 128, seed 0: 90.0 % (1 s)"
+    assert (str(found.trial), str(found)) == ("vafl, rate 0.1, width 128, seed 0", "90.0 % (1 s)")
     assert str(replace(found, diverged=True)).endswith("90.0 %, then diverged (1 s)")
-    assert str(replace(found, diverged=True, curve=())).endswith("seed 0: diverged (1 s)")
+    assert str(replace(found, diverged=True, curve=())) == "diverged (1 s)"
 
 
 # --- the tables -------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> list[Trial]:
     """
     asked: list[Trial] = []
 
-    def answer(trials: Sequence[Trial], watch: Watch) -> list[Run]:
+    def answer(trials: Sequence[Trial], scope: Scope) -> list[Run]:
         asked.extend(trials)
         return [made(trial) for trial in trials]
 

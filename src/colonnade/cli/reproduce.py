@@ -1,7 +1,8 @@
 """`colonnade reproduce`: a table or figure of a paper, beside the published numbers."""
 
 import json
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -11,40 +12,67 @@ from colonnade.exit_codes import ExitCode
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="Which one; a list without a name.", show_default=False)] = "",
+    name: Annotated[
+        str, typer.Argument(help="Which one; list, or nothing, names them all.", show_default=False)
+    ] = "list",
     quick: Annotated[bool, typer.Option("--quick", help="Smaller settings, in minutes instead of hours.")] = False,
     seeds: Annotated[
         int | None,
         typer.Option(help="How many seeds, from 0 on. Default: as many as the reproduction asks for.", min=1),
     ] = None,
-    as_json: Annotated[bool, json_option("Print one JSON object.")] = False,
+    out: Annotated[Path, typer.Option(help="Where finished runs, figures and the result are kept.")] = Path(
+        "runs/reproductions"
+    ),
+    record: Annotated[
+        bool, typer.Option("--record", help="Write the result down among those that docs/reproduction.md is made from.")
+    ] = False,
+    as_json: Annotated[bool, json_option("Print one JSON value.")] = False,
 ) -> None:
     """Repeat an experiment of a paper and print it beside the published numbers."""
-    from rich.table import Table
-
+    from colonnade.reproductions import listed
     from colonnade.reproductions import reproduce as run_reproduction
-    from colonnade.reproductions import reproductions
+    from colonnade.reproductions.recorded import keep
 
-    if not name:
-        table = Table()
-        table.add_column("name")
-        table.add_column("what")
-        for one in reproductions().values():
-            table.add_row(one.name, one.summary)
-        console.print(table)
+    if name == "list":
+        _list(listed(), as_json)
         return
-    known = reproductions().get(name)  # an unknown name is refused below
-    left = ExitCode.STOPPED if known and known.keeps_runs else ExitCode.INTERRUPTED
-    with interrupted(known.after_a_stop if known else "", left):
-        result = run_reproduction(name, quick, seeds, lambda line: errors.print(line, markup=False, soft_wrap=True))
+    words = "Runs that had finished are kept: start it again, and it goes on after them."
+    with interrupted(words, ExitCode.STOPPED):
+        result = run_reproduction(
+            name, quick, seeds, lambda line: errors.print(line, markup=False, soft_wrap=True), folder=out
+        )
+    kept = keep(result, None if record else out)
     if as_json:
         print(json.dumps(result))
         return
-    count = len(result["seeds"])
-    table = Table(title=f"{name}{' (quick)' if quick else ''}, {count} seed{'s' if count > 1 else ''}")
+    _show(result)
+    console.print(f"Result: {kept}", markup=False, soft_wrap=True)
+
+
+def _list(found: list[dict[str, Any]], as_json: bool) -> None:
+    from rich.table import Table
+
+    if as_json:
+        print(json.dumps(found))
+        return
+    table = Table("name", "paper", "item", "data", "minutes, quick", "minutes, full", "recorded")
+    for one in found:
+        minutes = [shown(one[key], "{:.0f}") for key in ("quick_minutes", "full_minutes")]
+        words = ", ".join(one["recorded"]) or "–"
+        table.add_row(one["name"], one["paper"], one["item"], ", ".join(one["data"]), *minutes, words)
+    console.print(table)
+    console.print("Minutes are those of the recorded runs.", markup=False)
+
+
+def _show(result: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    count, quick = len(result["seeds"]), " (quick)" if result["quick"] else ""
+    table = Table(title=f"{result['name']}{quick}, {count} seed{'s' if count > 1 else ''}")
     for heading in ("what", "published", "ours", "deviation", "note"):
         table.add_column(heading, justify="left" if heading in ("what", "note") else "right")
     for row in result["rows"]:
         numbers = [shown(row[key], "{:.2f}") for key in ("published", "ours", "deviation")]
-        table.add_row(row["label"], *numbers, row["note"])
+        note = "; ".join(filter(None, [row["note"], f"published: {row['source']}" if row["source"] else ""]))
+        table.add_row(row["label"], *numbers, note)
     console.print(table)

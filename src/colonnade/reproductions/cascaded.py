@@ -22,9 +22,9 @@ from colonnade.errors import RunError
 from colonnade.launch.experiment import train
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
+from colonnade.reproductions.cells import run_cells
 from colonnade.reproductions.published import published
-from colonnade.reproductions.reproduction import Reproduction, Row, Watch
-from colonnade.trials.pool import run_each
+from colonnade.reproductions.reproduction import Reproduction, Row, Scope
 
 GRID = (0.020, 0.015, 0.010, 0.005, 0.001)
 PARTIES = 4
@@ -68,7 +68,7 @@ class Run:
     def __str__(self) -> str:
         reached = [f"{self.best:.1f} %"] if self.curve else []
         ending = ", then ".join([*reached, *(["diverged"] if self.diverged else [])])
-        return f"{self.trial}: {ending} ({self.seconds:.0f} s)"
+        return f"{ending} ({self.seconds:.0f} s)"
 
 
 @cache
@@ -125,21 +125,15 @@ def _scored_on_training_rows(data: FederatedData, rows: int = 5_000) -> Federate
     return replace(data, columns=columns, labels=replace(data.labels, test=data.labels.train[:rows]))
 
 
-def _run_all(trials: Sequence[Trial], watch: Watch) -> list[Run]:
-    if trials:
-        _mnist(trials[0].max_rows)  # here first: should it be missing, that is said once and fetched once
-    done = 0
-
-    def finished(trial: Trial, result: Run) -> None:
-        nonlocal done
-        done += 1
-        watch(f"{done}/{len(trials)}  {result}")
-
-    return run_each(run, trials, finished)
+def _run_all(trials: Sequence[Trial], scope: Scope) -> list[Run]:
+    """The first data set is loaded here: should it be missing, that is said once and fetched once."""
+    return run_cells(
+        run, trials, Run, scope.cells, scope.watch, follows_from=lambda one: _mnist(one.max_rows).row_digest
+    )
 
 
 def _at_best_rate(
-    shown: Sequence[Trial], rates: Mapping[str, Sequence[float]], rate_epochs: float, seeds: Sequence[int], watch: Watch
+    shown: Sequence[Trial], rates: Mapping[str, Sequence[float]], rate_epochs: float, scope: Scope
 ) -> list[list[Run]]:
     """For each of the trials its runs with all seeds, at the best of its algorithm's rates.
 
@@ -148,18 +142,18 @@ def _at_best_rate(
     """
 
     def seeded(one: Trial, rate: float, epochs: float) -> list[Trial]:
-        return [replace(one, rate=rate, epochs=epochs, seed=seed) for seed in seeds]
+        return [replace(one, rate=rate, epochs=epochs, seed=seed) for seed in scope.seeds]
 
     def score(one: Trial, rate: float) -> tuple[int, float]:
         runs = [known[trial] for trial in seeded(one, rate, rate_epochs)]
         return -sum(run.diverged for run in runs), mean(run.best for run in runs)
 
     tries = [trial for one in shown for rate in rates[one.algorithm] for trial in seeded(one, rate, rate_epochs)]
-    known = {run.trial: run for run in _run_all(tries, watch)}
+    known = {run.trial: run for run in _run_all(tries, scope)}
     best = [max(rates[one.algorithm], key=partial(score, one)) for one in shown]
     wanted = [seeded(one, rate, one.epochs) for one, rate in zip(shown, best, strict=True)]
     rest = [trial for trials in wanted for trial in trials if trial not in known]
-    known |= {run.trial: run for run in _run_all(rest, watch)}
+    known |= {run.trial: run for run in _run_all(rest, scope)}
     return [[known[trial] for trial in trials] for trials in wanted]
 
 
@@ -182,13 +176,14 @@ QUICK_EPOCHS, FULL_EPOCHS = 60.0, 100.0
 QUICK_RATE_EPOCHS = 4.0
 
 
-def table_2(quick: bool, seeds: Sequence[int], watch: Watch) -> list[Row]:
+def table_2(scope: Scope) -> list[Row]:
     """Four parties: the best test accuracy in equally many epochs, each algorithm at its best rate."""
+    quick = scope.quick
     epochs = QUICK_EPOCHS if quick else FULL_EPOCHS
     # The slowest first, so that no core is left with a long one at the end.
     shown = [Trial(name, 0.0, epochs, 0) for name in ("cascaded", "vafl", "zoo", "zoo-sync", "split")]
     rates = dict.fromkeys(NAMES, GRID)
-    found = _at_best_rate(shown, rates, QUICK_RATE_EPOCHS if quick else epochs, seeds, watch)
+    found = _at_best_rate(shown, rates, QUICK_RATE_EPOCHS if quick else epochs, scope)
     runs = {one.algorithm: own for one, own in zip(shown, found, strict=True)}
     rows = []
     for name in NAMES:
@@ -213,14 +208,14 @@ RATES = {"cascaded": (0.02,), "zoo": (0.0014, 0.001)}
 QUICK_ROWS, WIDTH_EPOCHS = 10_000, 25.0
 
 
-def top_width(quick: bool, seeds: Sequence[int], watch: Watch) -> list[Row]:
+def top_width(scope: Scope) -> list[Row]:
     """Exchanges to a training accuracy, and the best one in equally many, for each width of the top model."""
     shown = [
-        Trial(name, 0.0, WIDTH_EPOCHS, 0, width, QUICK_ROWS if quick else 0, on_training_rows=True)
-        for width in ((512, 128) if quick else (512, 256, 128))
+        Trial(name, 0.0, WIDTH_EPOCHS, 0, width, QUICK_ROWS if scope.quick else 0, on_training_rows=True)
+        for width in ((512, 128) if scope.quick else (512, 256, 128))
         for name in ("zoo", "cascaded")
     ]
-    found = _at_best_rate(shown, RATES, WIDTH_EPOCHS, seeds, watch)
+    found = _at_best_rate(shown, RATES, WIDTH_EPOCHS, scope)
     runs = {(one.algorithm, one.width): own for one, own in zip(shown, found, strict=True)}
     last = max(run.curve[-1][0] for own in found for run in own if run.curve)
     rows = []
@@ -246,6 +241,21 @@ def top_width(quick: bool, seeds: Sequence[int], watch: Watch) -> list[Row]:
 
 
 REPRODUCTIONS = (
-    Reproduction("cascaded-table-2", "MNIST test accuracy of split, VAFL, cascaded, ZOO and ZOO-sync", table_2),
-    Reproduction("cascaded-top-width", "how fast cascaded and ZOO learn under a wider top model", top_width, seeds=3),
+    Reproduction(
+        "cascaded-table-2",
+        "cascaded",
+        "Table II",
+        "MNIST test accuracy of split, VAFL, cascaded, ZOO and ZOO-sync",
+        ("mnist",),
+        table_2,
+    ),
+    Reproduction(
+        "cascaded-top-width",
+        "cascaded",
+        "Figure 5a",
+        "how fast cascaded and ZOO learn under a wider top model",
+        ("mnist",),
+        top_width,
+        seeds=3,
+    ),
 )

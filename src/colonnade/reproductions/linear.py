@@ -7,8 +7,9 @@ Where it says so, each party preconditions its own block, which is ours. Sub-opt
 optimum on the joined columns.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from colonnade.algorithms.training import Training
 from colonnade.data import dataset
 from colonnade.data.federated import FederatedData
 from colonnade.launch.experiment import train
+from colonnade.reproductions.cells import run_cells
 from colonnade.reproductions.objective import (
     Point,
     first_below,
@@ -27,9 +29,8 @@ from colonnade.reproductions.objective import (
     reference_model,
 )
 from colonnade.reproductions.published import Published, published
-from colonnade.reproductions.reproduction import Reproduction, Row, Watch
+from colonnade.reproductions.reproduction import Reproduction, Row, Scope
 from colonnade.runtimes.simulate.settings import Simulate, SimulatedParty
-from colonnade.trials.pool import run_each
 
 PARTIES = 8
 L2 = 1e-4
@@ -111,6 +112,9 @@ class Job:
     large_batches: bool = False
     every: float = 0.5  # epochs between two looks at the objective
 
+    def __str__(self) -> str:
+        return f"{self.data}, {self.algorithm}, seed {self.seed}"
+
 
 def _world(job: Job, data: FederatedData) -> Simulate:
     """10 ms per step, 0.1 ms per message; the label party has no columns and only passes sums on."""
@@ -138,8 +142,26 @@ def _batch_and_step(job: Job) -> tuple[int, float]:
     return batch_size, plan.sgd_step if sgd else plan.step
 
 
-def run_job(job: Job) -> tuple[list[Point], dict[str, float], float]:
-    """A run's points, its last test metrics on the data's own test rows, and its wall seconds."""
+@dataclass(frozen=True)
+class LinearRun:
+    """What a job gave: where it was at every look, its accuracy on the data's own test rows, and its wall seconds."""
+
+    points: tuple[Point, ...]
+    accuracy: float  # per cent
+    seconds: float
+
+    def first_below(self, gap: float) -> Point | None:
+        return first_below(self.points, gap)
+
+    def __str__(self) -> str:
+        last = self.points[-1]
+        return (
+            f"{last.gap:.1e} after {last.epoch:.1f} epochs, {last.exchanges} exchanges, {last.virtual_seconds:.1f} "
+            f"virtual s ({self.seconds:.0f} s)"
+        )
+
+
+def run_job(job: Job) -> LinearRun:
     data = dataset(job.data, parties=job.parties)
     plan = PLANS[job.data]
     changes: dict[str, Any] = {"sums": job.sums, "precondition": job.precondition}
@@ -168,16 +190,28 @@ def run_job(job: Job) -> tuple[list[Point], dict[str, float], float]:
     outputs = outcome.outputs({name: own.test for name, own in data.columns.items()})
     predicted = outputs.argmax(1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).long()
     accuracy = float((predicted == data.labels.test.long()).double().mean())
-    return points, {"accuracy": 100 * accuracy}, float(outcome.summary["wall_seconds"])
+    return LinearRun(tuple(points), 100 * accuracy, float(outcome.summary["wall_seconds"]))
+
+
+def _run_all(jobs: Sequence[Job], scope: Scope) -> list[LinearRun]:
+    def follows_from(job: Job) -> Any:
+        return L2, PLANS[job.data], _row_digest(job.data)
+
+    return run_cells(run_job, jobs, LinearRun, scope.cells, scope.watch, follows_from=follows_from)
+
+
+@cache
+def _row_digest(name: str) -> str:
+    return dataset(name, parties=PARTIES).row_digest
 
 
 # --- lossless ----------------------------------------------------------------------------------------------------
 
 
-def lossless(quick: bool, seeds: Sequence[int], watch: Watch) -> list[Row]:
+def lossless(scope: Scope) -> list[Row]:
     """Test accuracy of the variance-reduced algorithms beside scikit-learn's; the note gives the objective."""
-    names = ("credit_default_uci", "a9a") if quick else tuple(PLANS)
-    chosen = ("afsaga", "asysqn-saga") if quick else ("afsvrg", "afsaga", "asysqn-svrg", "asysqn-saga")
+    names = ("credit_default_uci", "a9a") if scope.quick else tuple(PLANS)
+    chosen = ("afsaga", "asysqn-saga") if scope.quick else ("afsvrg", "afsaga", "asysqn-svrg", "asysqn-saga")
     rows = []
     for name in names:
         data = dataset(name, parties=PARTIES)
@@ -188,16 +222,16 @@ def lossless(quick: bool, seeds: Sequence[int], watch: Watch) -> list[Row]:
         jobs = [Job(name, algorithm, best, OPTIMAL, precondition=precondition, every=1.0) for algorithm in chosen]
         if name in TWO_CLASSES:  # ten classes take minutes, and masks do not know how many there are
             jobs.append(Job(name, "asysqn-saga", best, OPTIMAL, sums="pairwise", every=1.0))
-        results = run_each(run_job, jobs, _tell(watch))
-        for job, (points, test, _) in zip(jobs, results, strict=True):
+        results = _run_all(jobs, scope)
+        for job, run in zip(jobs, results, strict=True):
             masked = ", masked" if job.sums != "plain" else ""
-            last = points[-1]
+            last = run.points[-1]
             note = (
                 f"scikit-learn {theirs:.2f}; objective {last.gap:.1e} above its optimum after {last.epoch:.0f} epochs; "
                 f"{_chosen(job)}"
             )
             label = f"{name}, {job.algorithm}{masked}, test accuracy %"
-            rows.append(Row.beside(published_accuracy(name), label, [test["accuracy"]], note))
+            rows.append(Row.beside(published_accuracy(name), label, [run.accuracy], note))
     return rows
 
 
@@ -208,42 +242,30 @@ def _chosen(job: Job) -> str:
     return f"chosen by looking: batches of {batch_size}" + ("" if finds_its_step else f", step {step:g}")
 
 
-def _tell(watch: Watch) -> Callable[[Job, tuple[list[Point], dict[str, float], float]], None]:
-    def tell(job: Job, result: tuple[list[Point], dict[str, float], float]) -> None:
-        points, _, seconds = result
-        last = points[-1]
-        watch(
-            f"{job.data}, {job.algorithm}, seed {job.seed}: {last.gap:.1e} after {last.epoch:.1f} epochs, "
-            f"{last.exchanges} exchanges, {last.virtual_seconds:.1f} virtual s ({seconds:.0f} s)"
-        )
-
-    return tell
-
-
 # --- without a barrier -------------------------------------------------------------------------------------------
 
 
-def straggler(quick: bool, seeds: Sequence[int], watch: Watch) -> list[Row]:
+def straggler(scope: Scope) -> list[Row]:
     """Virtual time to a sub-optimality, synchronous over asynchronous, one of eight parties at a third of the speed."""
-    names = ("credit_default_uci",) if quick else TWO_CLASSES
+    names = ("credit_default_uci",) if scope.quick else TWO_CLASSES
     rows = []
     for name in names:
         best = _best(name)
         pairs = [("afsgd", "fsgd", ROUGH), ("afsvrg", "fsvrg", NEAR), ("afsaga", "fsaga", NEAR)]
-        if not quick:
+        if not scope.quick:
             pairs += [("asysqn-sgd", "synsqn-sgd", ROUGH)]
             pairs += [("asysqn-svrg", "synsqn-svrg", NEAR), ("asysqn-saga", "synsqn-saga", NEAR)]
         jobs = [
             Job(name, algorithm, best, gap, seed, slow=3.0, large_batches=True)
             for fast, slow, gap in pairs
-            for seed in seeds
+            for seed in scope.seeds
             for algorithm in (fast, slow)
         ]
-        results = iter(run_each(run_job, jobs, _tell(watch)))
+        results = iter(_run_all(jobs, scope))
         for fast, slow, gap in pairs:
             ratios = []
-            for _ in seeds:
-                here, there = (first_below(next(results)[0], gap) for _ in range(2))
+            for _ in scope.seeds:
+                here, there = (next(results).first_below(gap) for _ in range(2))
                 ratios.append(there.virtual_seconds / here.virtual_seconds if here and there else float("nan"))
             chosen = _chosen(Job(name, fast, best, gap, large_batches=True))
             note = f"virtual time to {gap:.0e}; {chosen}"
@@ -259,13 +281,13 @@ def _best(name: str) -> float:
 # --- fewer exchanges ---------------------------------------------------------------------------------------------
 
 
-def exchanges(quick: bool, seeds: Sequence[int], watch: Watch) -> list[Row]:
+def exchanges(scope: Scope) -> list[Row]:
     """Exchanges to a sub-optimality, a quasi-Newton algorithm over its first-order twin; below 1 it needs fewer.
 
     Nothing is preconditioned: curvature is to show what it finds by itself.
     """
-    names = ("credit_default_uci",) if quick else tuple(name for name in TWO_CLASSES if name != "mnist_odd_even")
-    kinds = ("all", "same", "fresh") if quick else ("all",)
+    names = ("credit_default_uci",) if scope.quick else tuple(name for name in TWO_CLASSES if name != "mnist_odd_even")
+    kinds = ("all", "same", "fresh") if scope.quick else ("all",)
     rows = []
     for name in names:
         best = _best(name)
@@ -277,11 +299,11 @@ def exchanges(quick: bool, seeds: Sequence[int], watch: Watch) -> list[Row]:
                 Job(name, curved, best, gap, curvature_rows=kind, precondition="none", large_batches=True, every=1.0)
                 for kind in kinds
             ]
-        results = iter(run_each(run_job, jobs, _tell(watch)))
+        results = iter(_run_all(jobs, scope))
         for curved, plain, gap in cases:
-            base = first_below(next(results)[0], gap)
+            base = next(results).first_below(gap)
             for kind in kinds:
-                point = first_below(next(results)[0], gap)
+                point = next(results).first_below(gap)
                 ratio = point.exchanges / base.exchanges if point and base else float("nan")
                 counts = f"{point.exchanges if point else '–'} / {base.exchanges if base else '–'} exchanges"
                 chosen = _chosen(Job(name, plain, best, gap, precondition="none", large_batches=True))
@@ -293,13 +315,13 @@ def exchanges(quick: bool, seeds: Sequence[int], watch: Watch) -> list[Row]:
 # --- more parties ------------------------------------------------------------------------------------------------
 
 
-def scaling(quick: bool, seeds: Sequence[int], watch: Watch) -> list[Row]:
+def scaling(scope: Scope) -> list[Row]:
     """Virtual time to a sub-optimality, one party over q: a step takes time in proportion to a party's columns."""
-    name, gap = "mnist_odd_even" if not quick else "credit_default_uci", NEAR if not quick else ROUGH
+    name, gap = "mnist_odd_even" if not scope.quick else "credit_default_uci", NEAR if not scope.quick else ROUGH
     best = _best(name)
     counts = (1, 2, 4, 8, 16)
     jobs = [Job(name, "afsaga", best, gap, parties=count, by_columns=True) for count in counts]
-    times = [first_below(points, gap) for points, _, _ in run_each(run_job, jobs, _tell(watch))]
+    times = [run.first_below(gap) for run in _run_all(jobs, scope)]
     rows = []
     for count, point in zip(counts, times, strict=True):
         alone = times[0]
@@ -310,33 +332,41 @@ def scaling(quick: bool, seeds: Sequence[int], watch: Watch) -> list[Row]:
 
 
 @dataclass(frozen=True)
-class _Accuracy:
+class FdmlJob:
+    """One run of the comparison with FDML."""
+
     algorithm: str
     parties: int
     rows: int
     seed: int
 
+    def __str__(self) -> str:
+        return f"{self.algorithm}, {self.parties} parties, seed {self.seed}"
 
-def fdml(quick: bool, seeds: Sequence[int], watch: Watch) -> list[Row]:
+
+@dataclass(frozen=True)
+class Accuracy:
+    per_cent: float
+
+    def __str__(self) -> str:
+        return f"{self.per_cent:.2f} %"
+
+
+def fdml(scope: Scope) -> list[Row]:
     """MNIST, ten classes: test accuracy as columns are shared by more and more parties."""
-    rows = 10_000 if quick else 0
-    jobs = [
-        _Accuracy(name, count, rows, seed) for name in ("fdml", "afsgd") for count in (2, 4, 8, 16) for seed in seeds
-    ]
-
-    def tell(job: _Accuracy, accuracy: float) -> None:
-        watch(f"{job.algorithm}, {job.parties} parties, seed {job.seed}: {accuracy:.2f} %")
-
-    found = iter(run_each(_accuracy, jobs, tell))
+    rows = 10_000 if scope.quick else 0
+    counts = (2, 4, 8, 16)
+    jobs = [FdmlJob(name, count, rows, seed) for name in ("fdml", "afsgd") for count in counts for seed in scope.seeds]
+    found = iter(run_cells(run_fdml_job, jobs, Accuracy, scope.cells, scope.watch))
     lines = []
     for name in ("fdml", "afsgd"):
-        for count in (2, 4, 8, 16):
-            scores = [next(found) for _ in seeds]
+        for count in counts:
+            scores = [next(found).per_cent for _ in scope.seeds]
             lines.append(Row.beside(None, f"{name}, {count} parties, test accuracy %", scores))
     return lines
 
 
-def _accuracy(job: _Accuracy) -> float:
+def run_fdml_job(job: FdmlJob) -> Accuracy:
     data = dataset("mnist", parties=job.parties, max_rows=job.rows)
     if job.algorithm == "fdml":
         training = Training(epochs=10, batch_size=64, learning_rate=0.5, evaluate_every_epochs=0)
@@ -344,17 +374,49 @@ def _accuracy(job: _Accuracy) -> float:
     else:
         training = Training(epochs=10, batch_size=64, learning_rate=0.05, evaluate_every_epochs=0)
         outcome = train(data, settings_for("afsgd", precondition="none"), training=training, seed=job.seed)
-    return 100 * float(outcome.summary["test"]["accuracy"])
+    return Accuracy(100 * float(outcome.summary["test"]["accuracy"]))
 
 
 REPRODUCTIONS = (
     Reproduction(
-        "asysqn-table-4", "linear federations lose nothing: accuracy and objective over scikit-learn", lossless
+        "asysqn-table-4",
+        "asysqn",
+        "Table 4",
+        "linear federations lose nothing: accuracy and objective over scikit-learn",
+        tuple(PLANS),
+        lossless,
     ),
     Reproduction(
-        "afsgd-table-2", "asynchronous over synchronous linear federations, one slow party", straggler, seeds=3
+        "afsgd-table-2",
+        "afsgd-vp",
+        "Table II",
+        "asynchronous over synchronous linear federations, one slow party",
+        TWO_CLASSES,
+        straggler,
+        seeds=3,
     ),
-    Reproduction("asysqn-figure-2", "exchanges with and without curvature", exchanges),
-    Reproduction("afsgd-figure-8", "speed-up of afsaga with the number of parties", scaling),
-    Reproduction("afsgd-figure-6", "FDML loses accuracy as parties are added, afsgd does not", fdml),
+    Reproduction(
+        "asysqn-figure-2",
+        "asysqn",
+        "Figure 2",
+        "exchanges with and without curvature",
+        tuple(name for name in TWO_CLASSES if name != "mnist_odd_even"),
+        exchanges,
+    ),
+    Reproduction(
+        "afsgd-figure-8",
+        "afsgd-vp",
+        "Figure 8",
+        "speed-up of afsaga with the number of parties",
+        ("mnist_odd_even",),
+        scaling,
+    ),
+    Reproduction(
+        "afsgd-figure-6",
+        "afsgd-vp",
+        "Figure 6",
+        "FDML loses accuracy as parties are added, afsgd does not",
+        ("mnist",),
+        fdml,
+    ),
 )

@@ -1,6 +1,7 @@
 """The objective of a linear federation, its optimum by scikit-learn on the joined columns, a run's distance from it."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -115,6 +116,6 @@ def gaps(
     return points, outcome
 
 
-def first_below(points: list[Point], gap: float) -> Point | None:
+def first_below(points: Sequence[Point], gap: float) -> Point | None:
     """Where a run first came this close, if it did."""
     return next((point for point in points if point.gap <= gap), None)

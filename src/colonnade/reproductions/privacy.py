@@ -3,16 +3,13 @@ with noise that is.
 
 Labels are protected in DPZV, columns in noised VAFL. Each is trained by a plain recipe (batches of 64, several passes)
 and, soundly, by the best recipe that was found by trying; docs/privacy.md says why it is better. A cell that has been
-run is kept in runs/privacy-accuracy and is not run again; the figure is drawn there.
+run is kept and is not run again; the figure is drawn beside it.
 """
 
-import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
-from hashlib import sha256
-from pathlib import Path
 from statistics import mean, stdev
 from time import perf_counter
 from typing import Any
@@ -26,14 +23,14 @@ from colonnade.data import dataset
 from colonnade.data.batches import batches_per_epoch
 from colonnade.data.federated import FederatedData
 from colonnade.errors import RunError
-from colonnade.files import SHARED, json_of, make_folder, read_whole, write_atomically
+from colonnade.files import SHARED, write_atomically
 from colonnade.launch.experiment import train
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.reports.figures import COLOURS, DASHES, GRID, INK, MUTED, png_bytes
-from colonnade.reproductions.reproduction import Reproduction, Row, Watch
-from colonnade.trials.pool import run_each
+from colonnade.reproductions.cells import run_cells
+from colonnade.reproductions.reproduction import Reproduction, Row, Scope
 
 EPSILONS = (0.5, 1.0, 3.0, 10.0, 30.0, 100.0)
 QUICK_EPSILONS = (1.0, 10.0, 100.0)
@@ -58,10 +55,15 @@ class Cell:
     seed: int = 0
     max_rows: int = 0  # 0: all
 
-    def __str__(self) -> str:
+    @property
+    def case(self) -> str:
+        """The same for all seeds."""
         how = {"paper": "claimed", "sound": "sound", "none": "without privacy"}[self.formula]
         target = f", ε = {self.epsilon:g}" if self.epsilon else ""
         return f"{self.data}, {self.algorithm}, {self.recipe}, {how}{target}"
+
+    def __str__(self) -> str:
+        return f"{self.case}, seed {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,10 @@ class Found:
     conditional: float | None = None  # where sound is ∞: if models that learn without noise were no way out
     exchanges: int = 0
     seconds: float = 0.0
+
+    def __str__(self) -> str:
+        reached = "diverged" if self.accuracy is None else f"{100 * self.accuracy:.1f} %"
+        return f"{reached} ({self.seconds:.0f} s)"
 
 
 @dataclass(frozen=True)
@@ -234,59 +240,23 @@ def cells_of(quick: bool, seeds: Sequence[int]) -> list[Cell]:
     ]
 
 
-def run_cells(
-    cells: Sequence[Cell],
-    folder: Path,
-    watch: Watch = lambda line: None,
-    each: Callable[..., list[Found]] = run_each,
-) -> dict[Cell, Found]:
-    """All cells' results: those that `folder` has, and the others run now and kept there."""
-    try:
-        make_folder(folder)
-    except OSError as error:
-        raise RunError(
-            f"The directory {folder} could not be made: {error.strerror}. Start the reproduction where you may write."
-        ) from None
-    places = {cell: folder / _file_name(cell) for cell in cells}
-    known = {cell: found for cell, path in places.items() if (found := _kept(path)) is not None}
-    if known:
-        watch(f"{len(known)} of {len(cells)} cells are kept in {folder}; the others are run now.")
-
-    def finished(cell: Cell, found: Found) -> None:
-        known[cell] = found
-        write_atomically(places[cell], json.dumps({"cell": asdict(cell), "found": asdict(found)}).encode())
-        reached = "diverged" if found.accuracy is None else f"{100 * found.accuracy:.1f} %"
-        watch(f"{len(known)}/{len(cells)}  {cell}, seed {cell.seed}: {reached} ({found.seconds:.0f} s)")
-
-    each(run, [cell for cell in cells if cell not in known], finished)
-    return {cell: known[cell] for cell in cells}
-
-
-def _file_name(cell: Cell) -> str:
-    """After all that a cell's result follows from: with another recipe it is another file."""
+def _follows_from(cell: Cell) -> Any:
+    """With another recipe it is another cell."""
     data = _data(cell.data, cell.max_rows)
-    whole = repr((cell, PARTIES, data.row_digest, asked(cell, data.rows, len(data.feature_parties))))
-    words = (cell.data, cell.algorithm, cell.recipe, cell.formula, f"{cell.epsilon:g}", str(cell.seed))
-    return "-".join([*words, sha256(whole.encode()).hexdigest()[:12]]) + ".json"
-
-
-def _kept(path: Path) -> Found | None:
-    try:
-        return Found(**json_of(read_whole(path))["found"])
-    except (OSError, ValueError, KeyError, TypeError, RunError):
-        return None  # not there, or not whole: run it
+    return PARTIES, data.row_digest, asked(cell, data.rows, len(data.feature_parties))
 
 
 # --- the table and the figure -----------------------------------------------------------------------------------
 
 
-def accuracy_against_epsilon(quick: bool, seeds: Sequence[int], watch: Watch) -> list[Row]:
+def accuracy_against_epsilon(scope: Scope) -> list[Row]:
     """A row for every cell, over all seeds; the figure beside the kept cells."""
-    folder = Path("runs") / ("privacy-accuracy-quick" if quick else "privacy-accuracy")
-    found = by_case(run_cells(cells_of(quick, seeds), folder / "cells", watch))
-    drawn = folder / "accuracy-against-epsilon.png"
+    cells = cells_of(scope.quick, scope.seeds)
+    results = run_cells(run, cells, Found, scope.cells, scope.watch, follows_from=_follows_from)
+    found = by_case(dict(zip(cells, results, strict=True)))
+    drawn = scope.folder / "accuracy-against-epsilon.png"
     write_atomically(drawn, png_bytes(figure(found)), SHARED)
-    watch(f"Figure: {drawn}")
+    scope.watch(f"Figure: {drawn}")
     return [_row(cell, runs) for cell, runs in found.items()]
 
 
@@ -313,7 +283,7 @@ def _row(cell: Cell, runs: Sequence[Found]) -> Row:
     if cell.recipe == "best":
         words.append("settings found by trying")
     deviation = stdev(reached) if len(reached) > 1 else None
-    label = f"{cell}: test accuracy %"
+    label = f"{cell.case}: test accuracy %"
     return Row(label, None, mean(reached) if reached else math.nan, deviation, "; ".join(words))
 
 
@@ -376,8 +346,10 @@ def _curves(own: Mapping[Cell, Sequence[Found]]) -> dict[str, list[tuple[float, 
 REPRODUCTIONS = (
     Reproduction(
         "privacy-accuracy",
+        "dpzv",
+        "Figure 3",
         "accuracy against ε, claimed and sound, of DPZV and noised VAFL",
+        SETS,
         accuracy_against_epsilon,
-        keeps_runs=True,
     ),
 )

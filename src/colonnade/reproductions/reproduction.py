@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import mean, stdev
 
 from colonnade.reproductions.published import Published
@@ -29,16 +30,27 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Reproduction:
-    name: str
-    summary: str
-    run: Callable[[bool, Sequence[int], Watch], list[Row]]  # (quick, seeds, watch)
-    seeds: int = 1  # how many it takes unless told otherwise
-    keeps_runs: bool = False  # whether runs that have finished are kept for the next time, when it is stopped
+class Scope:
+    """How much of a reproduction is run, who is told, and where its finished cells and figures are kept."""
+
+    quick: bool
+    seeds: Sequence[int]
+    watch: Watch
+    folder: Path
 
     @property
-    def after_a_stop(self) -> str:
-        """What Ctrl-C has left."""
-        if self.keeps_runs:
-            return "Runs that had finished are kept: start it again, and it goes on after them."
-        return "Nothing was kept: start again."
+    def cells(self) -> Path:
+        return self.folder / "cells"
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A table or a figure of a paper."""
+
+    name: str
+    paper: str  # of published.PAPERS
+    item: str  # such as "Table II" or "Figure 6"
+    summary: str
+    data: tuple[str, ...]
+    run: Callable[[Scope], list[Row]]
+    seeds: int = 1  # how many it takes unless told otherwise

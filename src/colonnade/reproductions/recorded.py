@@ -1,0 +1,68 @@
+"""Results of reproductions that were run and written down: small JSON files, with when and on what.
+
+docs/reproduction.md is made from them. `colonnade reproduce NAME --record` writes one into this package's folder, in a
+checkout of the sources.
+"""
+
+import json
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from colonnade.errors import RunError
+from colonnade.files import SHARED, json_of, make_folder, write_atomically
+from colonnade.reports.summary import versions
+
+FOLDER = files("colonnade.reproductions").joinpath("recorded")
+
+
+def recorded_result(name: str, quick: bool) -> dict[str, Any] | None:
+    """What was written down of a reproduction, if it was."""
+    place = FOLDER.joinpath(_file_name(name, quick))
+    found: dict[str, Any] | None = json_of(place.read_bytes()) if place.is_file() else None
+    return found
+
+
+def keep(result: dict[str, Any], folder: Path | None = None) -> Path:
+    """Write a result down, in the place of an earlier one: in a folder, or among those that the page is made from."""
+    folder = folder or Path(str(FOLDER))
+    path = folder / _file_name(result["name"], result["quick"])
+    try:
+        make_folder(folder, mode=SHARED)
+        write_atomically(path, (json.dumps(result, indent=1, ensure_ascii=False) + "\n").encode(), SHARED)
+    except OSError as error:
+        raise RunError(
+            f"{path} could not be written: {error.strerror}. Choose a folder of yours with --out; --record is for a "
+            "checkout of the sources."
+        ) from None
+    return path
+
+
+def circumstances() -> dict[str, Any]:
+    """When, on what machine, with which versions and, in a checkout, of which commit."""
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "versions": versions(),
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str | None:
+    """None outside a checkout, or where there is no git."""
+    here = Path(__file__).parent
+    try:
+        said = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"], cwd=here, capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return said.stdout.strip()
+
+
+def _file_name(name: str, quick: bool) -> str:
+    return f"{name}-{'quick' if quick else 'full'}.json"
