@@ -52,16 +52,19 @@ def reproduce(
 def _list(found: list[dict[str, Any]], as_json: bool) -> None:
     from rich.table import Table
 
+    from colonnade.reproductions.published import PAPERS
+
     if as_json:
         print(json.dumps(found))
         return
-    table = Table("name", "paper", "item", "data", "minutes, quick", "minutes, full", "recorded")
+    table = Table()
+    for heading in ("name", "what of which paper", "data", "minutes, quick / full"):
+        table.add_column(heading, no_wrap=heading == "name")
     for one in found:
-        minutes = [shown(one[key], "{:.0f}") for key in ("quick_minutes", "full_minutes")]
-        words = ", ".join(one["recorded"]) or "–"
-        table.add_row(one["name"], one["paper"], one["item"], ", ".join(one["data"]), *minutes, words)
+        minutes = " / ".join(shown(one[key], "{:.0f}") for key in ("quick_minutes", "full_minutes"))
+        table.add_row(one["name"], f"{PAPERS[one['paper']]}, {one['item']}", ", ".join(one["data"]), minutes)
     console.print(table)
-    console.print("Minutes are those of the recorded runs.", markup=False)
+    console.print("Minutes are those of the runs whose results are recorded; –: none is.", markup=False)
 
 
 def _show(result: dict[str, Any]) -> None:
