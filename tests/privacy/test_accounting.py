@@ -13,7 +13,7 @@ from colonnade.privacy.accounting import (
     EVERYBODY,
     OUTSIDER,
     TOGETHER,
-    ClaimedMu,
+    ClaimedPrivacy,
     Direction,
     Release,
     account,
@@ -151,7 +151,13 @@ def test_a_release_that_never_happened_costs_nothing() -> None:
 def test_figures_are_plain_json() -> None:
     direction = Direction(LABELS, "bank", hidden_state="the top model of bank")
     figures = account(
-        direction, [slopes(4, ("shop",))], DELTA, "bank", ("shop",), claimed=ClaimedMu(0.5), conditions=["If it rains."]
+        direction,
+        [slopes(4, ("shop",))],
+        DELTA,
+        "bank",
+        ("shop",),
+        claimed=ClaimedPrivacy(0.5),
+        conditions=["If it rains."],
     )
     values = json.loads(json.dumps(figures[0].as_values(), allow_nan=False))
     assert values["direction"] == LABELS

@@ -19,7 +19,7 @@ from colonnade.errors import SettingsError
 from colonnade.privacy import claims
 from colonnade.privacy.accounting import (
     TOGETHER,
-    ClaimedMu,
+    ClaimedPrivacy,
     Direction,
     account,
     labels_hidden_state,
@@ -123,7 +123,7 @@ def test_the_noise_of_the_paper_and_what_it_is_worth(claimed: float, documented:
             delta,
             "bank",
             names,
-            claimed=ClaimedMu(claims.dpzv_mu(noise, clip, plan.exchanges, rows)),
+            claimed=ClaimedPrivacy(claims.dpzv_mu(noise, clip, plan.exchanges, rows)),
         )
     }
     figure = figures[TOGETHER if parties > 1 else "feature party party0"]

@@ -15,7 +15,7 @@ from colonnade.algorithms.seats import FeatureSeat, LabelSeat, LinearSeat
 from colonnade.algorithms.training import Auto, Defaults
 from colonnade.messages import Message
 from colonnade.party import Party
-from colonnade.privacy.accounting import ClaimedMu
+from colonnade.privacy.accounting import ClaimedPrivacy
 
 
 class Family(Enum):
@@ -49,10 +49,10 @@ class Claim:
     mu_otherwise: Callable[..., float] | None = None
     readings: str = ""
 
-    def of(self, *arguments: float) -> ClaimedMu:
+    def of(self, *arguments: float) -> ClaimedPrivacy:
         """What it says of a noise: the arguments of `mu`."""
         otherwise = None if self.mu_otherwise is None else self.mu_otherwise(*arguments)
-        return ClaimedMu(self.mu(*arguments), otherwise, self.readings)
+        return ClaimedPrivacy(self.mu(*arguments), otherwise, self.readings)
 
 
 class NoisedAnswers(Protocol):

@@ -14,7 +14,7 @@ from colonnade.costs.noise import bottom_update_of, planned_releases, release_pl
 from colonnade.federation.plan import Facts, Plan
 from colonnade.privacy.accounting import (
     SECRET,
-    ClaimedMu,
+    ClaimedPrivacy,
     Direction,
     Guarantee,
     Release,
@@ -57,7 +57,7 @@ class _Way:
     """A direction, what its paper claims of it, and what must be said with its figures."""
 
     direction: Direction
-    claimed: ClaimedMu | None
+    claimed: ClaimedPrivacy | None
     conditions: tuple[str, ...]
 
 

@@ -114,7 +114,7 @@ class Direction:
 
 
 @dataclass(frozen=True)
-class ClaimedMu:
+class ClaimedPrivacy:
     """What a paper's formula says of a noise; and by another reading of the same formula, where it has two."""
 
     mu: float
@@ -160,7 +160,7 @@ def account(
     label_party: str,
     feature_parties: Sequence[str],
     *,
-    claimed: ClaimedMu | None = None,
+    claimed: ClaimedPrivacy | None = None,
     conditions: Sequence[str] = (),
     randomness: str = SECRET,
 ) -> list[Guarantee]:

@@ -27,7 +27,7 @@ def claimed_epsilon(figure: Mapping[str, Any]) -> str:
     """By the paper's formula; by both readings of it, where there are two.
 
     >>> claimed_epsilon({"claimed": 1.0}), claimed_epsilon({"claimed": 1.0, "claimed_otherwise": 11.26})
-    ('1', '1 or 11.3')
+    ('1', '1 or 11.26')
     """
     readings = [number(figure.get("claimed")), number(figure.get("claimed_otherwise"))]
     if readings[1] is None:

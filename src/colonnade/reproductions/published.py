@@ -5,13 +5,13 @@ No reproduction writes a published number itself, so that each has one place, an
 
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 from colonnade.errors import unknown_name
+from colonnade.files import toml_of
 
 PAPERS = {
     "vafl": "VAFL",
@@ -46,7 +46,7 @@ class PublishedTable:
 @cache
 def tables() -> dict[tuple[str, str], PublishedTable]:
     """Every table that was read, by paper and item."""
-    read = tomllib.loads(files("colonnade.reproductions").joinpath("published.toml").read_text("utf-8"))
+    read = toml_of(files("colonnade.reproductions").joinpath("published.toml").read_bytes())
     found = [
         PublishedTable(
             paper=one["paper"],

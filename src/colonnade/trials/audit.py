@@ -37,7 +37,7 @@ from colonnade.models.bottom import BottomSettings
 from colonnade.models.network import network_for
 from colonnade.models.top import TopSettings
 from colonnade.party import Effect, Party, Received, Send, Spend, Started
-from colonnade.privacy.accounting import ClaimedMu
+from colonnade.privacy.accounting import ClaimedPrivacy
 from colonnade.privacy.audit_bound import epsilon_lower_bound, fewest_canaries, gaussian_lower_bound, largest_bound
 from colonnade.privacy.gaussian import epsilon_of, mu_of
 from colonnade.privacy.ledger import Ledger
@@ -179,7 +179,7 @@ class _Guesses:
 def _judged(
     audit: Audit,
     guesses: _Guesses,
-    claimed: ClaimedMu | None,
+    claimed: ClaimedPrivacy | None,
     row_mu: float,
     hidden: bool,
     noise: float,
@@ -310,7 +310,7 @@ def _audit_labels(audit: Audit) -> Audited:
     )
 
 
-def _noised_settings(audit: Audit, rows: int) -> tuple[Any, ClaimedMu | None]:
+def _noised_settings(audit: Audit, rows: int) -> tuple[Any, ClaimedPrivacy | None]:
     """The settings with the noise that the formula asks for, and the μ that the paper would claim for it."""
     row = algorithms.find(audit.algorithm)
     claim = _conversation(row).answers_claim
