@@ -44,6 +44,8 @@ class PartyColumns:
     names: tuple[str, ...]  # one a column; for an image piece one name that says which pixels it holds
     validation: "Columns | None" = None  # as `test`: what evaluations score during a training; None: nothing
     preparation: "Preparation | None" = None  # of a party's own table: what was learnt from its train rows
+    drop_share: float | None = None  # where rows may be absent, as the last column tells: of how many training rows
+    # the party drops at random, so that a model expects it; None: every row is here
 
     def __post_init__(self) -> None:
         held = {what: getattr(self, what) for what in PARTS if getattr(self, what) is not None}
@@ -56,6 +58,11 @@ class PartyColumns:
                     "without duplicates or stored zeros, as its other part: give both to "
                     "colonnade.data.sparse.canonical first."
                 )
+
+    @property
+    def expects_absence(self) -> bool:
+        """Whether some rows may be absent, as the last column tells (absence.py)."""
+        return self.drop_share is not None
 
     @property
     def sparse(self) -> bool:
@@ -155,6 +162,11 @@ class FederatedData:
     def feature_parties(self) -> tuple[str, ...]:
         """The parties other than the label party, in order."""
         return tuple(party for party in self.columns if party != self.label_party)
+
+    @property
+    def expects_absence(self) -> bool:
+        """Whether parties may lack rows: data.rows = "any"."""
+        return any(held.expects_absence for held in self.columns.values())
 
     @property
     def rows(self) -> int:

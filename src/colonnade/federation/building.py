@@ -110,6 +110,7 @@ def facts_of(data: FederatedData, plan: Plan) -> Facts:
         shapes,
         {},
         validation_rows=data.validation_rows,
+        expects_absence=data.expects_absence,
     )
     labels = labels_of(data.labels, plan)
     facts = replace(facts, weighted=labels.weights is not None)

@@ -93,6 +93,7 @@ class Facts:
     largest_weight: float = 1.0  # of a training row, their mean being 1; told in linear federations alone
     weighted: bool = False  # whether training rows weigh differently; known where the labels are
     validation_rows: int = 0
+    expects_absence: bool = False  # whether parties may lack rows; the last column of each party tells which
 
     @property
     def outputs(self) -> int:

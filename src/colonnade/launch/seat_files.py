@@ -102,6 +102,7 @@ def write_seat(folder: Path, seat: SeatFiles) -> None:
                 "secret": private.secret,
                 "kinds": kinds,
                 "names": None if private.columns is None else private.columns.names,
+                "drop_share": None if private.columns is None else private.columns.drop_share,
                 "labels": None
                 if labels is None
                 else [labels.task, [_plain(one) for one in labels.classes], labels.mean, labels.deviation],
@@ -125,7 +126,10 @@ def read_seat(folder: Path) -> SeatFiles:
         parts = {what: _unpack(tensors, what, shape) for what, shape in described["kinds"].items()}
         columns = labels = None
         if "train" in parts:
-            columns = PartyColumns(parts["train"], parts["test"], tuple(described["names"]), parts.get("validation"))
+            columns = PartyColumns(
+                *(parts["train"], parts["test"], tuple(described["names"]), parts.get("validation")),
+                drop_share=described["drop_share"],
+            )
         if described["labels"] is not None:
             task, classes, mean, deviation = described["labels"]
             held = tensors["label_train"], tensors["label_test"], task, tuple(classes), mean, deviation

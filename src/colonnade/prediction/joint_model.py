@@ -23,7 +23,6 @@ from colonnade.federation.building import MOST_DENSE_VALUES
 from colonnade.federation.plan import embedding_order
 from colonnade.models.network import network_for
 from colonnade.prediction.saved_model import LabelUnit, SavedModel, read_model
-from colonnade.privacy.noise import LayerNoise, PerturbationSettings
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -103,10 +102,7 @@ class JointModel:
                 f"The rows of {name} have the shape {tuple(table.shape[1:])}; the model was trained with {shape}."
             )
         alone = self.parties[self.label_party].modules.get(f"bottom of {name}")
-        network = network_for(self.parties[name].modules["bottom"] if alone is None else alone)
-        sent = alone is None and name != self.label_party
-        clipped = LayerNoise(PerturbationSettings(clip=own.clip), torch.Generator()) if sent and own.clip else None
-        return network.embed(table, clipped)
+        return self.parties[name].embed(table) if alone is None else network_for(alone).embed(table)
 
 
 def load_model(

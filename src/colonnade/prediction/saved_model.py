@@ -8,7 +8,7 @@ the user's own is not written down, only its weights, and is given again when th
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from torch import nn
 
 from colonnade import algorithms
 from colonnade.algorithms.training import AUTO, Training
+from colonnade.data.absence import absent_rows
 from colonnade.data.federated import Labels, PartyColumns
 from colonnade.data.prepared import Preparation
 from colonnade.errors import DataError, RunError, SettingsError
@@ -28,8 +29,9 @@ from colonnade.federation.building import PrivateData, empty_models
 from colonnade.federation.plan import Facts, Plan, decided_training
 from colonnade.files import make_folder, read_private, write_atomically
 from colonnade.models.bottom import BottomSettings
+from colonnade.models.network import network_for
 from colonnade.models.top import TopSettings
-from colonnade.privacy.noise import PerturbationSettings
+from colonnade.privacy.noise import LayerNoise, PerturbationSettings
 from colonnade.settings import as_values, build
 
 FORMAT = 1
@@ -63,6 +65,7 @@ class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
     columns: list[str]  # of this party, in order
     label: LabelUnit | None
     preparation: dict[str, Any] | None = None  # of this party's own table, as it was learnt from its training rows
+    expects_absence: bool = False  # whether parties may lack rows, which the last column of each tells
     weights_sha256: str = ""
     versions: dict[str, str] = {}
 
@@ -70,7 +73,8 @@ class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
     def facts(self) -> Facts:
         shapes = {name: tuple(shape) for name, shape in self.shapes.items()}
         features = tuple(self.feature_parties)
-        return Facts(self.label_party, features, 0, 0, self.task, self.class_count, shapes, self.widths)
+        told = Facts(self.label_party, features, 0, 0, self.task, self.class_count, shapes, self.widths)
+        return replace(told, expects_absence=self.expects_absence)
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,24 @@ class SavedModel:
         """How rows of this party's own table become what the model takes; None: it was given prepared rows."""
         values = self.description.preparation
         return None if values is None else Preparation.from_values(values)
+
+    def embed(self, rows: torch.Tensor) -> torch.Tensor:
+        """What this party answers for prepared rows, [rows, width]: embeddings, clipped if its uploads were and without
+        noise; in a linear federation products."""
+        own = self.description
+        clips = own.clip > 0 and own.party != own.label_party
+        clipped = LayerNoise(PerturbationSettings(clip=own.clip), torch.Generator()) if clips else None
+        return network_for(self.modules["bottom"]).embed(rows, clipped)
+
+    def stand_in(self) -> torch.Tensor | None:
+        """What it answers for a row that it lacks, [width]: learnt, and the same for all such rows.
+
+        None: there is none, since the model was trained without data.rows = "any", or the party has no columns.
+        """
+        own = self.description
+        if not own.expects_absence or own.party not in own.shapes:
+            return None
+        return self.embed(absent_rows(1, tuple(own.shapes[own.party])))[0]
 
     def save(self, folder: str | Path) -> Path:
         """Write the folder, which others than its owner cannot read."""
@@ -134,6 +156,7 @@ def described(plan: Plan, facts: Facts, private: PrivateData, threshold: float =
         columns=[] if private.columns is None else list(_names(private.columns)),
         label=_unit(private.labels, threshold) if is_label_party and private.labels is not None else None,
         preparation=None if preparation is None else preparation.to_values(),
+        expects_absence=facts.expects_absence,
     )
 
 
