@@ -36,6 +36,7 @@ class Aligned:
     held: int  # rows of the party's table
     rows: NDArray[np.int64]  # of the party's table, in the common order
     parts: NDArray[np.int64]
+    expects_absence: bool = False  # whether parties may lack rows; the row of one is then NOWHERE
 
     def parted(self, max_rows: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Rows of the party's table to train, to validate and to test with, of the first so many; 0: of all."""

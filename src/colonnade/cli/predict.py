@@ -21,7 +21,7 @@ def predict(
         typer.Option(
             "--ids",
             help="Only these rows: a file with one id per line, or a table whose id column has them. Default: every "
-            "row that all parties hold.",
+            "row that all parties hold, or that any holds, if the model was trained with data.rows = 'any'.",
             show_default=False,
         ),
     ] = None,
@@ -34,7 +34,7 @@ def predict(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, json_option("Print {out, predicted, unknown, left_out}.")] = False,
+    as_json: Annotated[bool, json_option("Print {out, predicted, unknown, left_out, lacking}.")] = False,
 ) -> None:
     """Score rows with the model of a finished run, where all parties' tables are at hand."""
     from colonnade.launch.predict import predict_run
@@ -45,13 +45,18 @@ def predict(
         "predicted": len(predictions.ids),
         "unknown": len(predictions.unknown),
         "left_out": dict(predictions.left_out or {}),
+        "lacking": predictions.lacking,
     }
     if as_json:
         print(json.dumps(told))
         return
     console.print(f"{len(predictions.ids):,} rows predicted: {out}", markup=False, soft_wrap=True)
     if predictions.unknown:
-        console.print(f"{len(predictions.unknown):,} ids are not held by every party; they have no prediction.")
+        whom = "every party" if predictions.present is None else "any party"
+        console.print(f"{len(predictions.unknown):,} ids are not held by {whom}; they have no prediction.")
+    for name, count in predictions.lacking.items():
+        if count:
+            console.print(f"{name}: lacks {count:,} of them, and its stand-in was used", markup=False)
     for name, count in (predictions.left_out or {}).items():
         if count:
             console.print(f"{name}: {count:,} of its rows are not held by the others", markup=False)

@@ -62,7 +62,7 @@ def with_absent(held: torch.Tensor | sparse.csr_array, present: NDArray[np.bool_
 def share_to_drop(lacking: float, wanted: float) -> float:
     """How many of the rows that a party has it must drop, to be absent in so large a share of all.
 
-    >>> share_to_drop(0.0, 0.1), share_to_drop(0.1, 0.55), share_to_drop(0.3, 0.1)
+    >>> share_to_drop(0.0, 0.1), share_to_drop(0.5, 0.75), share_to_drop(0.3, 0.1)
     (0.1, 0.5, 0.0)
     """
     return max(0.0, (wanted - lacking) / (1 - lacking)) if lacking < 1 else 0.0

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from colonnade.data.absence import NOWHERE
 from colonnade.data.federated import RowCounts
 from colonnade.data.ids import Array, RowIds
 from colonnade.errors import DataError
@@ -31,17 +32,53 @@ IDS_AT_ONCE = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class MatchedRows:
-    """The ids that all parties hold, sorted, and where each party has them."""
+    """The ids of the common rows, sorted, and where each party has them."""
 
     ids: pa.StringArray
-    at: dict[str, Array]  # party → the position of each id among its rows
+    at: dict[str, Array]  # party → the position of each id among its rows; NOWHERE, if it lacks the row
     held: dict[str, int]
-    rows: int  # how many match
+    rows: int  # how many there are
     notes: tuple[str, ...] = ()  # what a person should know about the match
 
-    def counts(self, used: int) -> dict[str, RowCounts]:
-        """Rows held, matched and used, by party."""
-        return {party: RowCounts(held, self.rows, used) for party, held in self.held.items()}
+    def counts(self, used: Rows) -> dict[str, RowCounts]:
+        """Rows held, matched and used, by party: those that it has."""
+        return {
+            party: RowCounts(self.held[party], _present(at), sum(_present(part) for part in used.at(at)))
+            for party, at in self.at.items()
+        }
+
+
+def match_any(ids: Mapping[str, RowIds], whose: str = "") -> MatchedRows:
+    """The rows of one party, or, if none is named, all that anybody holds, whoever else lacks them."""
+    common = ids[whose].sorted if whose else _held_by_any(ids)
+    at = {party: _positions_if_any(own, common) for party, own in ids.items()}
+    held = {party: len(own) for party, own in ids.items()}
+    if not whose:
+        return MatchedRows(common, at, held, len(common))
+    for party in ids:
+        if not _present(at[party]):
+            pair = {whose: ids[whose], party: ids[party]}
+            raise DataError(
+                f"Party {party!r} holds none of the {len(common)} rows of the label party {whose!r}."
+                f"{_causes(pair)} Check that the setting `id` names the same kind of id for both."
+            )
+    return MatchedRows(common, at, held, len(common), _notes_on_pairs(ids, whose, at))
+
+
+def _held_by_any(ids: Mapping[str, RowIds]) -> pa.StringArray:
+    everything: pa.StringArray = pc.unique(pa.concat_arrays([own.sorted for own in ids.values()]))
+    return everything.take(pc.sort_indices(everything))
+
+
+def _positions_if_any(own: RowIds, common: pa.StringArray) -> Array:
+    if own.sorted.equals(common):
+        return own.order
+    found = pc.fill_null(pc.index_in(common, value_set=own.sorted), NOWHERE).to_numpy(zero_copy_only=False)
+    return np.where(found == NOWHERE, NOWHERE, own.order[found])
+
+
+def _present(positions: Array) -> int:
+    return int((positions != NOWHERE).sum())
 
 
 def match_rows(ids: Mapping[str, RowIds], rows: str = "same") -> MatchedRows:
@@ -110,6 +147,20 @@ def _notes(ids: Mapping[str, RowIds], matched: int) -> tuple[str, ...]:
     whose = ", ".join(f"{matched:,} of the {len(ids[party]):,} rows of {party!r}" for party in poor)
     cause = _causes(ids) or " No simple cause was found: check that the setting `id` names the same kind of id."
     return (f"Fewer than half of the rows match: {whose}.{cause}",)
+
+
+def _notes_on_pairs(ids: Mapping[str, RowIds], whose: str, at: Mapping[str, Array]) -> tuple[str, ...]:
+    """Of each party that shares less than half of what it could with the one whose rows are used."""
+    notes: list[str] = []
+    for party, own in ids.items():
+        shared = _present(at[party])
+        if shared < min(len(own), len(ids[whose])) / 2:
+            pair = {whose: ids[whose], party: own}
+            cause = (
+                _causes(pair) or " No simple cause was found: check that the setting `id` names the same kind of id."
+            )
+            notes.append(f"Of the {len(own):,} rows of {party!r}, {shared:,} are among those of {whose!r}.{cause}")
+    return tuple(notes)
 
 
 def _same_number(text: pa.StringArray) -> pa.StringArray:

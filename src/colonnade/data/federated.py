@@ -128,6 +128,7 @@ class OwnData:
     test_rows: int
     validation_rows: int = 0
     row_counts: RowCounts | None = None  # of its own table
+    expects_absence: bool = False  # as in FederatedData
 
 
 def data_digest(held: "PartyColumns | Labels") -> str:

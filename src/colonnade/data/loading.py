@@ -254,6 +254,11 @@ def _from_joined(
     feature_parties: Sequence[str],
     wanted: Mapping[str, tuple[str, ...]],
 ) -> FederatedData:
+    if data.rows == "any":
+        raise SettingsError(
+            "data.rows = 'any' is for tables of the parties' own, of which some lack rows; here all rows lie in one "
+            "place. Leave data.rows out."
+        )
     X, y, X_test, y_test, rows, digest = _joined_rows(joined, data)
     is_image = X.ndim == 4
     names: Sequence[str] = joined.names

@@ -15,7 +15,8 @@ import numpy as np
 
 from colonnade.alignment.results import Aligned, check_one_alignment, read_aligned
 from colonnade.data import partition
-from colonnade.data.alignment import MatchedRows, Rows, match_rows, row_digest, set_apart, split_rows
+from colonnade.data.absence import ABSENT, NOWHERE, share_to_drop, with_absent
+from colonnade.data.alignment import MatchedRows, Rows, match_any, match_rows, row_digest, set_apart, split_rows
 from colonnade.data.cells import is_text, words_of
 from colonnade.data.federated import FederatedData, Labels, OwnData, PartyColumns, RowCounts, first_to_validate
 from colonnade.data.fitting import prepare_own
@@ -102,11 +103,7 @@ def load_own_table(
         raise _weight_elsewhere(party, own.weight, label_party)
     if not own.has_table:
         raise SettingsError(f"Party {party!r} names no file and no query: give [data] file or sql in its party.toml.")
-    if data.rows == "intersection":
-        raise SettingsError(
-            "data.rows = 'intersection' needs all parties' ids in one place. Run colonnade align and set data.rows = "
-            "'aligned', or let every party keep the rows that all have agreed on, with data.rows = 'same'."
-        )
+    _refuse_one_place(data.rows)
     aligned = _alignment_of(party, own, base) if data.rows == "aligned" else None
     id, weight = "" if aligned else own.id or data.id, own.weight or data.weight
     data = replace(data, weight=weight if has_labels else "")
@@ -120,17 +117,18 @@ def load_own_table(
         rows, digest = _aligned_rows(aligned, data), aligned.digest
         counts = _counts(aligned, rows)
     else:
-        matched, parts, digest = _matched({party: table}, data)
-        rows, counts = parts.at(matched.at[party]), matched.counts(sum(len(part) for part in parts))[party]
+        matched, parts, digest = _matched({party: table}, data, label_party)
+        rows, counts = parts.at(matched.at[party]), matched.counts(parts)[party]
         del matched, parts  # ten million ids take as much memory as several columns
     table = without_ids(table)
     prepared = None
+    expects_absence = aligned is not None and aligned.expects_absence
     if chosen or party != label_party:
-        prepared = _prepared(table, chosen, rows, party, own, data)
+        prepared = _prepared(table, chosen, rows, party, own, data, expects_absence)
     has_label = bool(data.label) and data.label in table.names
     labels = _prepared_labels(table, rows, party, data) if has_label else None
     sizes = len(rows.train), len(rows.test), len(rows.validation)
-    return OwnData(prepared, labels, digest, *sizes, counts)
+    return OwnData(prepared, labels, digest, *sizes, counts, expects_absence)
 
 
 def _order(parties: list[str], data: DataSettings, label_party: str) -> list[str]:
@@ -183,12 +181,13 @@ def _federated(
         digest = check_one_alignment(aligned)
         counts = {party: _counts(one, rows[party]) for party, one in aligned.items()}
     else:
-        matched, parts, digest = _matched(tables, data)
+        matched, parts, digest = _matched(tables, data, label_party)
         rows = {party: parts.at(at) for party, at in matched.at.items()}
-        counts, notes = matched.counts(sum(len(part) for part in parts)), matched.notes
+        counts, notes = matched.counts(parts), matched.notes
+    expects_absence = data.rows == "any" or (aligned is not None and aligned[label_party].expects_absence)
     tables = {party: without_ids(table) for party, table in tables.items()}
     prepared = {
-        party: _prepared(table, chosen[party], rows[party], party, own[party], data)
+        party: _prepared(table, chosen[party], rows[party], party, own[party], data, expects_absence)
         for party, table in tables.items()
         if chosen[party] or party != label_party
     }
@@ -204,9 +203,24 @@ def _check_label(table: Table, data: DataSettings, label_party: str) -> None:
         )
 
 
-def _matched(tables: Mapping[str, Table], data: DataSettings) -> tuple[MatchedRows, Rows, str]:
-    """The rows that all hold, which of them to use for what, and the digest of those."""
-    matched = match_rows({party: table.ids for party, table in tables.items()}, data.rows)
+def _refuse_one_place(rows: str) -> None:
+    """Ways to match rows for which one has to see everybody's ids."""
+    if rows == "intersection":
+        raise SettingsError(
+            "data.rows = 'intersection' needs all parties' ids in one place. Run colonnade align and set data.rows = "
+            "'aligned', or let every party keep the rows that all have agreed on, with data.rows = 'same'."
+        )
+    if rows == "any":
+        raise SettingsError(
+            "data.rows = 'any' needs all parties' ids in one place. Run colonnade align with alignment.rows = 'any', "
+            "and set data.rows = 'aligned'."
+        )
+
+
+def _matched(tables: Mapping[str, Table], data: DataSettings, label_party: str) -> tuple[MatchedRows, Rows, str]:
+    """The common rows, which of them to use for what, and the digest of those."""
+    ids = {party: table.ids for party, table in tables.items()}
+    matched = match_any(ids, label_party) if data.rows == "any" else match_rows(ids, data.rows)
     fraction = DEFAULT_TEST_FRACTION if data.test_fraction is None else data.test_fraction
     train, test = split_rows(matched.rows, fraction, seed=data.seed, max_rows=data.max_rows)
     rows = Rows(*set_apart(train, data.validation), test)
@@ -215,11 +229,45 @@ def _matched(tables: Mapping[str, Table], data: DataSettings) -> tuple[MatchedRo
 
 
 def _prepared(
-    table: Table, chosen: tuple[str, ...], rows: Rows, party: str, own: PartyData, data: DataSettings
+    table: Table,
+    chosen: tuple[str, ...],
+    rows: Rows,
+    party: str,
+    own: PartyData,
+    data: DataSettings,
+    expects_absence: bool,
 ) -> PartyColumns:
     """A party's columns of the rows to train, to validate and to test on."""
     if not chosen:
         raise DataError(f"Party {party!r} holds no column besides the id: give it columns or leave it out.")
+    if not expects_absence:
+        return _prepared_rows(table, chosen, rows, party, own, data)
+    present = Rows(*(part != NOWHERE for part in rows))
+    lacking = 1 - float(present.train.mean())
+    if lacking == 1:
+        raise DataError(
+            f"Party {party!r} holds none of the {len(rows.train)} training rows, so there is nothing to learn from it: "
+            "give it more rows, or leave it out."
+        )
+    held = _prepared_rows(table, chosen, Rows(*(part[part != NOWHERE] for part in rows)), party, own, data)
+    preparation = None if held.preparation is None else replace(held.preparation, tells_absence=True)
+    validation = None
+    if len(rows.validation):
+        validation = with_absent(held.test[:0] if held.validation is None else held.validation, present.validation)
+    return PartyColumns(
+        with_absent(held.train, present.train),
+        with_absent(held.test, present.test),
+        (*held.names, ABSENT),
+        validation,
+        preparation,
+        share_to_drop(lacking, data.absence),
+    )
+
+
+def _prepared_rows(
+    table: Table, chosen: tuple[str, ...], rows: Rows, party: str, own: PartyData, data: DataSettings
+) -> PartyColumns:
+    """The same of rows that are all there."""
     if table.sparse is None:
         prepared = prepare_own(table, chosen, rows.train, rows.scored, own=own, data=data, party=party)
         return first_to_validate(prepared, len(rows.validation))

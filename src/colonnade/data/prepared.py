@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from colonnade.data import cells, encoders
+from colonnade.data.absence import ABSENT, NOWHERE, with_absent
 from colonnade.data.cells import Complaints, Words
 from colonnade.data.encoders import Encoder, all_finite
 from colonnade.data.ids import Array
@@ -44,20 +45,32 @@ class Preparation:
     """What a party has learnt from the train rows of its table, to be applied to any rows in the same way."""
 
     columns: tuple[PreparedColumn, ...]
+    tells_absence: bool = False  # whether rows may be absent, and a last column tells so (absence.py)
 
     @property
     def names(self) -> tuple[str, ...]:
         """One per column that comes out."""
-        return tuple(name for column in self.columns for name in column.outputs)
+        return (*(name for column in self.columns for name in column.outputs), *((ABSENT,) * self.tells_absence))
 
     def apply(self, table: Table, positions: Array, *, party: str) -> torch.Tensor:
-        """Some rows of a table that has the same columns, float32 [rows, outputs]."""
+        """Some rows of a table that has the same columns, float32 [rows, outputs].
+
+        A position may be NOWHERE, where rows may be absent.
+        """
+        if not self.tells_absence:
+            return self._applied(table, positions, party)
+        present = positions != NOWHERE
+        rows = with_absent(self._applied(table, positions[present], party), present)
+        assert isinstance(rows, torch.Tensor)
+        return rows
+
+    def _applied(self, table: Table, positions: Array, party: str) -> torch.Tensor:
         lacking = [column.name for column in self.columns if column.name not in table.names]
         if lacking:
             raise DataError(
                 f"Party {party!r}: {table.where} lacks columns that the model was trained with: {', '.join(lacking)}."
             )
-        sheet = Sheet(len(positions), len(self.names))
+        sheet = Sheet(len(positions), sum(len(column.outputs) for column in self.columns))
         complaints = Complaints(party, table)
         place = 0
         for column in self.columns:
@@ -72,7 +85,8 @@ class Preparation:
         return {
             "columns": [
                 {"name": one.name, "format": one.format, **encoders.encoder_values(one.encoder)} for one in self.columns
-            ]
+            ],
+            **({"tells_absence": True} if self.tells_absence else {}),
         }
 
     @classmethod
@@ -84,7 +98,8 @@ class Preparation:
                 tuple(
                     PreparedColumn(one.pop("name"), format=one.pop("format"), encoder=encoders.encoder_of(one))
                     for one in columns
-                )
+                ),
+                bool(values.get("tells_absence", False)),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a preparation: {type(error).__name__}") from None

@@ -18,8 +18,9 @@ MISSING = ("refuse", "mean", "median")
 COLUMN_MISSING = (*MISSING, "indicator")
 KINDS = ("number", "one-hot", "ordinal", "hashed", "date", "text", "leave-out")
 DATE_PARTS = ("days", "month", "day", "weekday", "hour")
-ROWS = ("same", "intersection", "aligned")
+ROWS = ("same", "intersection", "any", "aligned")
 DEFAULT_TEST_FRACTION = 0.25
+DEFAULT_ABSENCE = 0.1
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class DataSettings:
         True  # columns (and a regression's label) by their train mean and deviation; sparse columns and images by size
     )
     missing: str = ""  # "refuse" | "mean" | "median" (of the train rows); "" = the data set's own default, or refuse
-    rows: str = "same"  # "same" = all must hold the same ids | "intersection" = use those all hold | "aligned"
+    rows: str = "same"  # "same" = all must hold the same ids | "intersection" = use those all hold | "any" | "aligned"
+    absence: float = DEFAULT_ABSENCE  # where parties may lack rows: in how many each is absent in training, at least
     max_rows: int = 0  # 0 = all; else the first ones after the shuffle (of each part, if there is a test part)
     seed: int = 0  # of the shuffle that orders rows and separates train from test
 
@@ -53,6 +55,16 @@ class DataSettings:
             raise unknown_name("way to treat missing values (data.missing)", self.missing, MISSING)
         if self.rows not in ROWS:
             raise unknown_name("way to match rows (data.rows)", self.rows, ROWS)
+        if not (math.isfinite(self.absence) and 0 <= self.absence < 1):
+            raise SettingsError(
+                f"data.absence is {self.absence}; it must be at least 0 and less than 1: the share of the training "
+                "rows in which a party is taken as absent."
+            )
+        if self.absence != DEFAULT_ABSENCE and self.rows in ("same", "intersection"):
+            raise SettingsError(
+                f"data.absence is for rows that parties may lack, and data.rows = {self.rows!r} keeps none of those: "
+                "set data.rows = 'any', or leave data.absence out."
+            )
         for name in ("parties", "max_rows", "seed"):
             if getattr(self, name) < 0:
                 raise SettingsError(f"data.{name} is {getattr(self, name)}; it must be 0 or more.")

@@ -189,7 +189,7 @@ class Participant(Member):
             roster.largest_weight,
             self.data.labels is not None and labels_of(self.data.labels, self.plan).weights is not None,
         )
-        return replace(told, validation_rows=self.data.validation_rows)
+        return replace(told, validation_rows=self.data.validation_rows, expects_absence=self.data.expects_absence)
 
     def alone(self, shape: tuple[int, ...], task: str = "", classes: int = 0) -> Facts:
         """The facts that one party's width follows from."""

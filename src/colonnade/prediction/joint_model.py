@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from colonnade.algorithms.parts.losses import log_odds
+from colonnade.data.absence import absent_rows
 from colonnade.data.federated import Columns
 from colonnade.data.sparse import is_sparse
 from colonnade.errors import DataError, unknown_name
@@ -26,6 +27,11 @@ from colonnade.prediction.saved_model import LabelUnit, SavedModel, read_model
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+
+
+_EVERYBODY = (
+    "every party with columns must give its own. Only a model that was trained with data.rows = 'any' does without."
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,11 @@ class JointModel:
         return embedding_order(self.parties[self.label_party].description.facts)
 
     @property
+    def expects_absence(self) -> bool:
+        """Whether it was trained with rows that some parties lack (data.rows = "any"), and predicts for such."""
+        return self.parties[self.label_party].description.expects_absence
+
+    @property
     def unit(self) -> LabelUnit:
         """What its outputs mean."""
         unit = self.parties[self.label_party].description.label
@@ -48,13 +59,20 @@ class JointModel:
         return unit
 
     def outputs(self, columns: Mapping[str, Columns | NDArray[Any]]) -> torch.Tensor:
-        """The raw outputs (logits or standardised values) for prepared rows of every party, without noise."""
+        """The raw outputs (logits or standardised values) for prepared rows of every party, without noise.
+
+        Where parties may lack rows (`expects_absence`), one that lacks them all may be left out.
+        """
         self._check_parties(columns)
-        embeddings = [self._embed(name, columns[name]) for name in self.order]
-        counts = {name: len(embedding) for name, embedding in zip(self.order, embeddings, strict=True)}
+        given = {name: _tensor(name, rows) for name, rows in columns.items()}
+        counts = {name: len(rows) for name, rows in given.items()}
         if len(set(counts.values())) > 1:
             held = ", ".join(f"{count} of {name}" for name, count in counts.items())
             raise DataError(f"Every party must give the same rows, in the same order; here are {held}.")
+        shapes, count = self.parties[self.label_party].description.facts.shapes, next(iter(counts.values()))
+        embeddings = [
+            self._embed(name, given[name] if name in given else absent_rows(count, shapes[name])) for name in self.order
+        ]
         return network_for(self.parties[self.label_party].modules["top"]).embed(torch.cat(embeddings, 1))
 
     def predict_proba(self, columns: Mapping[str, Columns | NDArray[Any]]) -> NDArray[np.float64]:
@@ -90,11 +108,13 @@ class JointModel:
             if name not in self.order:
                 raise unknown_name("party with columns", name, self.order)
         missing = [name for name in self.order if name not in columns]
-        if missing:
-            raise DataError(f"Rows of {' and '.join(missing)} are missing: every party with columns must give its own.")
+        if missing and not (self.expects_absence and columns):
+            raise DataError(
+                f"Rows of {' and '.join(missing)} are missing: "
+                + ("one party at least must know them." if self.expects_absence else _EVERYBODY)
+            )
 
-    def _embed(self, name: str, rows: Columns | NDArray[Any]) -> torch.Tensor:
-        table = _tensor(name, rows)
+    def _embed(self, name: str, table: torch.Tensor) -> torch.Tensor:
         own = self.parties[self.label_party].description
         shape = own.facts.shapes[name]
         if tuple(table.shape[1:]) != shape:

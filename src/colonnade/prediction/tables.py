@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.data.alignment import match_rows
+from colonnade.data.absence import NOWHERE
+from colonnade.data.alignment import match_any, match_rows
 from colonnade.data.settings import PartyData
 from colonnade.data.sources import Source, Table, read_own, read_table
 from colonnade.errors import DataError, SettingsError
@@ -38,16 +40,30 @@ class Predictions:
     ids: list[str]
     predicted: NDArray[Any]  # a class or a value for each
     probabilities: dict[str, NDArray[np.float64]]  # of each class; none in a regression
-    unknown: tuple[str, ...] = ()  # ids that were asked for and are not held by every party
+    unknown: tuple[str, ...] = ()  # ids that were asked for and are not held by every party (where rows may be
+    # absent: by any)
     left_out: Mapping[str, int] | None = None  # by party, how many of its rows the others do not hold
+    present: Mapping[str, NDArray[np.bool_]] | None = None  # by party, which rows it has; None: all have all
+
+    @property
+    def lacking(self) -> dict[str, int]:
+        """By party, how many of the predicted rows it lacks; nobody is named where rows may not be absent."""
+        return {name: int((~held).sum()) for name, held in (self.present or {}).items()}
 
     def table(self, id: str = "id") -> pa.Table:
-        """A table of ids, predictions and probabilities; ids that are not known have none."""
+        """A table of ids, predictions and probabilities; ids that are not known have none.
+
+        Where rows may be absent, one more column says by whom each row is known.
+        """
         empty = [None] * len(self.unknown)
         columns: dict[str, Any] = {id: [*self.ids, *self.unknown]}
         columns["prediction"] = pa.array([*self.predicted.tolist(), *empty])
         for name, values in self.probabilities.items():
             columns[f"probability of {name}"] = pa.array([*values.tolist(), *empty])
+        if self.present is not None:
+            names = list(self.present)
+            known = [" ".join(compress(names, row)) for row in zip(*self.present.values(), strict=True)]
+            columns["known to"] = pa.array([*known, *empty], pa.string())
         return pa.table(columns)
 
     def write(self, path: Path, id: str = "id") -> None:
@@ -76,16 +92,18 @@ def predict_tables(
     base: Path = Path(),
     wanted: Sequence[str] | None = None,
 ) -> Predictions:
-    """What the model says of the rows that every party with columns holds.
+    """What the model says of the rows that every party with columns holds; of those that any holds, if it was trained
+    with rows that some lack.
 
     `sources`: a frame, a file, or a party's settings for each of them. `wanted`: the ids to predict, in their order;
     None: all.
     """
     lacking = [name for name in model.order if name not in sources]
-    if lacking:
+    if lacking and not (model.expects_absence and len(lacking) < len(model.order)):
         raise DataError(f"Tables of {' and '.join(lacking)} are missing: every party with columns must give its own.")
-    tables = {name: _read(sources[name], name, id, base) for name in model.order}
-    matched = match_rows({name: table.ids for name, table in tables.items()}, "intersection")
+    tables = {name: _read(sources[name], name, id, base) for name in model.order if name in sources}
+    ids_of = {name: table.ids for name, table in tables.items()}
+    matched = match_any(ids_of) if model.expects_absence else match_rows(ids_of, "intersection")
     found: list[str] = matched.ids.to_pylist()
     positions = np.arange(len(found))
     unknown: tuple[str, ...] = ()
@@ -93,16 +111,22 @@ def predict_tables(
         place = {one: number for number, one in enumerate(found)}
         unknown = tuple(one for one in wanted if one not in place)
         positions = np.array([place[one] for one in wanted if one in place], dtype=np.int64)
-    rows = {name: _prepared(model, name, table, matched.at[name][positions]) for name, table in tables.items()}
-    left_out = {name: held - matched.rows for name, held in matched.held.items()}
+    at = {name: places[positions] for name, places in matched.at.items()}
+    rows = {name: _prepared(model, name, table, at[name]) for name, table in tables.items()}
+    left_out, present = None, None
+    if model.expects_absence:
+        nowhere = np.full(len(positions), NOWHERE)
+        present = {name: at.get(name, nowhere) != NOWHERE for name in model.order}
+    else:
+        left_out = {name: held - matched.rows for name, held in matched.held.items()}
     ids = [found[position] for position in positions]
     if not ids:
-        return Predictions([], np.array([]), {}, unknown, left_out)
+        return Predictions([], np.array([]), {}, unknown, left_out, present)
     probabilities: dict[str, NDArray[np.float64]] = {}
     if model.unit.classes:
         each = model.predict_proba(rows)
         probabilities = {str(name): each[:, place] for place, name in enumerate(model.unit.classes)}
-    return Predictions(ids, model.predict(rows), probabilities, unknown, left_out)
+    return Predictions(ids, model.predict(rows), probabilities, unknown, left_out, present)
 
 
 def _read(source: Source | PartyData, name: str, id: str, base: Path) -> Table:

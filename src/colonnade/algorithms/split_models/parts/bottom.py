@@ -43,7 +43,7 @@ class Bottom(Remembering):
         self._embedder = Embedder(seat, self.network)
         self._generator = self._embedder.generator
         self._optimiser = Optimiser(self.network.parameters, seat.training.bottom_optimiser())
-        self._random = seat.privacy.inner_noise > 0 or is_random(seat.bottom)
+        self._random = seat.privacy.inner_noise > 0 or is_random(seat.bottom) or self._embedder.drops_rows
         self._update = seat.privacy.bottom_update
         if self._update != "frozen":
             self._embedder.check_rows_apart(seat, training=True)

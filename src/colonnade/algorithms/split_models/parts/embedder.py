@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat
 from colonnade.algorithms.split_models.parts.budget import RowBudget, budget_mu, cost_of
+from colonnade.data.absence import drop
 from colonnade.errors import ProtocolError, SettingsError
 from colonnade.models.contract import Network
 from colonnade.models.network import rows_mix
@@ -43,7 +44,8 @@ class Embedder(Remembering):
     def __init__(self, seat: FeatureSeat, network: Network) -> None:
         self._seat = seat.without_model()
         self.network = network
-        self.generator = generator_for(seat.secret, seat.name, "noise")  # of random layers, and of noise inside
+        # Of random layers, of noise inside, and of rows that are dropped.
+        self.generator = generator_for(seat.secret, seat.name, "noise")
         self.gaussian = SecretGaussian(seat.secret, seat.name, "embeddings")
         self.network.generator = self.generator
         self.noise = LayerNoise(seat.privacy, self.generator, self.gaussian) if seat.privacy.active else None
@@ -69,14 +71,21 @@ class Embedder(Remembering):
                     'Use layer or group normalisation; batch normalisation also does with bottom_update = "frozen".'
                 )
 
+    @property
+    def drops_rows(self) -> bool:
+        """Whether it takes rows that it has as absent, at random, so that all models learn what absence is like."""
+        return bool(self._seat.columns.drop_share)
+
     def batch(self, rows: NDArray[np.uint32]) -> torch.Tensor:
-        """The columns of these training rows."""
+        """The columns of these training rows, some of which are dropped."""
         train = self._seat.columns.train
         if rows.size and int(rows.max()) >= len(train):
             raise ProtocolError(
                 f"{self._seat.label_party} asked {self._seat.name} for row {int(rows.max())}; it has {len(train)}."
             )
-        return train.index_select(0, torch.from_numpy(rows.view(np.int32)))
+        chosen = train.index_select(0, torch.from_numpy(rows.view(np.int32)))
+        share = self._seat.columns.drop_share
+        return drop(chosen, share, self.generator) if share else chosen
 
     def spent(self, rows: NDArray[np.uint32], which: str = "training rows") -> list[Effect]:
         """What must be spent before one embedding of each of these rows is sent."""

@@ -40,7 +40,7 @@ class TopModel(Remembers, Protocol):
 
     steps: int  # updates so far
 
-    def batch(self, rows: NDArray[np.uint32]) -> Batch: ...
+    def batch(self, rows: NDArray[np.uint32], *, dropping: bool = True) -> Batch: ...
 
     def mean_loss(self, read: Sequence[tuple[Batch, torch.Tensor]]) -> float: ...
 
@@ -151,7 +151,8 @@ class SplitRecord(Remembering):
 
         If the loss is as bad without them, the training has diverged, and this sender is not to blame for it.
         """
-        batch, read = self._top.batch(rows), self.table.read(rows, _JUDGED)
+        # Nothing is drawn here: a party that refuses a message is as it was before.
+        batch, read = self._top.batch(rows, dropping=False), self.table.read(rows, _JUDGED)
         before = self._top.mean_loss([(batch, read)])
         read[:, self.table.slices[sender]] = torch.from_numpy(embedding)
         after = self._top.mean_loss([(batch, read)])

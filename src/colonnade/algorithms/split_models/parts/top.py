@@ -16,6 +16,7 @@ from colonnade.algorithms.parts.optimiser import Optimiser, OptimiserSettings
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import LabelSeat
 from colonnade.algorithms.training import AUTO
+from colonnade.data.absence import drop
 from colonnade.errors import SettingsError
 from colonnade.models.flat import FlatModel, flatten
 from colonnade.models.network import network_for
@@ -103,9 +104,12 @@ class Top(Remembering):
         self._optimiser = Optimiser([self.vector] if flat else parameters, optimiser or seat.training.top_optimiser())
         self.steps = 0
 
-    def batch(self, rows: NDArray[np.uint32]) -> Batch:
+    def batch(self, rows: NDArray[np.uint32], *, dropping: bool = True) -> Batch:
+        """Of these training rows; `dropping`: to learn from, so that some of its own columns may be taken as absent."""
         at = torch.from_numpy(rows.view(np.int32))
         own = None if self.own is None or self._columns is None else self._columns.train.index_select(0, at)
+        if own is not None and self._columns is not None and self._columns.drop_share and dropping:
+            own = drop(own, self._columns.drop_share, self._generator)
         weights = None if self._weights is None else self._weights.index_select(0, at)
         return Batch(rows.size, self._targets.index_select(0, at), own, weights)
 
@@ -221,7 +225,9 @@ class Top(Remembering):
         """Of every training row, some of them at a time."""
         everyone = np.arange(len(embeddings), dtype=np.uint32)
         parts = np.array_split(everyone, -(-len(everyone) // _ROWS_AT_ONCE))
-        return torch.cat([self.outputs(self.batch(rows), embeddings[rows[0] : rows[-1] + 1]) for rows in parts])
+        return torch.cat(
+            [self.outputs(self.batch(rows, dropping=False), embeddings[rows[0] : rows[-1] + 1]) for rows in parts]
+        )
 
     def snapshot(self) -> dict[str, torch.Tensor]:
         """A copy of the weights, for `go_back`."""
