@@ -17,7 +17,9 @@ from colonnade.wire.codec import decode, encode
 DOMAIN = b"test"
 
 
-def seats(sets: Mapping[str, Sequence[str]], method: str = "ecdh", pad_to: int = 0) -> dict[str, AlignmentSeat]:
+def seats(
+    sets: Mapping[str, Sequence[str]], method: str = "ecdh", pad_to: int = 0, any_rows: bool = False
+) -> dict[str, AlignmentSeat]:
     """The first party is the label party."""
     names = tuple(sets)
     return {
@@ -30,6 +32,7 @@ def seats(sets: Mapping[str, Sequence[str]], method: str = "ecdh", pad_to: int =
             method,
             DOMAIN,
             pad_to,
+            any_rows=any_rows,
         )
         for name, ids in sets.items()
     }

@@ -8,6 +8,9 @@ feature party                                 label party
 order, parts and digest follow from the rows' points and the common key
 AlignmentDigest(digest)            →          compares it with its own
                                    ←          Stop
+
+With `any_rows` the label party comes to know which of its rows each feature party holds, and `PlacedIds` goes in the
+place of `SharedIds`: one name for each of its rows, in the common order, a random one where the receiver lacks the row.
 """
 
 from collections.abc import Sequence
@@ -18,12 +21,14 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
-from colonnade.alignment.messages import AlignmentDigest, AlignmentIntroduction, SharedIds
-from colonnade.alignment.order import common_key, digest_of, in_order, parts_of
+from colonnade.alignment.messages import AlignmentDigest, AlignmentIntroduction, PlacedIds, SharedIds
+from colonnade.alignment.order import common_key, digest_of, digest_of_places, in_order, parts_of, parts_of_places
 from colonnade.alignment.pieces import PIECE, Gathered, starts
 from colonnade.alignment.scalars import derived
 from colonnade.alignment.seat import AlignmentSeat
-from colonnade.alignment.tables import Blocks
+from colonnade.alignment.settings import MOST_IDS
+from colonnade.alignment.tables import Blocks, keystream
+from colonnade.data.absence import NOWHERE
 from colonnade.errors import ProtocolError
 from colonnade.messages import Message, Stop
 from colonnade.party import (
@@ -153,15 +158,23 @@ class AligningParty(Remembering):
         self._parts = parts_of(shared, key, self.seat.fractions)
         self._digest = digest_of(shared, key, self._parts).hex()
 
+    def _settle_any(self, places: NDArray[np.int64]) -> None:
+        """Where it has each row of the common order is known; NOWHERE: it lacks the row."""
+        key = self.common_key()
+        self._rows = places
+        self._parts = parts_of_places(len(places), key, self.seat.fractions)
+        self._digest = digest_of_places(key, self._parts).hex()
+
 
 class AligningLabelParty(AligningParty):
     """Finds out, tells the others, and compares digests."""
 
-    MEMORY: ClassVar[tuple[Memory, ...]] = (value("_agreed", restored=set),)
+    MEMORY: ClassVar[tuple[Memory, ...]] = (value("_agreed", restored=set), value("held_by"))
 
     def __init__(self, seat: AlignmentSeat) -> None:
         super().__init__(seat)
         self._agreed: set[str] = set()
+        self.held_by: dict[str, int] = {}  # with any_rows: how many of its rows each feature party holds
 
     def _tell(self, places: NDArray[np.int64], names: dict[str, Blocks]) -> list[Effect]:
         """Every feature party learns its rows, in an order that says nothing."""
@@ -172,6 +185,24 @@ class AligningLabelParty(AligningParty):
             effects += [
                 Send(party, SharedIds(first, len(ordered), ordered[first : first + PIECE]))
                 for first in starts(len(ordered))
+            ]
+        return [*effects, self._observe(), Checkpoint()]
+
+    def _tell_places(self, held: dict[str, NDArray[np.bool_]], names: dict[str, Blocks]) -> list[Effect]:
+        """Every feature party learns which of the label party's rows it holds, and where they are in the order.
+
+        `held`, `names`: of each of its own points.
+        """
+        order = in_order(self.seat.points, self.common_key())
+        self._settle_any(order)
+        effects: list[Effect] = []
+        for party, own in names.items():
+            # The name of an id that the receiver lacks would tell it the id, if it can guess it.
+            random = keystream(derived(self.seat.secret, "lacking", party), len(order))
+            told = np.where(held[party][order, None], own[order], random)
+            self.held_by[party] = int(held[party].sum())
+            effects += [
+                Send(party, PlacedIds(first, len(told), told[first : first + PIECE])) for first in starts(len(told))
             ]
         return [*effects, self._observe(), Checkpoint()]
 
@@ -204,21 +235,42 @@ class AligningFeatureParty(AligningParty):
         raise NotImplementedError
 
     def _learn(self, sender: str, message: SharedIds) -> Sequence[Effect]:
-        names = self._names()
-        if sender != self.seat.label_party or names is None or not self.is_acquainted:
-            raise ProtocolError(f"{sender} told which rows are shared, which it cannot know yet.")
+        names = self._names_for(sender, any_rows=False)
         if message.total > len(names):
             raise ProtocolError(f"{sender} says that {self.seat.name} shares more rows than it has.")
         self._shared.check(sender, message.first, message.total, message.names, 2)
         places = _found(names, message.names)
-        if places is None or len(np.unique(places)) < len(places):
+        if (places == NOWHERE).any() or len(np.unique(places)) < len(places):
             raise ProtocolError(f"{sender} told rows to {self.seat.name} that are not among its own, or one twice.")
         self._shared.put(message.first, message.total, message.names)
         if not self._shared.complete:
             return []
-        found = _found(names, self._shared.rows)
-        assert found is not None
-        self._settle(found)
+        self._settle(_found(names, self._shared.rows))
+        return self._settled()
+
+    def _learn_places(self, sender: str, message: PlacedIds) -> Sequence[Effect]:
+        names = self._names_for(sender, any_rows=True)
+        if message.total > self.told_sizes().get(sender, MOST_IDS):
+            raise ProtocolError(
+                f"{sender} says that it has more rows than it said before, or than are aligned at once."
+            )
+        self._shared.check(sender, message.first, message.total, message.names, 2)
+        if self._shared.lacks_one_piece(message.total):
+            places = _found(names, self._shared.with_piece(message.first, message.total, message.names))
+            here = places[places != NOWHERE]
+            if len(np.unique(here)) < len(here):
+                raise ProtocolError(f"{sender} told {self.seat.name} twice that one of its rows is shared.")
+            self._settle_any(places)
+        self._shared.put(message.first, message.total, message.names)
+        return self._settled() if self._shared.complete else []
+
+    def _names_for(self, sender: str, any_rows: bool) -> Blocks:
+        names = self._names()
+        if sender != self.seat.label_party or names is None or not self.is_acquainted or self.seat.any_rows != any_rows:
+            raise ProtocolError(f"{sender} told which rows are shared, which it cannot know yet.")
+        return names
+
+    def _settled(self) -> Sequence[Effect]:
         told = AlignmentDigest(_words(self._digest))
         return [Send(self.seat.label_party, told), Checkpoint()]
 
@@ -228,16 +280,14 @@ class AligningFeatureParty(AligningParty):
         return [Checkpoint(), Finish()]
 
 
-def _found(names: Blocks, wanted: Blocks) -> NDArray[np.int64] | None:
-    """Where each wanted name is among the names; None if one is not there."""
-    if not len(wanted):
-        return np.empty(0, np.int64)
-    if not len(names):
-        return None
+def _found(names: Blocks, wanted: Blocks) -> NDArray[np.int64]:
+    """Where each wanted name is among the names; NOWHERE if it is not there."""
+    if not len(wanted) or not len(names):
+        return np.full(len(wanted), NOWHERE, np.int64)
     order = np.argsort(names[:, 0], kind="stable")
     at = np.searchsorted(names[order, 0], wanted[:, 0])
     places: NDArray[np.int64] = order[np.minimum(at, len(order) - 1)]
-    return places if bool((names[places] == wanted).all()) else None
+    return np.where((names[places] == wanted).all(axis=1), places, NOWHERE)
 
 
 def _words(text: str) -> NDArray[np.uint64]:

@@ -13,7 +13,8 @@ the secret k_j; f_j(x) is a hash of k_j·H(x).
 
 z_j(y) = ⊕_i AES_{K_ji}(H(y)) over the other feature parties i, with a key K_ji that only i and j know. Of an id that
 all hold, the z_j cancel. Of one that some hold, a random value is left, whoever they are: so the label party learns
-which of its ids all hold, and of the others nothing at all. With one feature party, z is 0.
+which of its ids all hold, and of the others nothing at all. With one feature party, z is 0. With `any_rows` it is 0,
+too: the label party looks at each table alone, and learns which of its ids that party holds.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from numpy.typing import NDArray
 
 from colonnade.alignment.conversation import GO_ON, KEY_WORDS, AligningFeatureParty, AligningLabelParty
-from colonnade.alignment.messages import AlignmentDigest, BlindedIds, EvaluatedIds, MatchingTable, SharedIds
+from colonnade.alignment.messages import AlignmentDigest, BlindedIds, EvaluatedIds, MatchingTable, PlacedIds, SharedIds
 from colonnade.alignment.order import blocks_of
 from colonnade.alignment.pieces import PIECE, Gathered, pieces_in, starts
 from colonnade.alignment.points import POINT_BYTES, Points, hashed_to_curve
@@ -124,9 +125,23 @@ class LabelParty(AligningLabelParty):
         there = all(one.complete for one in (*self._answers.values(), *self._tables.values()))
         if not there or not self.is_acquainted or self._digest:
             return []
+        if self.seat.any_rows:
+            return self._tell_places(*self._held_by_each())
         own = (self._order < len(self.seat.points)) & ~self.leftovers().any(axis=1)
         names = {name: one_way("name", answers.rows[own]) for name, answers in self._answers.items()}
         return self._tell(self._order[own], names)
+
+    def _held_by_each(self) -> tuple[dict[str, NDArray[np.bool_]], dict[str, Blocks]]:
+        """Of each of its own points, in their order: whether a feature party holds it, and what it would call it."""
+        count = len(self.seat.points)
+        own = self._order < count
+        held: dict[str, NDArray[np.bool_]] = {}
+        names: dict[str, Blocks] = {}
+        for name, answers in self._answers.items():
+            held[name], names[name] = np.zeros(count, np.bool_), np.zeros((count, 2), np.uint64)
+            held[name][self._order[own]] = ~self.leftovers(name)[own].any(axis=1)
+            names[name][self._order[own]] = one_way("name", answers.rows[own])
+        return held, names
 
     def leftovers(self, *of: str) -> Blocks:
         """⊕_j (table_j(x) ⊕ mask(f_j(x))) of everything it sent: 0 of an id that all hold, else random."""
@@ -164,6 +179,8 @@ class FeatureParty(AligningFeatureParty):
                 return self._answer(sender, message)
             case SharedIds():
                 return self._learn(sender, message)
+            case PlacedIds():
+                return self._learn_places(sender, message)
             case Stop():
                 return self._end(sender)
         raise ProtocolError(f"{sender} sent {type(message).__name__}, which is no part of an alignment.")
@@ -209,6 +226,8 @@ class FeatureParty(AligningFeatureParty):
         """z_j of its ids: what cancels against that of all other feature parties, where they hold them too."""
         blocks = blocks_of(self.seat.points)
         shares: Blocks = np.zeros_like(blocks)
+        if self.seat.any_rows:  # the label party is to know who holds which of its ids
+            return shares
         for peer in self.seat.feature_parties:
             if peer != self.seat.name:
                 shares = shares ^ keyed(self._key_with(peer), blocks)

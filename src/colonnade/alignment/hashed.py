@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from colonnade.alignment.conversation import AligningFeatureParty, AligningLabelParty
-from colonnade.alignment.messages import AlignmentDigest, HashedIds, SharedIds
+from colonnade.alignment.messages import AlignmentDigest, HashedIds, PlacedIds, SharedIds
 from colonnade.alignment.order import blocks_of
 from colonnade.alignment.pieces import PIECE, Gathered, starts
 from colonnade.alignment.scalars import derived
@@ -63,6 +63,9 @@ class LabelParty(AligningLabelParty):
         if not self.is_acquainted or self._digest or not all(one.complete for one in self._hashes.values()):
             return []
         own = salted(self)
+        if self.seat.any_rows:
+            held = {name: np.isin(_numbers(own), _numbers(hashes.rows)) for name, hashes in self._hashes.items()}
+            return self._tell_places(held, dict.fromkeys(self._hashes, own))
         shared = np.ones(len(own), np.bool_)
         for hashes in self._hashes.values():
             shared &= np.isin(_numbers(own), _numbers(hashes.rows))
@@ -101,6 +104,8 @@ class FeatureParty(AligningFeatureParty):
         match message:
             case SharedIds():
                 return self._learn(sender, message)
+            case PlacedIds():
+                return self._learn_places(sender, message)
             case Stop():
                 return self._end(sender)
         raise ProtocolError(f"{sender} sent {type(message).__name__}, which is no part of an alignment.")

@@ -65,6 +65,16 @@ class SharedIds(Message, frozen=True, eq=False):
 
 
 @declared
+class PlacedIds(Message, frozen=True, eq=False):
+    """The label party's rows, from `first` on, of `total`, in the common order, under names that this receiver knows
+    its own ids by; a random name for a row that it lacks."""
+
+    first: int
+    total: int
+    names: Names
+
+
+@declared
 class HashedIds(Message, frozen=True, eq=False):
     """All ids of a feature party, from `first` on, of `total`, hashed with a key that all parties know."""
 

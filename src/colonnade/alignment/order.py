@@ -39,7 +39,7 @@ def blocks_of(points: Points) -> Blocks:
 
 def in_order(points: Points, key: bytes) -> NDArray[np.int64]:
     """The places of these points in the order that all agree on."""
-    return _ranked(points, key, b"order")
+    return _ranked(blocks_of(points), key, b"order")
 
 
 def parts_of(points: Points, key: bytes, fractions: Fractions) -> NDArray[np.uint8]:
@@ -47,9 +47,27 @@ def parts_of(points: Points, key: bytes, fractions: Fractions) -> NDArray[np.uin
 
     A fraction above 0 has at least one row, and one is left to train on where there are two.
     """
-    count = len(points)
+    return _parts(_ranked(blocks_of(points), key, b"parts"), fractions)
+
+
+def parts_of_places(count: int, key: bytes, fractions: Fractions) -> NDArray[np.uint8]:
+    """The same of so many rows whose points not everybody knows: by their places in the order."""
+    return _parts(_ranked(_blocks_of_places(count), key, b"parts"), fractions)
+
+
+def digest_of_places(key: bytes, parts: NDArray[np.uint8]) -> bytes:
+    """The same for all exactly if they have as many rows in the same parts, by the same common key."""
+    return hashlib.sha256(b"colonnade alignment digest any 1" + key + parts.tobytes()).digest()
+
+
+def _blocks_of_places(count: int) -> Blocks:
+    return np.stack([np.arange(count, dtype=np.uint64), np.zeros(count, np.uint64)], axis=1)
+
+
+def _parts(drawn: NDArray[np.int64], fractions: Fractions) -> NDArray[np.uint8]:
+    """`drawn`: the places in an order that chance gave."""
+    count = len(drawn)
     parts = np.full(count, TRAIN, np.uint8)
-    drawn = _ranked(points, key, b"parts")
     taken = 0
     for part, fraction in ((TEST, fractions.test), (VALIDATION, fractions.validation)):
         wanted = max(1, round(fraction * count)) if fraction > 0 else 0
@@ -64,7 +82,7 @@ def digest_of(points: Points, key: bytes, parts: NDArray[np.uint8]) -> bytes:
     return hashlib.sha256(b"colonnade alignment digest 1" + key + points.tobytes() + parts.tobytes()).digest()
 
 
-def _ranked(points: Points, key: bytes, word: bytes) -> NDArray[np.int64]:
+def _ranked(blocks: Blocks, key: bytes, word: bytes) -> NDArray[np.int64]:
     own = hashlib.sha256(key + word).digest()
-    random = keyed(own, blocks_of(points))
+    random = keyed(own, blocks)
     return np.lexsort((random[:, 1], random[:, 0]))

@@ -36,7 +36,10 @@ class OwnIds:
 
 def domain_of(parties: Sequence[str], settings: AlignmentSettings, columns: Sequence[str]) -> bytes:
     """What ids are hashed with: by other rules, or in another federation, no two ids meet."""
-    agreed = {"parties": sorted(parties), "columns": list(columns), "alignment": as_values(settings)}
+    values = as_values(settings)
+    if settings.rows == "all":
+        del values["rows"]  # as it was when there was no choice: alignments that were begun then go on
+    agreed = {"parties": sorted(parties), "columns": list(columns), "alignment": values}
     return hashlib.sha256(msgspec.json.encode(agreed, order="deterministic")).digest()
 
 

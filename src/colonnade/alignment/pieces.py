@@ -53,6 +53,16 @@ class Gathered(Remembering):
     def complete(self) -> bool:
         return self.total >= 0 and bool(self._there.all())
 
+    def lacks_one_piece(self, total: int) -> bool:
+        """Whether the next piece will be the last, of an array of `total` rows."""
+        return self.arrived + 1 == pieces_in(total)
+
+    def with_piece(self, first: int, total: int, piece: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """A copy of the rows, with a piece that was checked."""
+        rows = self.rows.copy() if self.total >= 0 else np.zeros((total, self._words), np.uint64)
+        rows[first : first + len(piece)] = piece
+        return rows
+
     def check(self, sender: str, first: int, total: int, piece: NDArray[Any], words: int, number: int = 0) -> None:
         """Refuse a piece that cannot be one of this array. `words`: how wide it comes."""
         known = self.total >= 0

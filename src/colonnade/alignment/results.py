@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from colonnade.alignment.order import PARTS, TEST, TRAIN, VALIDATION
 from colonnade.alignment.own_ids import OwnIds, digest_of
+from colonnade.data.absence import NOWHERE
 from colonnade.data.id_columns import read_id_columns
 from colonnade.data.settings import PartyData
 from colonnade.errors import DataError, RunError
@@ -59,8 +60,10 @@ def write_aligned(
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["row", "part", *own.columns])
-    chosen = [column.iloc[rows].tolist() for column in texts]
-    writer.writerows(zip(rows.tolist(), (PARTS[part] for part in parts), *chosen, strict=True))
+    here = [row != NOWHERE for row in rows.tolist()]  # of a row that it lacks there is nothing but the part
+    chosen = [[text if held else "" for text, held in zip(column.iloc[rows], here, strict=True)] for column in texts]
+    places = [row if held else "" for row, held in zip(rows.tolist(), here, strict=True)]
+    writer.writerows(zip(places, (PARTS[part] for part in parts), *chosen, strict=True))
     write_atomically(folder / ROWS, text.getvalue().encode())
     known = {"format": FORMAT, **facts, "columns": list(own.columns), "ids": own.digest}
     write_atomically(folder / FACTS, json.dumps(known, indent=1).encode())
@@ -72,9 +75,10 @@ def read_aligned(folder: Path, party: str, own: PartyData, base: Path) -> Aligne
         facts = json_of(read_private(folder / FACTS))
         lines = csv.reader(io.StringIO(read_private(folder / ROWS).decode()))
         next(lines)
-        pairs = [(int(line[0]), PARTS.index(line[1])) for line in lines]
+        expects_absence = facts.get("rows", "all") == "any"
+        pairs = [_place_and_part(line, expects_absence) for line in lines]
         columns, digest, whose = tuple(facts["columns"]), str(facts["digest"]), facts["party"]
-        ids, shared, held = facts["ids"], facts["shared"], int(facts["own"]["held"])
+        ids, total, held = facts["ids"], facts.get("total", facts["shared"]), int(facts["own"]["held"])
     except FileNotFoundError:
         raise DataError(
             f"Party {party!r} has no alignment in {str(folder)!r}: run colonnade align, and name the folder that it "
@@ -84,7 +88,7 @@ def read_aligned(folder: Path, party: str, own: PartyData, base: Path) -> Aligne
         raise RunError(f"The alignment in {folder} is damaged: run colonnade align again.") from None
     if whose != party:
         raise DataError(f"The alignment in {str(folder)!r} is that of party {whose!r}, not of {party!r}.")
-    if len(pairs) != shared:
+    if len(pairs) != total:
         raise RunError(f"The alignment in {folder} is damaged: run colonnade align again.")
     if digest_of(read_id_columns(own, base, columns, party)) != ids:
         raise DataError(
@@ -92,7 +96,12 @@ def read_aligned(folder: Path, party: str, own: PartyData, base: Path) -> Aligne
             "Align again, or put the table back as it was."
         )
     found = np.array(pairs, np.int64).reshape(-1, 2)
-    return Aligned(digest, columns, held, found[:, 0], found[:, 1])
+    return Aligned(digest, columns, held, found[:, 0], found[:, 1], expects_absence)
+
+
+def _place_and_part(line: list[str], expects_absence: bool) -> tuple[int, int]:
+    """A line of `rows.csv`: a row of the party's table, or none, where it may lack rows."""
+    return NOWHERE if expects_absence and not line[0] else int(line[0]), PARTS.index(line[1])
 
 
 def check_one_alignment(aligned: Mapping[str, Aligned]) -> str:

@@ -21,6 +21,7 @@ class AlignmentSeat:
     pad_to: int = 0
     fractions: Fractions = field(default_factory=Fractions)
     multiply: Multiply = multiply
+    any_rows: bool = False  # all of the label party's rows are used, and each learns which of them it holds
 
     @property
     def others(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Literal
 from colonnade.errors import SettingsError, unknown_name
 
 METHODS = ("ecdh", "hashed")
+ROWS = ("all", "any")
 MOST_IDS = 8_000_000
 """Of one party, or `pad_to`: what a link keeps for a peer that is away for a moment."""
 
@@ -43,10 +44,13 @@ class AlignmentSettings:
     columns: tuple[str, ...] = ()  # whose values together are the id; () = the one of data.id
     rules: Mapping[str, IdRules] = field(default_factory=dict)  # by column; what is not named has the defaults
     pad_to: int = 0  # every party says it has so many ids, and fills up with random ones; 0 = says how many it has
+    rows: str = "all"  # those that all parties hold; "any" = all of the label party's, whoever else lacks them
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise unknown_name("method of alignment (alignment.method)", self.method, METHODS)
+        if self.rows not in ROWS:
+            raise unknown_name("choice of rows (alignment.rows)", self.rows, ROWS)
         if not 0 <= self.pad_to <= MOST_IDS:
             raise SettingsError(f"alignment.pad_to is {self.pad_to}; it must be from 0 to {MOST_IDS}.")
         if len(set(self.columns)) < len(self.columns):

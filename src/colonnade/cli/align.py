@@ -70,7 +70,10 @@ def align(
     ] = 30.0,
     as_json: Annotated[bool, json_option("Print what came of it as JSON, and nothing else.")] = False,
 ) -> None:
-    """Find the rows that all parties hold, in one order, without showing ids that not all hold."""
+    """Find the rows that all parties hold, in one order, without showing ids that not all hold.
+
+    With alignment.rows = "any": which of the label party's rows each party holds.
+    """
     changes = [*(changes or []), *([f'alignment.method="{method}"'] if method else [])]
     if party is not None:
         _as_party(federation, party, out, changes, workers, yes, trace, as_json)
@@ -200,8 +203,9 @@ def _show(told: Mapping[str, Any], folder: Path) -> None:
     """What a party wants to know at the end: its own, and nobody else's."""
     own = told["own"]
     left_out = [f"{own[what]} {what}" for what in ("missing", "malformed", "repeated") if own[what]]
+    whose = "shared rows" if told["rows"] == "all" else f"of {told['total']:,} rows of {told['label_party']}"
     console.print(
-        f"{told['party']}: {told['shared']:,} shared rows ({told['train']:,} train, {told['validation']:,} validation, "
+        f"{told['party']}: {told['shared']:,} {whose} ({told['train']:,} train, {told['validation']:,} validation, "
         f"{told['test']:,} test) of {own['usable']:,} usable ids",
         markup=False,
         highlight=False,

@@ -34,7 +34,7 @@ def predict(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, json_option("Print {out, predicted, unknown, left_out, lacking}.")] = False,
+    as_json: Annotated[bool, json_option("Print {out, predicted, unknown, left_out}; and lacking, if any.")] = False,
 ) -> None:
     """Score rows with the model of a finished run, where all parties' tables are at hand."""
     from colonnade.launch.predict import predict_run
@@ -45,8 +45,9 @@ def predict(
         "predicted": len(predictions.ids),
         "unknown": len(predictions.unknown),
         "left_out": dict(predictions.left_out or {}),
-        "lacking": predictions.lacking,
     }
+    if predictions.present is not None:
+        told["lacking"] = predictions.lacking
     if as_json:
         print(json.dumps(told))
         return

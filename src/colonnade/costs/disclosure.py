@@ -281,6 +281,12 @@ def _counted(count: int, one: str, several: str = "") -> str:
 # --- an alignment ------------------------------------------------------------------------------------------------
 
 
+_HASHES = (
+    "Hashes of all ids of all others, under a key that it knows: of every id that it can guess, whether a party holds "
+    "it; and how many ids each two parties share."
+)
+
+
 def learnt_by_aligning(
     name: str, label_party: str, parties: Sequence[str], method: str, pad_to: int, sizes: Mapping[str, int]
 ) -> list[str]:
@@ -294,10 +300,7 @@ def learnt_by_aligning(
     if name != label_party:
         learnt.append("Nothing else: what it was sent is random for whoever lacks the label party's secret.")
     elif method == "hashed":
-        learnt.append(
-            "Hashes of all ids of all others, under a key that it knows: of every id that it can guess, whether a "
-            "party holds it; and how many ids each two parties share."
-        )
+        learnt.append(_HASHES)
     elif len(others) == 1:
         learnt.append("Nothing else: an id outside the intersection leaves a random value.")
     else:
@@ -305,5 +308,22 @@ def learnt_by_aligning(
             "Nothing else, as long as no feature party tells it more: an id that some of the others hold and one that "
             "none of them holds both leave a random value. Together with a feature party that gives its keys away, it "
             "learns which of its ids all the rest hold."
+        )
+    return learnt
+
+
+def learnt_by_placing(name: str, label_party: str, method: str, total: int, held_by: Mapping[str, int]) -> list[str]:
+    """The same of an alignment with alignment.rows = "any". `held_by`: the rows of the label party that each holds."""
+    if name != label_party:
+        return [
+            f"Which {held_by[name]} of its own ids are among the {total} of {label_party}, and their places in order.",
+            "Nothing else: of every other row of the label party it has a random name.",
+        ]
+    learnt = [f"Which of its own rows {party} holds: {count} of {total}." for party, count in held_by.items()]
+    if method == "hashed":
+        learnt.append(_HASHES)
+    else:
+        learnt.append(
+            "How many usable ids each of them has, unless sizes are padded. No id that it does not hold itself."
         )
     return learnt

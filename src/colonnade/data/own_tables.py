@@ -75,7 +75,8 @@ def _aligned_rows(aligned: Aligned, data: DataSettings) -> Rows:
 
 
 def _counts(aligned: Aligned, rows: Rows) -> RowCounts:
-    return RowCounts(aligned.held, len(aligned.rows), sum(map(len, rows)))
+    here = [int((part != NOWHERE).sum()) for part in (aligned.rows, *rows)]
+    return RowCounts(aligned.held, here[0], sum(here[1:]))
 
 
 def _without_columns(names: tuple[str, ...], aligned: Aligned) -> tuple[str, ...]:

@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from colonnade.alignment.building import build_aligning_party
-from colonnade.alignment.conversation import AligningParty
+from colonnade.alignment.conversation import AligningLabelParty, AligningParty
 from colonnade.alignment.multiplication import Multipliers
 from colonnade.alignment.own_ids import OwnIds, domain_of, read_own_ids
 from colonnade.alignment.results import small_match, write_aligned
 from colonnade.alignment.scalars import derived
-from colonnade.costs.disclosure import learnt_by_aligning
+from colonnade.costs.disclosure import learnt_by_aligning, learnt_by_placing
+from colonnade.data.absence import NOWHERE
 from colonnade.data.settings import DEFAULT_TEST_FRACTION
 from colonnade.errors import DataError, SettingsError
 from colonnade.federation.file import Federation
@@ -90,6 +93,7 @@ def alignment_plan(federation: Federation, feature_parties: tuple[str, ...]) -> 
         *(federation.label_party, parties, settings.method, domain.hex(), settings.pad_to),
         validation_fraction=(1 - fraction) * data.validation,
         test_fraction=fraction,
+        rows=settings.rows,
     )
 
 
@@ -149,45 +153,72 @@ def align(
 def aligned_rows(party: AligningParty, own: OwnIds) -> tuple[Any, Any]:
     """Rows of its table in the common order, and their parts. An alignment of no rows is an error."""
     places, parts = party.aligned()
-    if not len(places):
-        raise no_rows(party, own)
-    return own.rows[places], parts
+    _check_match(party, own)
+    return np.where(places == NOWHERE, NOWHERE, own.rows[places]), parts
 
 
-def no_rows(party: AligningParty, own: OwnIds) -> DataError:
-    causes = f" As {party.seat.name} can see it: {'; '.join(own.causes)}." if own.causes else ""
-    return DataError(
-        f"No id is held by all parties ({', '.join(party.seat.parties)}): check that all name the same kind of id, and "
-        f"the rules in [alignment.rules].{causes}"
-    )
+def _check_match(party: AligningParty, own: OwnIds) -> None:
+    if not party.seat.any_rows:
+        if not len(party.aligned()[0]):
+            whom = f"No id is held by all parties ({', '.join(party.seat.parties)})"
+            raise _no_match(whom, party.seat.name, own)
+        return
+    for name, shared in shared_by_pair(party).items():
+        if not shared:
+            raise _no_match(f"{name} holds none of the rows of {party.seat.label_party}", party.seat.name, own)
+
+
+def _no_match(what: str, name: str, own: OwnIds) -> DataError:
+    causes = f" As {name} can see it: {'; '.join(own.causes)}." if own.causes else ""
+    return DataError(f"{what}: check that all name the same kind of id, and the rules in [alignment.rules].{causes}")
+
+
+def shared_by_pair(party: AligningParty) -> dict[str, int]:
+    """Where parties may lack rows: how many of the label party's each feature party holds, as far as this one knows."""
+    if isinstance(party, AligningLabelParty):
+        return dict(party.held_by)
+    return {party.seat.name: int((party.aligned()[0] != NOWHERE).sum())}
 
 
 def summary_of(party: AligningParty, own: OwnIds) -> dict[str, Any]:
     """What one party knows at the end: for itself alone."""
     seat = party.seat
     places, parts = party.aligned()
-    if not len(places):
-        raise no_rows(party, own)
+    _check_match(party, own)
     sizes = party.told_sizes()
     counts = {part: int((parts == number).sum()) for number, part in enumerate(("train", "validation", "test"))}
+    pairs = shared_by_pair(party) if seat.any_rows else {}
     return {
         "party": seat.name,
         "label_party": seat.label_party,
         "parties": list(seat.parties),
         "method": seat.method,
+        "rows": "any" if seat.any_rows else "all",
         "digest": party.digest,
-        "shared": len(places),
+        "total": len(places),
+        "shared": int((places != NOWHERE).sum()),
         **counts,
+        **({"held_by": pairs} if seat.any_rows else {}),
         "own": dict(own.counts),
         "told_sizes": sizes,
-        "learnt": learnt_by_aligning(seat.name, seat.label_party, seat.parties, seat.method, seat.pad_to, sizes),
+        "learnt": learnt_by_placing(seat.name, seat.label_party, seat.method, len(places), pairs)
+        if seat.any_rows
+        else learnt_by_aligning(seat.name, seat.label_party, seat.parties, seat.method, seat.pad_to, sizes),
         "multiplications": party.counts()["exchanges"],
     }
 
 
 def warning_of(party: AligningParty, own: OwnIds) -> str:
     """To the owner, if less than half of its ids, or of another's as far as it knows, match."""
-    sizes = {party.seat.name: own.counts["usable"]}
-    if not party.seat.pad_to:
+    seat, usable = party.seat, own.counts["usable"]
+    sizes = {seat.name: usable}
+    if not seat.pad_to:
         sizes |= party.told_sizes()
-    return small_match(party.seat.name, len(party.aligned()[0]), sizes, own.causes)
+    if not seat.any_rows:
+        return small_match(seat.name, len(party.aligned()[0]), sizes, own.causes)
+    total = len(party.aligned()[0])
+    each = [
+        small_match(seat.name, shared, {name: min(total, sizes.get(name, total))}, own.causes)
+        for name, shared in shared_by_pair(party).items()
+    ]
+    return " ".join(filter(None, each))

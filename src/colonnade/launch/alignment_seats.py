@@ -35,6 +35,7 @@ class AlignmentPlan:
     pad_to: int
     validation_fraction: float
     test_fraction: float
+    rows: str = "all"  # or "any"
 
     def seat(self, name: str, points: Points, secret: bytes, multiply: Multiply) -> AlignmentSeat:
         """One party's seat, and what its multiplications are made with."""
@@ -49,6 +50,7 @@ class AlignmentPlan:
             self.pad_to,
             Fractions(self.validation_fraction, self.test_fraction),
             multiply,
+            self.rows == "any",
         )
 
 

@@ -64,16 +64,17 @@ class JointModel:
         Where parties may lack rows (`expects_absence`), one that lacks them all may be left out.
         """
         self._check_parties(columns)
-        given = {name: _tensor(name, rows) for name, rows in columns.items()}
-        counts = {name: len(rows) for name, rows in given.items()}
+        embedded = {name: self._embed(name, columns[name]) for name in self.order if name in columns}
+        counts = {name: len(embedding) for name, embedding in embedded.items()}
         if len(set(counts.values())) > 1:
             held = ", ".join(f"{count} of {name}" for name, count in counts.items())
             raise DataError(f"Every party must give the same rows, in the same order; here are {held}.")
-        shapes, count = self.parties[self.label_party].description.facts.shapes, next(iter(counts.values()))
-        embeddings = [
-            self._embed(name, given[name] if name in given else absent_rows(count, shapes[name])) for name in self.order
-        ]
-        return network_for(self.parties[self.label_party].modules["top"]).embed(torch.cat(embeddings, 1))
+        count, shapes = next(iter(counts.values())), self.parties[self.label_party].description.facts.shapes
+        for name in self.order:
+            if name not in columns:
+                embedded[name] = self._embed(name, absent_rows(count, shapes[name]))
+        inputs = torch.cat([embedded[name] for name in self.order], 1)
+        return network_for(self.parties[self.label_party].modules["top"]).embed(inputs)
 
     def predict_proba(self, columns: Mapping[str, Columns | NDArray[Any]]) -> NDArray[np.float64]:
         """The probability of each class, [rows, classes], in the order of `unit.classes`."""
@@ -114,7 +115,8 @@ class JointModel:
                 + ("one party at least must know them." if self.expects_absence else _EVERYBODY)
             )
 
-    def _embed(self, name: str, table: torch.Tensor) -> torch.Tensor:
+    def _embed(self, name: str, rows: Columns | NDArray[Any]) -> torch.Tensor:
+        table = _tensor(name, rows)
         own = self.parties[self.label_party].description
         shape = own.facts.shapes[name]
         if tuple(table.shape[1:]) != shape:
