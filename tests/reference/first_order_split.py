@@ -125,6 +125,23 @@ def weights_of_rows(labels: list[int], own: list[float], class_weight: str | dic
 # --- Algorithm 1, lines 3–7 -------------------------------------------------------------------------------------
 
 
+class DroppingColumns:
+    """Columns of which a row, whenever it is looked at, is taken as absent with this chance: zeros, and 1 at the end."""
+
+    def __init__(self, columns: Tensor, share: float, chance: torch.Generator) -> None:
+        self.columns, self.share, self.chance = columns, share, chance
+
+    def double(self) -> "DroppingColumns":
+        return DroppingColumns(self.columns.double(), self.share, self.chance)
+
+    def __getitem__(self, rows: list[int]) -> Tensor:
+        drawn = torch.rand(len(rows), generator=self.chance).tolist()
+        absent = torch.tensor([0.0] * (self.columns.shape[1] - 1) + [1.0], dtype=torch.float64)
+        return torch.stack(
+            [absent if chance < self.share else self.columns[i] for i, chance in zip(rows, drawn, strict=True)]
+        )
+
+
 class FeatureTwin:
     """Client m."""
 

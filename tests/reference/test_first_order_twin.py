@@ -15,6 +15,7 @@ import pytest
 import torch
 from first_order_split import (
     AsynchronousServer,
+    DroppingColumns,
     FeatureTwin,
     Rule,
     Server,
@@ -45,6 +46,7 @@ from colonnade.messages import (
 )
 from colonnade.party import Finish, Observe, Started, TimerFired
 from colonnade.testing import TinyFederation, tiny_data, weights
+from colonnade.testing.tiny_federation import lacking
 
 MLP = BottomSettings("mlp", hidden=(6,), embedding=4, output_activation=False)
 RELU = BottomSettings("mlp", hidden=(), embedding=5)
@@ -69,6 +71,10 @@ def weighted(whole: TinyFederation, class_weight: Any = "none") -> TinyFederatio
     own[3] = 0.0
     data = replace(whole.data, labels=replace(labels, weights=own))
     return replace(whole, data=data, training=replace(whole.training, class_weight=class_weight))
+
+
+def with_rows_that_some_lack(whole: TinyFederation) -> TinyFederation:
+    return replace(whole, data=lacking(whole.data))
 
 
 def training(**changes: Any) -> DecidedTraining:
@@ -109,6 +115,9 @@ PLANS = {
     "weights, balanced, wait_for 2, own columns": weighted(plan(Vafl(wait_for=2), "multiclass", True), "balanced"),
     "weights, regression": weighted(plan(Vafl(), "regression", training=training(learning_rate=0.05))),
     "split, weights, a table": weighted(plan(Split()), {"1": 3.0}),
+    "rows that some lack": with_rows_that_some_lack(plan(Vafl())),
+    "rows that some lack, warm_up, max_delay 3": with_rows_that_some_lack(plan(Vafl(warm_up=True, max_delay=3))),
+    "split, rows that some lack": with_rows_that_some_lack(plan(Split(), "multiclass")),
     "split": plan(Split()),
     "split, own columns, multiclass": plan(Split(), "multiclass", own_columns=True),
     "split, regression, sum": plan(
@@ -171,7 +180,10 @@ def twins(plan: TinyFederation) -> tuple[dict[str, FeatureTwin], dict[str, Any]]
     for name in data.feature_parties:
         holder, model = (data.label_party, f"bottom of {name}") if alone else (name, "bottom")
         take_weights(bottoms[name], parties[holder].model()[model])
-        features[name] = FeatureTwin(bottoms[name], data.columns[name].train, below)
+        columns: Any = data.columns[name].train
+        if data.columns[name].drop_share:
+            columns = DroppingColumns(columns, data.columns[name].drop_share, generator_for(plan.seed, name, "noise"))
+        features[name] = FeatureTwin(bottoms[name], columns, below)
     own = bottoms.get(data.label_party)
     models = parties[data.label_party].model()
     top = top_twin(plan.top, [width or plan.bottom.embedding] * len(bottoms), outputs)

@@ -16,6 +16,7 @@ from colonnade.algorithms import ALGORITHMS
 from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear, QuasiNewton
 from colonnade.runtimes.checkpoint import read_latest
 from colonnade.testing import TinyFederation, tiny_data
+from colonnade.testing.tiny_federation import lacking
 
 NAMES = [f"{family}{rule}" for family in ("af", "f", "asysqn-", "synsqn-") for rule in ("sgd", "svrg", "saga")]
 ASYNCHRONOUS = [name for name in NAMES if issubclass(ALGORITHMS[name].settings, AsynchronousLinear)]
@@ -68,6 +69,19 @@ def test_logistic_regression(name: str, labels: str, tmp_path: Path) -> None:
     assert_twin_agrees(
         TinyFederation(tiny_data(), settings_of(name, labels=labels), TRAINING, simulate=UNEVEN), tmp_path / "run"
     )
+
+
+@pytest.mark.parametrize("name", ["afsaga", "fsvrg"])
+def test_rows_that_some_lack(name: str, tmp_path: Path) -> None:
+    """A party's product for them is a constant of its own, the weight of the column that tells."""
+    plan = TinyFederation(lacking(tiny_data()), settings_of(name), TRAINING, simulate=UNEVEN)
+    twin = assert_twin_agrees(plan, tmp_path / "run")
+    for party, held in plan.data.columns.items():
+        constant = float(twin.workers[party].w[held.shape[0] - 1, 0])
+        absent = held.train[held.train[:, -1] == 1].double().numpy()
+        assert len(absent) == 8
+        assert absent @ twin.workers[party].w[: held.shape[0], 0] == pytest.approx(constant)
+        assert abs(constant) > 0.01
 
 
 @pytest.mark.parametrize("labels", ["one", "everywhere"])

@@ -16,9 +16,20 @@ from colonnade.errors import SettingsError, unknown_name
 
 def benchmarks() -> dict[str, Benchmark]:
     """Every benchmark, by name."""
-    from colonnade.benchmarks import align, defaults, hostile, linear, loading, privacy, runtimes, split, zeroth_order
+    from colonnade.benchmarks import (
+        align,
+        defaults,
+        hostile,
+        linear,
+        loading,
+        missing_rows,
+        privacy,
+        runtimes,
+        split,
+        zeroth_order,
+    )
 
-    known = (defaults, split, zeroth_order, linear, runtimes, privacy, hostile, loading, align)
+    known = (defaults, split, zeroth_order, linear, runtimes, privacy, hostile, loading, align, missing_rows)
     return {module.BENCHMARK.name: module.BENCHMARK for module in known}
 
 

@@ -107,7 +107,15 @@ class _Told:
         of_rows = _counted(distinct, f"{of} row")
         return (
             f"{facts.label_party} saw {about}{_counted(count, f'{self._sort} {width}-number embedding')} of {of_rows} "
-            f"of {party}{when.get(kind, '')}."
+            f"of {party}{when.get(kind, '')}.{self._alike(party)}"
+        )
+
+    def _alike(self, party: str) -> str:
+        """What exact embeddings tell besides, where parties may lack rows."""
+        if not self._facts.expects_absence or self._sort == "noisy":
+            return ""
+        return (
+            f" Those of rows that {party} lacks, or dropped, are all alike, so {self._facts.label_party} can tell them."
         )
 
     def received(self, party: str, kind: str) -> int:

@@ -12,6 +12,7 @@ import torch
 
 from colonnade.algorithms import find, name_of
 from colonnade.algorithms.training import Training
+from colonnade.data.absence import ABSENT, with_absent
 from colonnade.data.federated import FederatedData
 from colonnade.data.loading import from_arrays
 from colonnade.federation.building import build_parties
@@ -46,6 +47,31 @@ def tiny_data(task: str = "binary", parties: int = 3, label_party_columns: bool 
         label_party_columns=label_party_columns,
         standardise=False,
     )
+
+
+def lacking(data: FederatedData, drop_share: float = 0.25) -> FederatedData:
+    """The same where every party lacks some rows, each others, and drops this share of those that it has in training.
+
+    >>> lacking(tiny_data(parties=3)).columns["party2"].train[:3, -1]
+    tensor([0., 1., 0.])
+    """
+
+    def absent(columns: Any, place: int) -> Any:
+        present = np.arange(columns.shape[0]) % 3 != place
+        return with_absent(columns[present], present)
+
+    columns = {
+        name: replace(
+            held,
+            train=absent(held.train, place),
+            test=absent(held.test, place),
+            validation=None if held.validation is None else absent(held.validation, place),
+            names=(*held.names, ABSENT),
+            drop_share=drop_share,
+        )
+        for place, (name, held) in enumerate(data.columns.items())
+    }
+    return replace(data, columns=columns)
 
 
 @dataclass(frozen=True)
