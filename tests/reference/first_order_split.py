@@ -126,7 +126,7 @@ def weights_of_rows(labels: list[int], own: list[float], class_weight: str | dic
 
 
 class DroppingColumns:
-    """Columns of which a row, whenever it is looked at, is taken as absent with this chance: zeros, and 1 at the end."""
+    """Columns of which a row, whenever it is looked at, is absent with this chance: zeros, and 1 at the end."""
 
     def __init__(self, columns: Tensor, share: float, chance: torch.Generator) -> None:
         self.columns, self.share, self.chance = columns, share, chance

@@ -14,9 +14,11 @@ from scipy.sparse import csr_array
 from colonnade import Simulate, SimulatedParty, Training, from_arrays
 from colonnade.algorithms import ALGORITHMS
 from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear, QuasiNewton
+from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.runtimes.checkpoint import read_latest
-from colonnade.testing import TinyFederation, tiny_data
+from colonnade.testing import TinyFederation, assert_same_bits, tiny_data
 from colonnade.testing.tiny_federation import lacking
+from colonnade.testing.tiny_federation import weights as weights_of
 
 NAMES = [f"{family}{rule}" for family in ("af", "f", "asysqn-", "synsqn-") for rule in ("sgd", "svrg", "saga")]
 ASYNCHRONOUS = [name for name in NAMES if issubclass(ALGORITHMS[name].settings, AsynchronousLinear)]
@@ -74,14 +76,28 @@ def test_logistic_regression(name: str, labels: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["afsaga", "fsvrg"])
 def test_rows_that_some_lack(name: str, tmp_path: Path) -> None:
     """A party's product for them is a constant of its own, the weight of the column that tells."""
-    plan = TinyFederation(lacking(tiny_data()), settings_of(name), TRAINING, simulate=UNEVEN)
+    plan = TinyFederation(lacking(tiny_data(), drop_share=0.0), settings_of(name), TRAINING, simulate=UNEVEN)
     twin = assert_twin_agrees(plan, tmp_path / "run")
     for party, held in plan.data.columns.items():
         constant = float(twin.workers[party].w[held.shape[0] - 1, 0])
         absent = held.train[held.train[:, -1] == 1].double().numpy()
         assert len(absent) == 8
         assert absent @ twin.workers[party].w[: held.shape[0], 0] == pytest.approx(constant)
-        assert abs(constant) > 0.01
+        assert abs(constant) > 1e-4
+
+
+def test_rows_that_are_dropped_are_as_if_they_had_never_been_there(tmp_path: Path) -> None:
+    asked = TinyFederation(lacking(tiny_data(), drop_share=0.3), settings_of("afsaga"), TRAINING, simulate=UNEVEN)
+    columns = {}
+    for party, held in asked.data.columns.items():
+        chance = torch.rand(asked.data.rows, generator=generator_for(asked.seed, party, "absence"))
+        train = held.train.clone()
+        train[chance < 0.3] = torch.tensor([0.0] * (held.shape[0] - 1) + [1.0])
+        assert int(train[:, -1].sum()) > int(held.train[:, -1].sum())
+        columns[party] = replace(held, train=train, drop_share=0.0)
+    by_hand = replace(asked, data=replace(asked.data, columns=columns))
+    one, other = asked.run(tmp_path / "asked"), by_hand.run(tmp_path / "by hand")
+    assert_same_bits(weights_of(one.models), weights_of(other.models))
 
 
 @pytest.mark.parametrize("labels", ["one", "everywhere"])

@@ -68,6 +68,15 @@ def share_to_drop(lacking: float, wanted: float) -> float:
     return max(0.0, (wanted - lacking) / (1 - lacking)) if lacking < 1 else 0.0
 
 
+def drop_once(
+    rows: torch.Tensor | sparse.csr_array, share: float, generator: torch.Generator
+) -> torch.Tensor | sparse.csr_array:
+    """A copy in which about this share of the rows that are there is absent: for a training whose rows stay the same."""
+    told = rows[:, -1].numpy() if isinstance(rows, torch.Tensor) else rows[:, [-1]].toarray()[:, 0]
+    present = (told == 0) & (torch.rand(rows.shape[0], generator=generator).numpy() >= share)
+    return with_absent(rows[present][:, :-1], present)
+
+
 def drop(rows: torch.Tensor, share: float, generator: torch.Generator) -> torch.Tensor:
     """The same rows, about this share of which are taken as absent; `rows` is changed in place."""
     gone = torch.rand(len(rows), generator=generator) < share

@@ -16,10 +16,11 @@ from torch import nn
 
 from colonnade import algorithms
 from colonnade.algorithms.parts.losses import headline
-from colonnade.algorithms.parts.randomness import seed_for
+from colonnade.algorithms.parts.randomness import generator_for, seed_for
 from colonnade.algorithms.row import Family
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat, LinearSeat
 from colonnade.algorithms.training import Training
+from colonnade.data.absence import drop_once
 from colonnade.data.federated import FederatedData, Labels, PartyColumns
 from colonnade.data.weights import largest_weight, weighted
 from colonnade.errors import SettingsError
@@ -220,7 +221,7 @@ def _linear_seat(private: PrivateData, facts: Facts, plan: Plan) -> LinearSeat:
         parties=(facts.label_party, *facts.feature_parties),
         label_party=facts.label_party,
         workers=len(facts.shapes),
-        columns=private.columns,
+        columns=_dropped_once(private),
         rows=facts.rows,
         test_rows=facts.test_rows,
         validation_rows=facts.validation_rows,
@@ -234,6 +235,15 @@ def _linear_seat(private: PrivateData, facts: Facts, plan: Plan) -> LinearSeat:
         seed=plan.seed,
         secret=private.secret,
     )
+
+
+def _dropped_once(private: PrivateData) -> PartyColumns | None:
+    """A linear training has one objective throughout, which reduced variance rests on: what is dropped stays so."""
+    columns = private.columns
+    if columns is None or not columns.drop_share:
+        return columns
+    generator = generator_for(private.secret, private.name, "absence")
+    return replace(columns, train=drop_once(columns.train, columns.drop_share, generator))
 
 
 MOST_DENSE_VALUES = 500_000_000
