@@ -60,6 +60,27 @@ def rows(folder: str) -> pd.DataFrame:
     return pd.read_csv(Path(folder, "rows.csv"), dtype=str)
 
 
+def test_rows_that_the_shop_lacks_are_kept_where_that_is_asked(tables: Path) -> None:
+    answer = colonnade("align", "federation.toml", "--set", 'alignment.rows="any"')
+    assert answer.code == 0, answer.err
+    assert "bank: 39 of 39 rows of bank" in answer.out and "shop: 38 of 39 rows of bank" in answer.out
+    assert "learnt: Which of its own rows shop holds: 38 of 39." in answer.out
+    assert "learnt: Which 38 of its own ids are among the 39 of bank, and their places in order." in answer.out
+    bank, shop = rows("runs/credit-align/bank"), rows("runs/credit-align/shop")
+    lacking = shop["row"].isna()
+    assert bank["customer"][lacking].tolist() == ["C001"] and shop["Client"][lacking].isna().all()
+    assert bank["customer"][~lacking].str.lower().tolist() == shop["Client"][~lacking].str.strip().tolist()
+    ran = colonnade("run", toml("aligned.toml", ALIGNED), "--no-report", "--json")
+    assert ran.code == 0, ran.err
+    held = ran.object["data"]["rows_by_party"]
+    assert (held["bank"]["used"], held["shop"]["used"]) == (39, 38)
+    assert ran.object["data"]["parties"] == {"shop": {"columns": 2}, "bank": {"columns": 2}}
+    # A line without a row is damage where all parties hold all rows.
+    path = Path("runs/credit-align/shop/alignment.json")
+    path.write_text(path.read_text().replace('"rows": "any"', '"rows": "all"'))
+    assert "is damaged" in refused("run", "aligned.toml", "--no-report", code=1)
+
+
 def test_from_tables_to_a_training(tables: Path) -> None:
     answer = colonnade("align", "federation.toml")
     assert answer.code == 0, answer.err

@@ -9,17 +9,22 @@ from typing import Any
 import pandas as pd
 from parties import LABEL, Organisation, Town, shared, wait_until
 
+from colonnade.data.absence import ABSENT
+from colonnade.prediction.saved_model import read_model
+
 NAMES = [LABEL, "party1", "party2"]
 IDS = {LABEL: range(90), "party1": range(10, 100), "party2": range(0, 100, 2)}
 SHARED = sorted(set.intersection(*map(set, IDS.values())))
 PIECES = {f"colonnade.alignment.{module}.PIECE": 8 for module in ("pieces", "conversation", "ecdh", "hashed")}
 
 
-def aligning(town: Callable[..., Town], parties: int, milliseconds_an_event: int = 0, **more: Any) -> Town:
+def aligning(
+    town: Callable[..., Town], parties: int, milliseconds_an_event: int = 0, alignment_rows: str = "all", **more: Any
+) -> Town:
     """Tables whose ids overlap, written as each organisation likes."""
     names = NAMES[: 1 + parties]
     plan = shared("vafl", {"id": "id", "label": "label"}, 1, 8, **more)
-    plan["alignment"] = {"rules": {"id": {"case": "lower"}}}
+    plan["alignment"] = {"rules": {"id": {"case": "lower"}}, "rows": alignment_rows}
     own = {name: {"data": {"file": "table.csv"}} for name in names}
     built = town({**plan, "parties": {name: {} for name in names}}, parties=parties, own=own)
     for name in names:
@@ -89,6 +94,27 @@ def test_who_is_killed_in_the_middle_goes_on_and_a_training_takes_the_rows_up(to
     built["party1"].start()
     built["party1"].end(code=None)
     assert "different alignments" in built["party1"].said()
+
+
+def test_rows_that_some_lack_are_placed_and_trained_on(town: Callable[..., Town]) -> None:
+    built = aligning(town, 2, alignment_rows="any")
+    for one in built.parties.values():
+        align(one)
+    for one in built.parties.values():
+        one.end()
+    rows = {name: rows_of(one) for name, one in built.parties.items()}
+    assert sorted(one for one, _ in rows[LABEL]) == [f"c{number:03}" for number in IDS[LABEL]]
+    for name in NAMES[1:]:
+        held = {f"c{number:03}" for number in IDS[name]}
+        assert rows[name] == [(one if one in held else "", part) for one, part in rows[LABEL]]
+        assert facts_of(built[name])["held_by"] == {name: len({*IDS[name]} & {*IDS[LABEL]})}
+    train_on(built)
+    built.start()
+    summary = built.end()
+    assert (summary["status"], summary["data"]["rows"] + summary["data"]["test_rows"]) == ("finished", 90)
+    for name in NAMES[1:]:
+        saved = read_model(built[name].out / "model" / name)
+        assert saved.stand_in() is not None and saved.description.columns[-1] == ABSENT
 
 
 def test_other_rules_and_another_purpose_are_refused_at_the_door(town: Callable[..., Town]) -> None:

@@ -141,3 +141,67 @@ def test_a_model_of_prepared_rows_takes_no_table(frames: dict[str, pd.DataFrame]
         predict_tables(model, {"party1": frames["bank"], "party2": frames["bank"]})
     with pytest.raises(DataError, match="Tables of party2 are missing"):
         predict_tables(model, {"party1": frames["bank"]})
+
+
+# --- rows that some parties lack ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lenient(frames: dict[str, pd.DataFrame], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of the same files with rows = "any": the shop lacks ten rows."""
+    folder = tmp_path_factory.mktemp("lenient")
+    for name, frame in frames.items():
+        frame.to_csv(folder / f"{name}.csv", index=False)
+    settings = {
+        "data": {"label": "bought", "rows": "any"},
+        "training": {"epochs": 3},
+        "parties": {name: {"file": f"{name}.csv"} for name in frames},
+    }
+    path = toml(str(folder / "federation.toml"), write_toml(settings))
+    answer = command("run", path, "--out", folder / "run", "--no-report", "--json")
+    assert answer.code == 0, answer.err
+    assert answer.object["data"]["rows"] + answer.object["data"]["test_rows"] == ROWS
+    told = [one["sentence"] for one in answer.object["learnt"] if one["kind"] == "EmbeddingUpload"]
+    assert all("rows that" in one and "are all alike" in one for one in told) and len(told) == 2
+    return folder / "run"
+
+
+def test_rows_that_any_party_knows_are_predicted(lenient: Path, tmp_path: Path) -> None:
+    pd.DataFrame({"id": ["0001", "0119", "new"], "city": ["Lima", "Oslo", "Oslo"]}).to_csv(tmp_path / "shop.csv")
+    (tmp_path / "ids.txt").write_text("new\n0118\n0119\nnobody\n", encoding="utf-8")
+    more = ["--ids", tmp_path / "ids.txt", "--table", f"shop={tmp_path / 'shop.csv'}"]
+    answer = command("predict", lenient, "--out", tmp_path / "some.csv", *more)
+    assert answer.code == 0, answer.err
+    assert "1 ids are not held by any party" in answer.out
+    assert "bank: lacks 1 of them" in answer.out and "shop: lacks 1 of them" in answer.out
+    written = pd.read_csv(tmp_path / "some.csv", dtype=str, keep_default_na=False)
+    assert written["id"].tolist() == ["new", "0118", "0119", "nobody"]
+    assert written["known to"].tolist() == ["shop", "bank", "bank shop", ""]
+    assert written["prediction"].isin(["yes", "no"]).tolist() == [True, True, True, False]
+    whole = command("predict", lenient, "--out", tmp_path / "all.parquet", "--json").object
+    assert (whole["predicted"], whole["lacking"], whole["left_out"]) == (ROWS, {"bank": 0, "shop": 10}, {})
+
+
+def test_a_party_may_be_left_out_where_the_model_expects_it(
+    lenient: Path, run: Path, frames: dict[str, pd.DataFrame]
+) -> None:
+    model, strict = load_model(lenient), load_model(run)
+    assert isinstance(model, JointModel) and isinstance(strict, JointModel)
+    alone = predict_tables(model, {"bank": frames["bank"]})
+    gone = frames["shop"].assign(id="x" + frames["shop"]["id"])  # of none of these customers
+    both = predict_tables(model, {"bank": frames["bank"], "shop": gone})
+    place = {id: number for number, id in enumerate(both.ids)}
+    same = both.probabilities["yes"][[place[id] for id in alone.ids]]
+    assert np.allclose(alone.probabilities["yes"], same, atol=1e-6)
+    assert alone.lacking == {"bank": 0, "shop": ROWS}
+    stand_in = model.parties["shop"].stand_in()
+    assert stand_in is not None and stand_in.shape == (16,)
+    assert strict.parties["shop"].stand_in() is None and model.parties["label"].stand_in() is None
+    with pytest.raises(DataError, match="Tables of shop are missing"):
+        predict_tables(strict, {"bank": frames["bank"]})
+    with pytest.raises(DataError, match="Tables of bank and shop are missing"):
+        predict_tables(model, {})
+    with pytest.raises(DataError, match="one party at least must know them"):
+        model.predict({})
+    with pytest.raises(DataError, match=r"Only a model that was trained with data\.rows = 'any'"):
+        strict.predict({"shop": torch.zeros(1, 3)})

@@ -71,7 +71,7 @@ def share_to_drop(lacking: float, wanted: float) -> float:
 def drop_once(
     rows: torch.Tensor | sparse.csr_array, share: float, generator: torch.Generator
 ) -> torch.Tensor | sparse.csr_array:
-    """A copy in which about this share of the rows that are there is absent: for a training whose rows stay the same."""
+    """A copy in which about this share of the rows that are there is absent: for a training whose rows do not vary."""
     told = rows[:, -1].numpy() if isinstance(rows, torch.Tensor) else rows[:, [-1]].toarray()[:, 0]
     present = (told == 0) & (torch.rand(rows.shape[0], generator=generator).numpy() >= share)
     return with_absent(rows[present][:, :-1], present)
