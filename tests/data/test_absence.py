@@ -164,6 +164,11 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], words: str) -> Non
         DataSettings(**{"rows": "any", **settings})
 
 
+def test_labels_are_not_everywhere_where_rows_are_not() -> None:
+    with pytest.raises(SettingsError, match="needs every party to have the label of every row"):
+        colonnade.train(read(test_fraction=0), colonnade.Afsgd(labels="everywhere"))
+
+
 def test_rows_in_one_place_lack_nothing() -> None:
     with pytest.raises(SettingsError, match="'any' is for tables of the parties' own"):
         colonnade.dataset("iris", parties=2, rows="any")

@@ -30,8 +30,6 @@ SEEDS = range(1)
 TEST_FRACTION = 0.25
 LABEL = "label"
 
-Table = dict[str, NDArray[np.float64]]
-
 
 class Cell(NamedTuple):
     """One training of each kind."""
@@ -74,9 +72,9 @@ class Tables:
         own = self.columns[name][rows]
         return pa.table({"id": rows.astype(str), **{f"{name} {j}": own[:, j] for j in range(own.shape[1])}})
 
-    def prepared(self, model: JointModel) -> Table:
+    def prepared(self, model: JointModel) -> dict[str, NDArray[np.float32]]:
         """The test rows as a model takes them; a party that lacks one is absent, or 0 where it may not be."""
-        found = {}
+        found: dict[str, NDArray[np.float32]] = {}
         for name in model.order:
             held = self.held[name][self.test]
             table = read_table(self._frame(name, self.test[held]), party=name, id="id")
@@ -99,8 +97,7 @@ def measure_cell(cell: Cell) -> Found:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that few rows match is the point
         alone = [_alone(tables, cell, name) for name in tables.columns]
-        both = [_together(tables, cell, rows) for rows in ("any", "intersection")]
-    return Found(*both, max(alone))
+        return Found(_together(tables, cell, "any"), _together(tables, cell, "intersection"), max(alone))
 
 
 def _together(tables: Tables, cell: Cell, rows: str) -> float:

@@ -26,6 +26,12 @@ ABSENT = "row is absent"
 NOWHERE = -1
 """The position of a row that the table does not have."""
 
+LABELS_OF_ALL_ROWS = (
+    'algorithm.labels = "everywhere" needs every party to have the label of every row, and here parties may lack rows: '
+    'leave algorithm.labels at "one", or use the rows that all hold.'
+)
+"""The complaint about two settings that do not go together."""
+
 
 def absent_rows(count: int, shape: tuple[int, ...]) -> torch.Tensor:
     """So many of them, `shape` being that of a row with its last column.

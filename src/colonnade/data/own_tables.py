@@ -15,7 +15,7 @@ import numpy as np
 
 from colonnade.alignment.results import Aligned, check_one_alignment, read_aligned
 from colonnade.data import partition
-from colonnade.data.absence import ABSENT, NOWHERE, share_to_drop, with_absent
+from colonnade.data.absence import ABSENT, LABELS_OF_ALL_ROWS, NOWHERE, share_to_drop, with_absent
 from colonnade.data.alignment import MatchedRows, Rows, match_any, match_rows, row_digest, set_apart, split_rows
 from colonnade.data.cells import is_text, words_of
 from colonnade.data.federated import FederatedData, Labels, OwnData, PartyColumns, RowCounts, first_to_validate
@@ -124,9 +124,11 @@ def load_own_table(
     table = without_ids(table)
     prepared = None
     expects_absence = aligned is not None and aligned.expects_absence
+    if expects_absence and labels_everywhere:
+        raise SettingsError(LABELS_OF_ALL_ROWS)
     if chosen or party != label_party:
         prepared = _prepared(table, chosen, rows, party, own, data, expects_absence)
-    has_label = bool(data.label) and data.label in table.names
+    has_label = bool(data.label) and data.label in table.names and (party == label_party or not expects_absence)
     labels = _prepared_labels(table, rows, party, data) if has_label else None
     sizes = len(rows.train), len(rows.test), len(rows.validation)
     return OwnData(prepared, labels, digest, *sizes, counts, expects_absence)

@@ -20,7 +20,7 @@ from colonnade.algorithms.parts.randomness import generator_for, seed_for
 from colonnade.algorithms.row import Family
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat, LinearSeat
 from colonnade.algorithms.training import Training
-from colonnade.data.absence import drop_once
+from colonnade.data.absence import LABELS_OF_ALL_ROWS, drop_once
 from colonnade.data.federated import FederatedData, Labels, PartyColumns
 from colonnade.data.weights import largest_weight, weighted
 from colonnade.errors import SettingsError
@@ -210,6 +210,8 @@ def _linear_seat(private: PrivateData, facts: Facts, plan: Plan) -> LinearSeat:
     # The intercept needs one owner: the label party if it learns anything at all.
     owner = facts.label_party if facts.label_party in facts.shapes else facts.feature_parties[0]
     headline(facts.task, plan.training.metric)  # refuses one that is none of this task
+    if facts.expects_absence and plan.algorithm.labels == "everywhere":
+        raise SettingsError(LABELS_OF_ALL_ROWS)
     labels = None if private.labels is None else labels_of(private.labels, plan)
     if labels is not None and not isclose(largest_weight(labels), facts.largest_weight, rel_tol=1e-6):
         raise SettingsError(
