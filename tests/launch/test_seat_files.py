@@ -27,6 +27,7 @@ from colonnade.federation.building import PrivateData, build_parties, build_seat
 from colonnade.federation.plan import Plan
 from colonnade.launch.seat_files import Life, SeatFiles, plan_from, plan_values, read_seat, write_seat
 from colonnade.runtimes.endurance import Endurance
+from colonnade.testing.tiny_federation import lacking
 
 LIFE = Life("/somewhere", ("label",), Endurance(notice_seconds=2.5), order=("label", "party1"), slowdown=1.5)
 
@@ -105,6 +106,14 @@ def test_sparse_columns_stay_sparse(tmp_path: Path) -> None:
     back = through_files(tmp_path, own, data=data, plan=plan).private_data[0].columns
     assert same_columns(back.train, own.columns.train)  # type: ignore[union-attr]
     assert same_columns(back.test, own.columns.test)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25])
+def test_how_many_rows_a_party_drops_comes_along(share: float, tmp_path: Path) -> None:
+    data, plan = lacking(tiny(), drop_share=share), plan_of()
+    seat = through_files(tmp_path, private_data_of(data, "party1", plan), data=data, plan=plan)
+    assert seat.facts.expects_absence
+    assert seat.private_data[0].columns.drop_share == share  # type: ignore[union-attr]
 
 
 def test_test_rows_may_be_the_training_rows(tmp_path: Path) -> None:
