@@ -7,12 +7,25 @@ import numpy as np
 import pytest
 import torch
 
-from colonnade import BottomSettings, Cascaded, Dpzv, TopSettings, Training, Vafl, from_arrays, train
+from colonnade import (
+    BottomSettings,
+    Cascaded,
+    Dpzv,
+    PerturbationSettings,
+    TopSettings,
+    Training,
+    Vafl,
+    from_arrays,
+    train,
+)
 from colonnade.algorithms import ALGORITHMS, Algorithm
 from colonnade.algorithms.row import Family
 from colonnade.data.federated import FederatedData
+from colonnade.messages import EmbeddingUpload
 from colonnade.testing import StopAfter, TinyFederation, assert_same_bits, tiny_data, weights
 from colonnade.testing.tiny_federation import lacking
+from colonnade.trace import read_trace
+from colonnade.wire.codec import decode
 
 LINEAR: dict[str, Any] = {"bottom": BottomSettings("linear"), "top": TopSettings("sum")}
 MODELS = {"zoo": LINEAR, "zoo-sync": LINEAR, "dpzv": LINEAR}  # as in test_algorithm_contracts.py
@@ -56,3 +69,20 @@ def test_what_was_dropped_is_dropped_again_after_a_resume(algorithm: Any, tmp_pa
     kept = TinyFederation(lacking(tiny_data(label_party_columns=True), drop_share=0.0), algorithm)
     without = weights(kept.run(tmp_path / "kept").models)
     assert any(not torch.equal(tensor, without[name]) for name, tensor in weights(whole.models).items())
+
+
+def test_rows_that_are_absent_are_counted_and_hidden_like_all_others(tmp_path: Path) -> None:
+    """Absence is a value that a row's columns can have: the same releases, the same ε; noise makes them differ."""
+    noised = PerturbationSettings(clip=1.0, noise=2.0)
+    plans = [
+        TinyFederation(held, Vafl(), privacy=noised, bottom=BottomSettings("linear", embedding=4))
+        for held in (tiny_data(), lacking(tiny_data()))
+    ]
+    whole, some = (plan.run(tmp_path / str(place)) for place, plan in enumerate(plans))
+    assert some.summary["privacy"] == whole.summary["privacy"]
+    assert not any("all alike" in one["sentence"] for one in some.summary["learnt"])
+    frames = [one.fields[-1] for one in read_trace(tmp_path / "1" / "trace" / "party1.trace") if one.type == "Send"]
+    messages = [decode(bytearray(frame)) for frame in frames]
+    uploads = [message for message in messages if isinstance(message, EmbeddingUpload)]
+    sent = np.concatenate([upload.embedding for upload in uploads])
+    assert len(np.unique(sent, axis=0)) == len(sent) > 24
