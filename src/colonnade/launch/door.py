@@ -19,7 +19,10 @@ from colonnade.wire.handshake import Hello, Roster, difference
 MOST_COLUMNS, MOST_NUMBERS, MOST_CLASSES = 1 << 24, 1 << 16, 1 << 16
 """What a party believes of another before anything is built from it: columns, numbers in an embedding, classes."""
 PURPOSE = "purpose"
-"""What an alignment's settings say besides, and a training's do not: the two must not meet."""
+"""What the settings of an alignment or a prediction say besides, and a training's do not: they must not meet."""
+_DOES = {"alignment": "aligns rows", "prediction": "predicts"}
+MODEL = "model"
+"""What the settings of a prediction say of the model that all have a part of."""
 _TABLE_SHARE = 0.5
 """How much of this machine's memory the last embeddings of all parties may fill."""
 
@@ -40,11 +43,18 @@ class Doorkeeper:
             raise ProtocolError(another_directory(name))
         try:
             theirs = json.loads(hello.settings)
+            if not isinstance(theirs, dict):
+                raise ValueError
         except (ValueError, RecursionError):
             raise ProtocolError(f"{name} sent settings that are not JSON.") from None
         differs = difference(json.loads(json.dumps(host.agreed)), theirs)
-        if differs == PURPOSE:
-            raise ProtocolError(f"One of {name} and {host.name} aligns rows and the other trains: start the same.")
+        if differs and theirs.get(PURPOSE) != host.agreed.get(PURPOSE):
+            ours, others = (_DOES.get(str(one.get(PURPOSE)), "trains") for one in (host.agreed, theirs))
+            raise ProtocolError(f"One of {name} and {host.name} {ours} and the other {others}: start the same.")
+        if differs and differs.startswith(f"{MODEL}."):
+            raise ProtocolError(
+                f"{name} and {host.name} have models of different trainings: they differ in {plain(differs)}."
+            )
         if differs:
             raise ProtocolError(
                 f"The federation.toml of {name} and that of {host.name} differ in {plain(differs)}: use the same file."

@@ -7,6 +7,7 @@ record. Started again after a crash, in the same directory, it goes on where it 
 import asyncio
 import json
 import logging
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -145,7 +146,8 @@ class TrainingMeeting:
     def roster(self, hellos: Mapping[str, Hello]) -> Roster:
         labels = self.participant.data.labels
         assert labels is not None
-        return roster_of(self.participant, hellos, labels.task, len(labels.classes))
+        roster = roster_of(self.participant, hellos, labels.task, len(labels.classes))
+        return msgspec.structs.replace(roster, run=secrets.token_hex(16))
 
     def believed(self, roster: Roster) -> Roster:
         participant = self.participant
@@ -203,7 +205,8 @@ class NetworkLaunch:
                 carrier.station.close()
             recorder.close()
         if finished and carrier.station is not None:
-            participant.keep_model(carrier.station.party, recorder.metrics, directory.path)
+            station = carrier.station
+            participant.keep_model(station.party, recorder.metrics, station.released(), directory.path)
         return _record(participant.name, carrier.station, recorder, finished)
 
     def host(self, directory: PartyDirectory, recorder: Recorder, options: RunOptions) -> Host:

@@ -66,6 +66,8 @@ class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
     label: LabelUnit | None
     preparation: dict[str, Any] | None = None  # of this party's own table, as it was learnt from its training rows
     expects_absence: bool = False  # whether parties may lack rows, which the last column of each tells
+    privacy: dict[str, Any] = {}  # how what is sent is clipped and noised, as it was in training
+    training: str = ""  # of models that were trained together between organisations: the same in each of them
     weights_sha256: str = ""
     versions: dict[str, str] = {}
 
@@ -157,6 +159,7 @@ def described(plan: Plan, facts: Facts, private: PrivateData, threshold: float =
         label=_unit(private.labels, threshold) if is_label_party and private.labels is not None else None,
         preparation=None if preparation is None else preparation.to_values(),
         expects_absence=facts.expects_absence,
+        privacy=as_values(plan.privacy),
     )
 
 
@@ -182,6 +185,17 @@ def _unit(labels: Labels, threshold: float) -> LabelUnit:
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
+
+
+def find_model(place: Path, party: str) -> Path:
+    """The folder of a party's model: a model's own, or in a run directory, or among those of several parties."""
+    places = (place, place / "model" / party, place / party, place / "model")
+    for folder in places:
+        if (folder / "model.json").exists():
+            return folder
+    raise DataError(
+        f"There is no model of {party} in {place}: name the run directory of its training, or the model's folder."
+    )
 
 
 def read_model(folder: str | Path, modules: Mapping[str, nn.Module] | None = None) -> SavedModel:
