@@ -12,6 +12,7 @@ ATTACKS = [name for name in MODULES if is_in(name, ("colonnade.attacks",))]
 REPORTS = [name for name in MODULES if is_in(name, ("colonnade.reports",))]
 COSTS = [name for name in MODULES if is_in(name, ("colonnade.costs",))]
 PREDICTION = [name for name in MODULES if is_in(name, ("colonnade.prediction",))]
+SERVING = [name for name in MODULES if is_in(name, ("colonnade.serving",))]
 WIRE = [name for name in MODULES if is_in(name, ("colonnade.wire",))]
 
 
@@ -134,6 +135,12 @@ def test_parties_of_a_prediction_cannot_know_what_carries_them(module: str) -> N
     lock = "colonnade.runtimes.run_lock"
     forbidden = ("colonnade.runtimes", "colonnade.launch", "colonnade.cli")
     assert not [name for name in ours(module) - {lock} if is_in(name, forbidden)]
+
+
+@pytest.mark.parametrize("module", SERVING)
+def test_serving_does_not_know_how_it_is_started(module: str) -> None:
+    forbidden = ("colonnade.launch", "colonnade.cli", "colonnade.trials", "colonnade.federation.file")
+    assert not [name for name in ours(module) if is_in(name, forbidden)]
 
 
 def test_only_a_few_rooms_know_both_algorithms_and_runtimes() -> None:

@@ -141,13 +141,11 @@ def ids_of_parts(data: DataSettings, own: PartyData, party: str, base: Path) -> 
         aligned = _alignment_of(party, own, base)
         texts = read_id_columns(own, base, aligned.columns, party)
         rows = _aligned_rows(aligned, data)
-        named = [
-            [",".join(parts) for parts in zip(*(text.iloc[part].tolist() for text in texts), strict=True)]
-            for part in rows
-        ]
+        whole = [",".join(one) for one in zip(*(text.tolist() for text in texts), strict=True)]
+        named = [["" if row == NOWHERE else whole[row] for row in part] for part in rows]
     else:
         table = read_own(own, base, party=party, id=own.id or data.id, only_ids=True)
-        matched, rows, _ = _matched({party: table}, data)
+        matched, rows, _ = _matched({party: table}, data, party)
         ids = table.ids.tolist()
         named = [[ids[row] for row in part] for part in rows.at(matched.at[party])]
     return dict(zip(("training rows", "validation rows", "test rows"), named, strict=True))

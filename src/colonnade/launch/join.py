@@ -263,7 +263,7 @@ class NetworkLaunch:
             participant.label_party,
             address,
             self._keys(directory),
-            lambda nonce: _hello(participant, directory, nonce, leaves),
+            lambda nonce: hello_of(participant, directory, nonce, leaves),
             neighbours=[one for one in participant.feature_parties if one != participant.name],
             begin=begin,
             linger_seconds=participant.party_file.endurance.linger_seconds,
@@ -304,8 +304,8 @@ def _closed_on_failure(station: Station) -> Iterator[None]:
         raise
 
 
-def _hello(participant: Member, directory: PartyDirectory, nonce: bytes, leaves: bool) -> Hello:
-    """How a feature party introduces itself."""
+def hello_of(participant: Member, directory: PartyDirectory, nonce: bytes, leaves: bool) -> Hello:
+    """How a feature party introduces itself, whatever it is there for."""
     public_key = directory.sealing.public_bytes()
     return Hello(
         PROTOCOL,

@@ -29,7 +29,7 @@ from colonnade.launch.summary import recorded_threshold
 from colonnade.models.top import TopSettings
 from colonnade.party import Party
 from colonnade.prediction.account import RowAccount
-from colonnade.prediction.saved_model import SavedModel, described
+from colonnade.prediction.saved_model import SavedModel, described, stand_ins_of
 from colonnade.privacy.accounting import SECRET, SHARED
 from colonnade.settings import as_values
 from colonnade.wire.handshake import Roster
@@ -135,7 +135,8 @@ class Participant(Member):
         """What this party has learnt, to be taken along."""
         assert self.known is not None
         description = described(self.plan, self.known, self._private_data(0), threshold)
-        return SavedModel(msgspec.structs.replace(description, training=self.training), party.model())
+        description = msgspec.structs.replace(description, training=self.training)
+        return SavedModel(description, party.model(), stand_ins=stand_ins_of(party))
 
     def keep_model(
         self, party: Party, metrics: list[dict[str, Any]], released: Sequence[Mapping[str, Any]], directory: Path

@@ -77,13 +77,19 @@ class RowAccount:
                     _add(spent, name, cost)
             self._write(spent, {name: cost for name, cost in under_way.items() if name != str(run)})
 
-    def spend(self, ids: Sequence[str], cost: float) -> None:
-        """Rows are about to be released once more."""
+    def afford(self, ids: Sequence[str], cost: float, limit: float) -> NDArray[np.bool_]:
+        """Which of these rows may be released once more; that they are is written down."""
         with self._alone():
             spent, under_way = self._read()
-            for name in account_names(ids):
-                _add(spent, name, cost)
-            self._write(spent, under_way)
+            begun = sum(under_way.values())
+            names = account_names(ids)
+            affordable = np.array([sum(spent.get(name, _NOTHING)) + begun + cost <= limit for name in names], np.bool_)
+            for name, can in zip(names, affordable, strict=True):
+                if can:
+                    _add(spent, name, cost)
+            if affordable.any():
+                self._write(spent, under_way)
+        return affordable
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
