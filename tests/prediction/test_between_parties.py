@@ -62,13 +62,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def train(folder: Path, out: Path, algorithm: dict[str, Any], parties: tuple[str, ...] = PARTIES) -> Path:
+def train(
+    folder: Path, out: Path, algorithm: dict[str, Any], parties: tuple[str, ...] = PARTIES, **sections: Any
+) -> Path:
     settings = {
         "federation": {"label_party": "bank"},
         "algorithm": algorithm,
         "data": {"label": "bought"},
         "training": {"epochs": 2},
         "parties": {name: {"file": str(folder / f"{name}.csv")} for name in parties},
+        **sections,
     }
     out.mkdir()
     (out / "federation.toml").write_text(write_toml(settings), encoding="utf-8")
@@ -121,6 +124,21 @@ def test_models_put_together_say_the_same(run: Path) -> None:
     places = {one: place for place, one in enumerate(between.ids)}
     order = [places[one] for one in alone.ids]
     assert np.array_equal(alone.probabilities["yes"], between.probabilities["yes"][order])
+
+
+@pytest.mark.parametrize("algorithm", ["vafl", "afsaga"])
+def test_rows_that_some_lack_are_predicted_with_what_stands_in(algorithm: str, folder: Path, tmp_path: Path) -> None:
+    fewer = pd.read_csv(folder / "clinic.csv").iloc[10:]
+    for name in ("bank", "shop"):
+        (tmp_path / f"{name}.csv").write_bytes((folder / f"{name}.csv").read_bytes())
+    fewer.to_csv(tmp_path / "clinic.csv", index=False)
+    run = train(tmp_path, tmp_path / "any", {"name": algorithm}, data={"label": "bought", "rows": "any"})
+    ids = [f"c{number:03}" for number in range(20)]
+    alone = colonnade.predict(run, [*ids, "nobody"])
+    between = colonnade.predict(run, [*ids, "nobody"], runtime="simulate")
+    assert between.ids == alone.ids == ids and between.unknown == alone.unknown == ("nobody",)
+    assert np.allclose(between.probabilities["yes"], alone.probabilities["yes"], rtol=1e-6)
+    assert between.lacking == alone.lacking == {"bank": 0, "shop": 0, "clinic": 10}
 
 
 # --- what is refused, and changes nothing -------------------------------------------------------------------------

@@ -16,7 +16,9 @@ from colonnade.errors import SettingsError
 from colonnade.federation.toml import write_toml
 from colonnade.launch.serving import check_servable
 from colonnade.prediction.account import RowAccount
+from colonnade.prediction.joint_model import JointModel, load_model
 from colonnade.prediction.saved_model import read_model
+from colonnade.prediction.tables import predict_tables
 from colonnade.serving.cache import AnswerCache
 from colonnade.serving.keys import ApiKeys, add_key
 from colonnade.serving.label_party import ServingLimits
@@ -110,6 +112,23 @@ def test_the_stand_in_is_the_mean_embedding_of_training(run: Path) -> None:
         name: (widths[name],) for name in ("shop", "clinic")
     }
     assert all(bool(one.abs().sum() > 0) for one in label.stand_ins.values())
+
+
+def test_what_a_party_has_learnt_stands_in_for_it(trained: Callable[..., Path]) -> None:
+    run = trained("any", data={"label": "bought", "rows": "any"})
+    served = Together(run)
+    served.connect()
+    whole = served.ask({"id": "c001"})[0].body["predictions"][0]
+    joint = colonnade.predict(run, ["c001"])
+    assert whole["probabilities"]["yes"] == pytest.approx(joint.probabilities["yes"][0], rel=1e-5)
+    served.disconnect("clinic")
+    without = served.ask({"id": "c001"})[0].body["predictions"][0]
+    tables = {name: run.parent / f"{name}.csv" for name in ("bank", "shop")}
+    model = load_model(run)
+    assert isinstance(model, JointModel)
+    expected = predict_tables(model, tables, wanted=["c001"])
+    assert without["degraded"]
+    assert without["probabilities"]["yes"] == pytest.approx(expected.probabilities["yes"][0], rel=1e-5)
 
 
 def test_an_update_is_seen_by_the_next_answer(run: Path) -> None:

@@ -24,6 +24,7 @@ BENCHMARKS = (
     "hostile",
     "loading",
     "align",
+    "missing-rows",
     "serve",
 )
 SUMS = ("plain", "two-tree", "pairwise")

@@ -208,10 +208,10 @@ def _show(predictions: "Predictions", out: Path, as_json: bool, learnt: list[str
     for name, count in (predictions.left_out or {}).items():
         if count:
             console.print(f"{name}: {count:,} of its rows are not held by the others", markup=False)
-    stands_in = "" if predictions.present is None else ", and its stand-in was used"
+    which = "the rows asked for" if predictions.present is None else "them, and its stand-in was used"
     for name, count in counts.get("lacking", {}).items():
         if count:
-            console.print(f"{name}: lacks {count:,} of the rows asked for{stands_in}", markup=False)
+            console.print(f"{name}: lacks {count:,} of {which}", markup=False)
     _show_learnt(learnt or [])
 
 

@@ -93,7 +93,8 @@ def talk(
         if name in model.order
     }
     if wanted is None:
-        wanted = next(iter(own.values())).ids
+        everybodys = dict.fromkeys(one for rows in own.values() for one in rows.ids)
+        wanted = [*everybodys] if model.expects_absence else next(iter(own.values())).ids
     asked = wanted_rows(own.get(label_party), wanted, form)
     seats = {
         name: PredictionSeat(

@@ -81,8 +81,10 @@ class Scorer:
         return absent_rows(count, shape) if self._described.expects_absence else torch.zeros(count, *shape)
 
     def stand_in(self, party: str) -> NDArray[Any]:
-        """What is taken for a party that does not answer: what it has learnt to answer for rows that it lacks, if it has
-        told; else its mean embedding in training; of a linear model 0, which is what a row of average columns adds.
+        """What is taken for a party that does not answer.
+
+        What it has learnt to answer for rows that it lacks, if it has told; else its mean embedding in training; of a
+        linear model 0, which is what a row of average columns adds.
         """
         if party in self._learnt:
             return self._learnt[party]

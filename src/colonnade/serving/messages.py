@@ -21,7 +21,7 @@ class ServedVersions(Message, frozen=True, eq=False):
 
 @declared
 class ServedStandIn(Message, frozen=True, eq=False):
-    """What the sender's model of that version answers for every row that it lacks, if it has learnt to (rows = "any")."""
+    """What the sender's model of that version has learnt to answer for every row that it lacks (data.rows = "any")."""
 
     free: ClassVar[bool] = True
     version: str
