@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from colonnade.estimators import VerticalClassifier, VerticalRegressor
     from colonnade.launch.experiment import train
     from colonnade.launch.outcome import Outcome
+    from colonnade.launch.predict import predict
     from colonnade.models.bottom import BottomSettings
     from colonnade.models.flat import FlatModel
     from colonnade.models.top import TopSettings
     from colonnade.prediction.joint_model import JointModel, load_model
     from colonnade.prediction.saved_model import SavedModel
+    from colonnade.prediction.tables import Predictions
     from colonnade.privacy.noise import PerturbationSettings
     from colonnade.runtimes.processes.settings import Processes
     from colonnade.runtimes.ray.settings import Ray
@@ -77,6 +79,7 @@ __all__ = [
     "JointModel",
     "Outcome",
     "PerturbationSettings",
+    "Predictions",
     "Processes",
     "ProtocolError",
     "Ray",
@@ -101,6 +104,7 @@ __all__ = [
     "from_arrays",
     "from_frames",
     "load_model",
+    "predict",
     "sweep",
     "train",
     # algorithms: exports end
@@ -116,6 +120,7 @@ _HOMES = {
     "JointModel": "colonnade.prediction.joint_model",
     "Outcome": "colonnade.launch.outcome",
     "PerturbationSettings": "colonnade.privacy.noise",
+    "Predictions": "colonnade.prediction.tables",
     "ProtocolError": "colonnade.errors",
     "Ray": "colonnade.runtimes.ray.settings",
     "RunError": "colonnade.errors",
@@ -133,6 +138,7 @@ _HOMES = {
     "from_arrays": "colonnade.data",
     "from_frames": "colonnade.data",
     "load_model": "colonnade.prediction.joint_model",
+    "predict": "colonnade.launch.predict",
     "sweep": "colonnade.trials.sweep",
     "train": "colonnade.launch.experiment",
 }

@@ -549,7 +549,7 @@ class GoOn(Message, frozen=True, eq=False):
 
 @declared
 class Stop(Message, frozen=True, eq=False):
-    """The label party ends the training, or the alignment; the reason is for people."""
+    """The label party ends the training, the alignment or the prediction; the reason is for people."""
 
     free: ClassVar[bool] = True
     reason: str

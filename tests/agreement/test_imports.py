@@ -11,6 +11,8 @@ RUNTIMES = [name for name in MODULES if is_in(name, ("colonnade.runtimes",))]
 ATTACKS = [name for name in MODULES if is_in(name, ("colonnade.attacks",))]
 REPORTS = [name for name in MODULES if is_in(name, ("colonnade.reports",))]
 COSTS = [name for name in MODULES if is_in(name, ("colonnade.costs",))]
+PREDICTION = [name for name in MODULES if is_in(name, ("colonnade.prediction",))]
+SERVING = [name for name in MODULES if is_in(name, ("colonnade.serving",))]
 WIRE = [name for name in MODULES if is_in(name, ("colonnade.wire",))]
 
 
@@ -126,6 +128,19 @@ def test_the_bottom_of_everything_imports_nothing_above_it() -> None:
 def test_what_a_plan_costs_does_not_depend_on_what_carries_it(module: str) -> None:
     forbidden = ("colonnade.runtimes", "colonnade.launch")
     assert not [name for name in {*ours(module), *reached_from(module)} if is_in(name, forbidden)]
+
+
+@pytest.mark.parametrize("module", PREDICTION)
+def test_parties_of_a_prediction_cannot_know_what_carries_them(module: str) -> None:
+    lock = "colonnade.runtimes.run_lock"
+    forbidden = ("colonnade.runtimes", "colonnade.launch", "colonnade.cli")
+    assert not [name for name in ours(module) - {lock} if is_in(name, forbidden)]
+
+
+@pytest.mark.parametrize("module", SERVING)
+def test_serving_does_not_know_how_it_is_started(module: str) -> None:
+    forbidden = ("colonnade.launch", "colonnade.cli", "colonnade.trials", "colonnade.federation.file")
+    assert not [name for name in ours(module) if is_in(name, forbidden)]
 
 
 def test_only_a_few_rooms_know_both_algorithms_and_runtimes() -> None:

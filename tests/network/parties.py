@@ -127,7 +127,10 @@ class Organisation:
         return [verb, *files, "--out", str(out or self.out), *more]
 
     def start(self, *more: str, verb: str = "join", out: Path | None = None) -> Child:
-        command = self.command(*more, verb=verb, out=out)
+        return self.begin(self.command(*more, verb=verb, out=out))
+
+    def begin(self, command: list[str]) -> Child:
+        """Any command, in a process of its own."""
         self.process = self._town.fork_server.start(self.name, [json.dumps(self.options), *command], self.log)
         self._town.started.append(self.process)
         self.started += 1

@@ -25,11 +25,12 @@ def benchmarks() -> dict[str, Benchmark]:
         missing_rows,
         privacy,
         runtimes,
+        serve,
         split,
         zeroth_order,
     )
 
-    known = (defaults, split, zeroth_order, linear, runtimes, privacy, hostile, loading, align, missing_rows)
+    known = (defaults, split, zeroth_order, linear, runtimes, privacy, hostile, loading, align, missing_rows, serve)
     return {module.BENCHMARK.name: module.BENCHMARK for module in known}
 
 

@@ -25,6 +25,7 @@ from colonnade.cli import (
     report,
     reproduce,
     run,
+    serve,
     sweep,
     tune,
 )
@@ -64,6 +65,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "sweep": sweep.sweep,
     "tune": tune.tune,
     "predict": predict.predict,
+    "serve": serve.serve,
     "report": report.report,
     "replay": replay.replay,
     "compare": compare.compare,

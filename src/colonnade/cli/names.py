@@ -14,7 +14,19 @@ AUDITED = ("dpzv", "vafl", "czofo")
 # algorithms: names end
 
 RUNTIMES = ("simulate", "processes", "ray")
-BENCHMARKS = ("defaults", "split", "zeroth-order", "linear", "runtimes", "privacy", "hostile", "loading", "align")
+BENCHMARKS = (
+    "defaults",
+    "split",
+    "zeroth-order",
+    "linear",
+    "runtimes",
+    "privacy",
+    "hostile",
+    "loading",
+    "align",
+    "missing-rows",
+    "serve",
+)
 SUMS = ("plain", "two-tree", "pairwise")
 
 

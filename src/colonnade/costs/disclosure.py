@@ -335,3 +335,26 @@ def learnt_by_placing(name: str, label_party: str, method: str, total: int, held
             "How many usable ids each of them has, unless sizes are padded. No id that it does not hold itself."
         )
     return learnt
+
+
+# --- a prediction ------------------------------------------------------------------------------------------------
+
+
+def learnt_by_predicting(name: str, label_party: str, kind: str, aligned: bool) -> list[str]:
+    """What one party has learnt by a prediction, in sentences. `kind`: of what a feature party answers with."""
+    if name != label_party:
+        which = "of the rows that all parties hold" if aligned else "of its own rows"
+        learnt = [f"Which {which} {label_party} wanted to predict; not what was predicted."]
+        if not aligned:
+            learnt.append(
+                "Hashes of the ids that it does not hold: of every id that it can guess, whether it was asked for."
+            )
+        return learnt
+    learnt = [] if aligned else ["Which of the rows that it asked for each feature party holds."]
+    what = {
+        "masked products": "The sum of all parties' products of each row, and nobody's alone.",
+        "products": "Each feature party's product of each row, exactly.",
+        "noised embeddings": "Each feature party's embedding of each row, clipped and noised as in training.",
+        "embeddings": "Each feature party's embedding of each row, exactly.",
+    }
+    return [*learnt, what[kind]]

@@ -20,6 +20,7 @@ from colonnade.data.alignment import MatchedRows, Rows, match_any, match_rows, r
 from colonnade.data.cells import is_text, words_of
 from colonnade.data.federated import FederatedData, Labels, OwnData, PartyColumns, RowCounts, first_to_validate
 from colonnade.data.fitting import prepare_own
+from colonnade.data.id_columns import read_id_columns
 from colonnade.data.preparation import prepare_labels, prepare_sparse
 from colonnade.data.settings import DEFAULT_TEST_FRACTION, DataSettings, PartyData
 from colonnade.data.sources import Source, Table, choose_columns, nearest, read_own, read_table, without_ids
@@ -132,6 +133,22 @@ def load_own_table(
     labels = _prepared_labels(table, rows, party, data) if has_label else None
     sizes = len(rows.train), len(rows.test), len(rows.validation)
     return OwnData(prepared, labels, digest, *sizes, counts, expects_absence)
+
+
+def ids_of_parts(data: DataSettings, own: PartyData, party: str, base: Path) -> dict[str, list[str]]:
+    """The ids of one party's rows to train, to validate and to test with, in their order, as it writes them."""
+    if data.rows == "aligned":
+        aligned = _alignment_of(party, own, base)
+        texts = read_id_columns(own, base, aligned.columns, party)
+        rows = _aligned_rows(aligned, data)
+        whole = [",".join(one) for one in zip(*(text.tolist() for text in texts), strict=True)]
+        named = [["" if row == NOWHERE else whole[row] for row in part] for part in rows]
+    else:
+        table = read_own(own, base, party=party, id=own.id or data.id, only_ids=True)
+        matched, rows, _ = _matched({party: table}, data, party)
+        ids = table.ids.tolist()
+        named = [[ids[row] for row in part] for part in rows.at(matched.at[party])]
+    return dict(zip(("training rows", "validation rows", "test rows"), named, strict=True))
 
 
 def _order(parties: list[str], data: DataSettings, label_party: str) -> list[str]:

@@ -65,11 +65,7 @@ class Preparation:
         return rows
 
     def _applied(self, table: Table, positions: Array, party: str) -> torch.Tensor:
-        lacking = [column.name for column in self.columns if column.name not in table.names]
-        if lacking:
-            raise DataError(
-                f"Party {party!r}: {table.where} lacks columns that the model was trained with: {', '.join(lacking)}."
-            )
+        self._check_names(table, party)
         sheet = Sheet(len(positions), sum(len(column.outputs) for column in self.columns))
         complaints = Complaints(party, table)
         place = 0
@@ -79,6 +75,18 @@ class Preparation:
             place += len(column.outputs)
         complaints.refuse()
         return torch.from_numpy(sheet.filled())
+
+    def _check_names(self, table: Table, party: str) -> None:
+        """Refuse a table that has changed since the training, with the differences."""
+        known = {column.name for column in self.columns}
+        lacking = [column.name for column in self.columns if column.name not in table.names]
+        if lacking:
+            others = [name for name in table.names if name not in known]
+            strange = f" It has others, which the model does not know: {', '.join(others)}." if others else ""
+            raise DataError(
+                f"Party {party!r}: {table.where} lacks columns that the model was trained with: {', '.join(lacking)}."
+                f"{strange}"
+            )
 
     def to_values(self) -> dict[str, Any]:
         """Plain values that JSON can hold."""

@@ -4,6 +4,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from colonnade.data.settings import TASKS
 from colonnade.data.weights import largest_weight
@@ -19,7 +20,10 @@ from colonnade.wire.handshake import Hello, Roster, difference
 MOST_COLUMNS, MOST_NUMBERS, MOST_CLASSES = 1 << 24, 1 << 16, 1 << 16
 """What a party believes of another before anything is built from it: columns, numbers in an embedding, classes."""
 PURPOSE = "purpose"
-"""What an alignment's settings say besides, and a training's do not: the two must not meet."""
+"""What the settings of an alignment or a prediction say besides, and a training's do not: they must not meet."""
+_DOES = {"alignment": "aligns rows", "prediction": "predicts", "serving": "serves"}
+MODEL = "model"
+"""What the settings of a prediction say of the model that all have a part of."""
 _TABLE_SHARE = 0.5
 """How much of this machine's memory the last embeddings of all parties may fill."""
 
@@ -40,15 +44,11 @@ class Doorkeeper:
             raise ProtocolError(another_directory(name))
         try:
             theirs = json.loads(hello.settings)
+            if not isinstance(theirs, dict):
+                raise ValueError
         except (ValueError, RecursionError):
             raise ProtocolError(f"{name} sent settings that are not JSON.") from None
-        differs = difference(json.loads(json.dumps(host.agreed)), theirs)
-        if differs == PURPOSE:
-            raise ProtocolError(f"One of {name} and {host.name} aligns rows and the other trains: start the same.")
-        if differs:
-            raise ProtocolError(
-                f"The federation.toml of {name} and that of {host.name} differ in {plain(differs)}: use the same file."
-            )
+        refuse_difference(host.agreed, theirs, name, host.name)
         sizes = 1 <= len(hello.shape) <= 3 and min(hello.shape) > 0 and math.prod(hello.shape) <= MOST_COLUMNS
         if not sizes or not 0 <= hello.width <= MOST_NUMBERS or len(hello.token) != len(self._directory.token):
             raise ProtocolError(
@@ -110,6 +110,20 @@ class LabelDoor(Doorkeeper):
                 f"has room for {room >> 20} MB of each party's. Choose a smaller [bottom] embedding, or give "
                 f"{host.name} a larger machine."
             )
+
+
+def refuse_difference(ours: Mapping[str, Any], theirs: dict[str, Any], name: str, host: str) -> None:
+    """Refuse a party that does something else, has another model or another federation.toml."""
+    differs = difference(json.loads(json.dumps(ours)), theirs)
+    if differs and theirs.get(PURPOSE) != ours.get(PURPOSE):
+        own, others = (_DOES.get(str(one.get(PURPOSE)), "trains") for one in (ours, theirs))
+        raise ProtocolError(f"One of {name} and {host} {own} and the other {others}: start the same.")
+    if differs and differs.startswith(f"{MODEL}."):
+        raise ProtocolError(f"{name} and {host} have models of different trainings: they differ in {plain(differs)}.")
+    if differs:
+        raise ProtocolError(
+            f"The federation.toml of {name} and that of {host} differ in {plain(differs)}: use the same file."
+        )
 
 
 def _memory_bytes() -> int:

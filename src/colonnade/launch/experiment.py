@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
+import msgspec
 import torch
 from torch import nn
 
@@ -31,7 +32,7 @@ from colonnade.launch.summary import recorded_threshold, summarise
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.prediction.joint_model import JointModel
-from colonnade.prediction.saved_model import SavedModel, described
+from colonnade.prediction.saved_model import SavedModel, described, stand_ins_of, trained_together
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
@@ -122,8 +123,14 @@ def _trained(federation: BuiltFederation, threshold: float) -> JointModel:
     """What every party has now, and what is to be known of it."""
     plan, facts = federation.plan, federation.facts
     private = {one.name: one for one in federation.private_data}
+    models = {name: party.model() for name, party in federation.parties.items()}
+    training = trained_together(models)
     parties = {
-        name: SavedModel(described(plan, facts, private[name], threshold), party.model())
+        name: SavedModel(
+            msgspec.structs.replace(described(plan, facts, private[name], threshold), training=training),
+            models[name],
+            stand_ins=stand_ins_of(party),
+        )
         for name, party in federation.parties.items()
     }
     return JointModel(parties, facts.label_party)

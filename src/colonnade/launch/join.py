@@ -7,6 +7,7 @@ record. Started again after a crash, in the same directory, it goes on where it 
 import asyncio
 import json
 import logging
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -145,7 +146,8 @@ class TrainingMeeting:
     def roster(self, hellos: Mapping[str, Hello]) -> Roster:
         labels = self.participant.data.labels
         assert labels is not None
-        return roster_of(self.participant, hellos, labels.task, len(labels.classes))
+        roster = roster_of(self.participant, hellos, labels.task, len(labels.classes))
+        return msgspec.structs.replace(roster, run=secrets.token_hex(16))
 
     def believed(self, roster: Roster) -> Roster:
         participant = self.participant
@@ -203,7 +205,8 @@ class NetworkLaunch:
                 carrier.station.close()
             recorder.close()
         if finished and carrier.station is not None:
-            participant.keep_model(carrier.station.party, recorder.metrics, directory.path)
+            station = carrier.station
+            participant.keep_model(station.party, recorder.metrics, station.released(), directory.path)
         return _record(participant.name, carrier.station, recorder, finished)
 
     def host(self, directory: PartyDirectory, recorder: Recorder, options: RunOptions) -> Host:
@@ -260,7 +263,7 @@ class NetworkLaunch:
             participant.label_party,
             address,
             self._keys(directory),
-            lambda nonce: _hello(participant, directory, nonce, leaves),
+            lambda nonce: hello_of(participant, directory, nonce, leaves),
             neighbours=[one for one in participant.feature_parties if one != participant.name],
             begin=begin,
             linger_seconds=participant.party_file.endurance.linger_seconds,
@@ -301,8 +304,8 @@ def _closed_on_failure(station: Station) -> Iterator[None]:
         raise
 
 
-def _hello(participant: Member, directory: PartyDirectory, nonce: bytes, leaves: bool) -> Hello:
-    """How a feature party introduces itself."""
+def hello_of(participant: Member, directory: PartyDirectory, nonce: bytes, leaves: bool) -> Hello:
+    """How a feature party introduces itself, whatever it is there for."""
     public_key = directory.sealing.public_bytes()
     return Hello(
         PROTOCOL,

@@ -1,6 +1,6 @@
-"""One organisation's end of a network run, be it a training or an alignment: its two files, checked."""
+"""One organisation's end of a network run, be it a training, an alignment or a prediction: its two files, checked."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +81,10 @@ class Member:
         """Whom it talks to."""
         raise NotImplementedError
 
-    def keep_model(self, party: Party, metrics: list[dict[str, Any]], directory: Path) -> None:
-        """Save what it has trained, if it has; `metrics` are what was recorded of it."""
+    def keep_model(
+        self, party: Party, metrics: list[dict[str, Any]], released: Sequence[Mapping[str, Any]], directory: Path
+    ) -> None:
+        """Save what it has trained, if it has. `metrics` were recorded of it; `released` is what it has, row by row."""
 
     def build(self, roster: Roster, secret: int) -> Party:
         """The party, once everybody is known."""

@@ -4,26 +4,32 @@ Its two files, its certificate, its own data; then what follows once everybody i
 its noise.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
+import numpy as np
 
 from colonnade import algorithms
 from colonnade.costs.noise import calibrated
 from colonnade.data.federated import OwnData, RowCounts, data_digest
 from colonnade.data.loading import load_own
+from colonnade.data.own_tables import ids_of_parts
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.federation.building import PrivateData, all_dense_columns, build_party, labels_of, width_of
 from colonnade.federation.file import Federation, digest
 from colonnade.federation.party_file import PartyFile
 from colonnade.federation.plan import Facts, Plan, check_plan, decided_training
+from colonnade.files import make_folder
 from colonnade.launch.member import Member
 from colonnade.launch.seat_files import peers_of
 from colonnade.launch.summary import recorded_threshold
 from colonnade.models.top import TopSettings
 from colonnade.party import Party
-from colonnade.prediction.saved_model import SavedModel, described
+from colonnade.prediction.account import RowAccount
+from colonnade.prediction.saved_model import SavedModel, described, stand_ins_of
 from colonnade.privacy.accounting import SECRET, SHARED
 from colonnade.settings import as_values
 from colonnade.wire.handshake import Roster
@@ -42,6 +48,7 @@ class Participant(Member):
         super().__init__(federation, party_file, out)
         chosen = algorithms.find(algorithms.name_of(federation.algorithm))
         self.known: Facts | None = None
+        self.training = ""  # by which models that are trained together are known
         self.data = self._load(chosen.family is algorithms.Family.LINEAR)
         self.plan = self._plan()
         holders = [name for name in self.everyone if name != self.name] + ([self.name] if self.data.columns else [])
@@ -120,17 +127,37 @@ class Participant(Member):
     def build(self, roster: Roster, secret: int) -> Party:
         """Everybody is known: fill in what follows from that, above all the noise that keeps a privacy target."""
         facts = self.facts(roster)
-        self.known = facts
+        self.known, self.training = facts, roster.run
         self.plan = calibrated(self.plan, facts)
         return build_party(self._private_data(secret), facts, self.plan)
 
     def trained(self, party: Party, threshold: float) -> SavedModel:
         """What this party has learnt, to be taken along."""
         assert self.known is not None
-        return SavedModel(described(self.plan, self.known, self._private_data(0), threshold), party.model())
+        description = described(self.plan, self.known, self._private_data(0), threshold)
+        description = msgspec.structs.replace(description, training=self.training)
+        return SavedModel(description, party.model(), stand_ins=stand_ins_of(party))
 
-    def keep_model(self, party: Party, metrics: list[dict[str, Any]], directory: Path) -> None:
-        self.trained(party, recorded_threshold(metrics)).save(directory / "model" / self.name)
+    def keep_model(
+        self, party: Party, metrics: list[dict[str, Any]], released: Sequence[Mapping[str, Any]], directory: Path
+    ) -> None:
+        folder = directory / "model" / self.name
+        model = self.trained(party, recorded_threshold(metrics))
+        if not self.is_label_party and self.plan.privacy.columns_epsilon > 0 and not self.federation.data.set:
+            self._keep_account(folder, released)  # first: a model that may be used has its account
+        model.save(folder)
+
+    def _keep_account(self, folder: Path, released: Sequence[Mapping[str, Any]]) -> None:
+        """What the training has cost each row, which its predictions go on from."""
+        parts = ids_of_parts(self.federation.data, self.party_file.data, self.name, self.party_file.base)
+        costs = {which: np.zeros(len(ids)) for which, ids in parts.items()}
+        for kind in released:
+            which = kind["protects"].rpartition(", ")[2]
+            counts = kind["per_row"][: len(costs[which])]
+            costs[which][: len(counts)] += counts * (kind["sensitivity"] / kind["noise"]) ** 2
+        for one in (folder.parent, folder):
+            make_folder(one)
+        RowAccount(folder).create([one for ids in parts.values() for one in ids], np.concatenate([*costs.values()]))
 
     def _private_data(self, secret: int) -> PrivateData:
         return PrivateData(self.name, self.data.columns, self.data.labels, secret)

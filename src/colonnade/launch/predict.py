@@ -1,6 +1,6 @@
 """Predictions of a finished run of one machine: its model, and the tables that its federation.toml names."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,49 +9,72 @@ from colonnade.data.sources import read_table
 from colonnade.errors import DataError, SettingsError, unknown_name
 from colonnade.federation.file import read_federation
 from colonnade.files import read_whole
+from colonnade.launch.experiment import RUNTIMES
+from colonnade.launch.prediction import predict_between
 from colonnade.prediction.joint_model import JointModel, load_model
-from colonnade.prediction.tables import Predictions, check_ending, predict_tables
+from colonnade.prediction.tables import Predictions, predict_tables
 
 
-def predict_run(run: Path, out: Path, ids: Path | None, tables: Sequence[str]) -> Predictions:
-    """Predict, and write the result to `out`. `tables`: PARTY=FILE, in the place of a party's own."""
-    kept = run / "federation.toml"
+def predict(
+    run: str | Path, ids: Sequence[str] | None = None, tables: Mapping[str, str | Path] | None = None, runtime: str = ""
+) -> Predictions:
+    """What the model of a finished run says of rows of its parties' tables.
+
+    `ids`: which rows, in their order; None: all that every party holds. `tables`: another file in the place of a
+    party's own. `runtime`: what carries messages between the parties ("simulate", "processes", "ray"), each of which
+    answers from its own model and table; "": the models are put together here, which comes to the same.
+    """
+    kept = Path(run) / "federation.toml"
     if not kept.exists():
         raise SettingsError(f"{run} is not a run's directory: it has no federation.toml.")
-    check_ending(out)
     federation = read_federation(kept)
     model = load_model(run)
     if not isinstance(model, JointModel):
         raise SettingsError(
             f"{run} holds the model of {model.description.party} alone: to predict here, the models of all parties are "
-            "needed in one place."
+            "needed in one place. Between organisations each runs colonnade predict FEDERATION.toml --party PARTY.toml."
         )
     if federation.data.set:
         raise SettingsError(
             f"The run in {run} was trained on the data set {federation.data.set!r}, and not on tables of its parties: "
             "load its model in Python (colonnade.load_model), and give it prepared rows."
         )
-    sources = _sources(model, federation.party_data(), tables)
-    id = federation.data.id
-    wanted = None if ids is None else _wanted(ids, id)
-    predictions = predict_tables(model, sources, id=id, base=run, wanted=wanted)
-    predictions.write(out, id)
-    return predictions
+    sources = _sources(model, federation.party_data(), tables or {})
+    if not runtime:
+        return predict_tables(model, sources, id=federation.data.id, base=Path(run), wanted=ids)
+    if runtime not in RUNTIMES:
+        raise unknown_name("runtime", runtime, RUNTIMES)
+    chosen = getattr(federation, runtime)
+    given = federation.data, federation.alignment, Path(run)
+    return predict_between(model, sources, *given, chosen, ids, federation.seed)
 
 
-def _sources(model: JointModel, own: dict[str, PartyData], tables: Sequence[str]) -> dict[str, PartyData]:
-    sources = {name: own.get(name, PartyData()) for name in model.order}
+def write_predictions(predictions: Predictions, out: Path, run: Path) -> None:
+    """To a file, under the name that the run's federation has for ids."""
+    predictions.write(out, read_federation(Path(run) / "federation.toml").data.id)
+
+
+def tables_given(tables: Sequence[str]) -> dict[str, str]:
+    """PARTY=FILE, as the command line has it."""
+    given = {}
     for one in tables:
         name, separator, file = one.partition("=")
         if not separator:
             raise SettingsError(f"--table is {one!r}; give PARTY=FILE, such as shop=new.csv.")
+        given[name] = file
+    return given
+
+
+def _sources(model: JointModel, own: Mapping[str, PartyData], tables: Mapping[str, str | Path]) -> dict[str, PartyData]:
+    sources = {name: own.get(name, PartyData()) for name in model.order}
+    for name, file in tables.items():
         if name not in sources:
             raise unknown_name("party with columns", name, sources)
         sources[name] = replace(sources[name], file=str(Path(file).absolute()), sql="", database="", folder="")
     return sources
 
 
-def _wanted(path: Path, id: str) -> list[str]:
+def ids_in(path: Path, id: str) -> list[str]:
     """Ids from a text of one per line, or from the id column of a table."""
     if path.suffix.lower() in (".txt", ""):
         try:

@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.errors import RunError
-from colonnade.launch.alignment_seats import FACTS, AlignmentSeatFiles, read_alignment_seat
+from colonnade.launch import alignment_seats, prediction_seats
+from colonnade.launch.alignment_seats import AlignmentSeatFiles, read_alignment_seat
+from colonnade.launch.prediction_seats import PredictionSeatFiles, read_prediction_seat
 from colonnade.launch.run_options import Watch
 from colonnade.launch.seat_files import Life, SeatFiles, read_seat
 from colonnade.party import Party
@@ -18,12 +20,14 @@ REPORT_SECONDS = 0.5
 """How often a party says how far it is."""
 
 
-Seat = SeatFiles | AlignmentSeatFiles
+Seat = SeatFiles | AlignmentSeatFiles | PredictionSeatFiles
 
 
 def read_any_seat(folder: Path) -> Seat:
-    """A seat of a training or of an alignment."""
-    return read_alignment_seat(folder) if (folder / FACTS).exists() else read_seat(folder)
+    """A seat of a training, of an alignment or of a prediction."""
+    if (folder / alignment_seats.FACTS).exists():
+        return read_alignment_seat(folder)
+    return read_prediction_seat(folder) if (folder / prediction_seats.FACTS).exists() else read_seat(folder)
 
 
 def seated_station(seat: Seat, watch: Watch) -> tuple[Station, Recorder]:

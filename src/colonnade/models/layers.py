@@ -63,11 +63,21 @@ class LastHidden(nn.Module):
         return torch.squeeze(hidden, 0)
 
 
+class ExactLinear(nn.Linear):
+    """A linear layer in float64, for rows of any precision: the weights of a linear federation as they were trained."""
+
+    def __init__(self, inputs: int, outputs: int, bias: bool) -> None:
+        super().__init__(inputs, outputs, bias, dtype=torch.float64)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input.double())
+
+
 def linear_bottom(shape: tuple[int, ...], outputs: int, has_constant: bool) -> nn.Module:
     """A party's block of a linear model, for rows of this shape.
 
     >>> linear_bottom((2,), 1, True)
-    Linear(in_features=2, out_features=1, bias=True)
+    ExactLinear(in_features=2, out_features=1, bias=True)
     """
-    linear = nn.Linear(prod(shape), outputs, bias=has_constant)
+    linear = ExactLinear(prod(shape), outputs, has_constant)
     return nn.Sequential(nn.Flatten(), linear) if len(shape) > 1 else linear

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from colonnade.algorithms.parts.losses import log_odds
+from colonnade.algorithms.row import Family
 from colonnade.data.absence import absent_rows
 from colonnade.data.federated import Columns
 from colonnade.data.sparse import is_sparse
@@ -23,6 +23,15 @@ from colonnade.errors import DataError, unknown_name
 from colonnade.federation.building import MOST_DENSE_VALUES
 from colonnade.federation.plan import embedding_order
 from colonnade.models.network import network_for
+from colonnade.prediction.contributions import (
+    check_columns,
+    clipping,
+    embedding_of,
+    family_of,
+    products_of,
+    summed,
+)
+from colonnade.prediction.meaning import probabilities_of, values_of
 from colonnade.prediction.saved_model import LabelUnit, SavedModel, read_model
 
 if TYPE_CHECKING:
@@ -64,39 +73,28 @@ class JointModel:
         Where parties may lack rows (`expects_absence`), one that lacks them all may be left out.
         """
         self._check_parties(columns)
-        embedded = {name: self._embed(name, columns[name]) for name in self.order if name in columns}
-        counts = {name: len(embedding) for name, embedding in embedded.items()}
+        own = self.parties[self.label_party]
+        tables = {name: _tensor(name, columns[name]) for name in self.order if name in columns}
+        for name, table in tables.items():
+            check_columns(name, table, own.description)
+        counts = {name: len(table) for name, table in tables.items()}
         if len(set(counts.values())) > 1:
             held = ", ".join(f"{count} of {name}" for name, count in counts.items())
             raise DataError(f"Every party must give the same rows, in the same order; here are {held}.")
-        count, shapes = next(iter(counts.values())), self.parties[self.label_party].description.facts.shapes
-        for name in self.order:
-            if name not in columns:
-                embedded[name] = self._embed(name, absent_rows(count, shapes[name]))
-        inputs = torch.cat([embedded[name] for name in self.order], 1)
-        return network_for(self.parties[self.label_party].modules["top"]).embed(inputs)
+        count, shapes = next(iter(counts.values())), own.description.facts.shapes
+        whole = {name: tables[name] if name in tables else absent_rows(count, shapes[name]) for name in self.order}
+        if family_of(own.description) is Family.LINEAR:
+            return torch.from_numpy(self._sum(whole))
+        embeddings = [self._embed(name, table) for name, table in whole.items()]
+        return network_for(own.modules["top"]).embed(torch.cat(embeddings, 1))
 
     def predict_proba(self, columns: Mapping[str, Columns | NDArray[Any]]) -> NDArray[np.float64]:
         """The probability of each class, [rows, classes], in the order of `unit.classes`."""
-        task = self.parties[self.label_party].description.task
-        if task == "regression":
-            raise DataError("A regression has no classes: ask predict for the values.")
-        logits = self.outputs(columns).double()
-        if task == "binary":
-            logits = torch.cat([torch.zeros_like(logits), logits], 1)  # σ(z) is the softmax of (0, z)
-        return torch.softmax(logits, 1).numpy()
+        return probabilities_of(self.parties[self.label_party].description.task, self.outputs(columns))
 
     def predict(self, columns: Mapping[str, Columns | NDArray[Any]]) -> NDArray[Any]:
         """The most probable class of each row (of two, by the threshold), or the value in the label's own unit."""
-        unit = self.unit
-        if self.parties[self.label_party].description.task == "regression":
-            values: NDArray[np.float64] = unit.mean + unit.deviation * self.outputs(columns)[:, 0].double().numpy()
-            return values
-        outputs = self.outputs(columns)
-        binary = outputs.shape[1] == 1
-        index = (outputs[:, 0] > log_odds(unit.threshold)).long() if binary else outputs.argmax(1)
-        found: NDArray[Any] = np.array(unit.classes)[index.numpy()]
-        return found
+        return values_of(self.parties[self.label_party].description.task, self.unit, self.outputs(columns))
 
     def save(self, folder: str | Path) -> Path:
         """One folder per party in this folder: give each party its own, and no other."""
@@ -115,16 +113,19 @@ class JointModel:
                 + ("one party at least must know them." if self.expects_absence else _EVERYBODY)
             )
 
-    def _embed(self, name: str, rows: Columns | NDArray[Any]) -> torch.Tensor:
-        table = _tensor(name, rows)
+    def _embed(self, name: str, table: torch.Tensor) -> torch.Tensor:
+        own = self.parties[self.label_party]
+        alone = own.modules.get(f"bottom of {name}")
+        sent = alone is None and name != self.label_party
+        bottom = self.parties[name].modules["bottom"] if alone is None else alone
+        return embedding_of(bottom, table, clipping(own.description) if sent else None)
+
+    def _sum(self, tables: Mapping[str, torch.Tensor]) -> NDArray[np.float64]:
         own = self.parties[self.label_party].description
-        shape = own.facts.shapes[name]
-        if tuple(table.shape[1:]) != shape:
-            raise DataError(
-                f"The rows of {name} have the shape {tuple(table.shape[1:])}; the model was trained with {shape}."
-            )
-        alone = self.parties[self.label_party].modules.get(f"bottom of {name}")
-        return self.parties[name].embed(table) if alone is None else network_for(alone).embed(table)
+        shape = (len(next(iter(tables.values()))), own.facts.outputs)
+        parts = {name: products_of(self.parties[name], table) for name, table in tables.items()}
+        first = parts.pop(self.label_party, np.zeros(shape))
+        return summed([first, *parts.values()], own)
 
 
 def load_model(

@@ -7,8 +7,8 @@ the user's own is not written down, only its weights, and is given again when th
 """
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,15 @@ from colonnade.files import make_folder, read_private, write_atomically
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.network import network_for
 from colonnade.models.top import TopSettings
+from colonnade.party import Party
 from colonnade.privacy.noise import LayerNoise, PerturbationSettings
 from colonnade.settings import as_values, build
 
 FORMAT = 1
 """Of a model's folder. A reader refuses a higher one, and reads all lower ones."""
+
+
+_STAND_IN = "stand_in."
 
 
 class LabelUnit(msgspec.Struct, frozen=True):
@@ -66,6 +70,8 @@ class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
     label: LabelUnit | None
     preparation: dict[str, Any] | None = None  # of this party's own table, as it was learnt from its training rows
     expects_absence: bool = False  # whether parties may lack rows, which the last column of each tells
+    privacy: dict[str, Any] = {}  # how what is sent is clipped and noised, as it was in training
+    training: str = ""  # of models that were trained together between organisations: the same in each of them
     weights_sha256: str = ""
     versions: dict[str, str] = {}
 
@@ -83,6 +89,8 @@ class SavedModel:
 
     description: ModelDescription
     modules: dict[str, nn.Module]  # "bottom", "top"; "bottom of NAME" where one party trained on everybody's columns
+    folder: Path | None = None  # that it was read from
+    stand_ins: Mapping[str, torch.Tensor] = field(default_factory=dict)  # the label party's: mean embeddings of others
 
     @property
     def preparation(self) -> Preparation | None:
@@ -116,6 +124,7 @@ class SavedModel:
             for name, module in self.modules.items()
             for key, tensor in module.state_dict().items()
         }
+        tensors |= {f"{_STAND_IN}{name}": mean.contiguous() for name, mean in self.stand_ins.items()}
         blob = save(tensors)
         versions = {package: version(package) for package in ("colonnade", "torch")}
         digest = hashlib.sha256(blob).hexdigest()
@@ -157,7 +166,25 @@ def described(plan: Plan, facts: Facts, private: PrivateData, threshold: float =
         label=_unit(private.labels, threshold) if is_label_party and private.labels is not None else None,
         preparation=None if preparation is None else preparation.to_values(),
         expects_absence=facts.expects_absence,
+        privacy=as_values(plan.privacy),
     )
+
+
+def trained_together(models: Mapping[str, Mapping[str, nn.Module]]) -> str:
+    """By what models that were trained in one place are known: it follows from their weights."""
+    total = hashlib.sha256()
+    for party, modules in sorted(models.items()):
+        for name, module in sorted(modules.items()):
+            total.update(f"{party} {name}".encode())
+            for tensor in module.state_dict().values():
+                total.update(tensor.contiguous().numpy().tobytes())
+    return total.hexdigest()[:32]
+
+
+def stand_ins_of(party: Party) -> dict[str, torch.Tensor]:
+    """What a label party of a split model knows to stand in for others; nothing, for any other party."""
+    asked: Callable[[], dict[str, torch.Tensor]] = getattr(party, "stand_ins", dict)
+    return asked()
 
 
 def _own_bottom(plan: Plan, name: str) -> BottomSettings | nn.Module:
@@ -184,6 +211,17 @@ def _unit(labels: Labels, threshold: float) -> LabelUnit:
 # --- reading ----------------------------------------------------------------------------------------------------
 
 
+def find_model(place: Path, party: str) -> Path:
+    """The folder of a party's model: a model's own, or in a run directory, or among those of several parties."""
+    places = (place, place / "model" / party, place / party, place / "model")
+    for folder in places:
+        if (folder / "model.json").exists():
+            return folder
+    raise DataError(
+        f"There is no model of {party} in {place}: name the run directory of its training, or the model's folder."
+    )
+
+
 def read_model(folder: str | Path, modules: Mapping[str, nn.Module] | None = None) -> SavedModel:
     """A party's model from its folder. `modules`: those of the user's own that it was trained with, by name."""
     folder = Path(folder)
@@ -197,7 +235,8 @@ def read_model(folder: str | Path, modules: Mapping[str, nn.Module] | None = Non
             module.load_state_dict(own)
         except RuntimeError as error:
             raise DataError(f"The weights in {folder} do not fit the module {name!r}: {error}") from None
-    return SavedModel(described, built)
+    stand_ins = {key.removeprefix(_STAND_IN): one for key, one in weights.items() if key.startswith(_STAND_IN)}
+    return SavedModel(described, built, folder, stand_ins)
 
 
 def _description(folder: Path) -> ModelDescription:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from colonnade.data.absence import NOWHERE
@@ -21,7 +22,11 @@ from colonnade.data.sources import Source, Table, read_own, read_table
 from colonnade.errors import DataError, SettingsError
 from colonnade.files import appearing
 from colonnade.on_demand import on_demand
+from colonnade.prediction.conversation import PredictingLabelParty
 from colonnade.prediction.joint_model import JointModel
+from colonnade.prediction.meaning import probabilities_of, values_of
+from colonnade.prediction.own_rows import Wanted
+from colonnade.prediction.saved_model import LabelUnit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +49,8 @@ class Predictions:
     # absent: by any)
     left_out: Mapping[str, int] | None = None  # by party, how many of its rows the others do not hold
     present: Mapping[str, NDArray[np.bool_]] | None = None  # by party, which rows it has; None: all have all
+    refused: tuple[str, ...] = ()  # ids of rows whose budget is spent at some party
+    not_held: Mapping[str, int] | None = None  # by feature party that was asked, how many of the rows it does not hold
 
     @property
     def lacking(self) -> dict[str, int]:
@@ -55,8 +62,8 @@ class Predictions:
 
         Where rows may be absent, one more column says by whom each row is known.
         """
-        empty = [None] * len(self.unknown)
-        columns: dict[str, Any] = {id: [*self.ids, *self.unknown]}
+        empty = [None] * (len(self.unknown) + len(self.refused))
+        columns: dict[str, Any] = {id: [*self.ids, *self.unknown, *self.refused]}
         columns["prediction"] = pa.array([*self.predicted.tolist(), *empty])
         for name, values in self.probabilities.items():
             columns[f"probability of {name}"] = pa.array([*values.tolist(), *empty])
@@ -65,6 +72,17 @@ class Predictions:
             known = [" ".join(compress(names, row)) for row in zip(*self.present.values(), strict=True)]
             columns["known to"] = pa.array([*known, *empty], pa.string())
         return pa.table(columns)
+
+    def counts(self) -> dict[str, Any]:
+        """How many of each."""
+        told: dict[str, Any] = {"predicted": len(self.ids), "unknown": len(self.unknown)}
+        if self.left_out is not None:
+            told["left_out"] = dict(self.left_out)
+        if self.present is not None:
+            told["lacking"] = self.lacking
+        if self.not_held is not None:
+            told |= {"refused": len(self.refused), "lacking": dict(self.not_held)}
+        return told
 
     def write(self, path: Path, id: str = "id") -> None:
         """As CSV or Parquet, by the ending; the file appears whole, and for its owner alone."""
@@ -122,11 +140,32 @@ def predict_tables(
     ids = [found[position] for position in positions]
     if not ids:
         return Predictions([], np.array([]), {}, unknown, left_out, present)
+    task = model.parties[model.label_party].description.task
+    return Predictions(ids, *_meaning(task, model.unit, model.outputs(rows)), unknown, left_out, present)
+
+
+def predictions_of(party: PredictingLabelParty, wanted: Wanted) -> Predictions:
+    """What a label party has found out, by id."""
+    description = party.seat.model.description
+    assert description.label is not None
+    scored = set(party.scored().tolist())
+    known = party.known()
+    ids = [wanted.ids[place] for place in party.scored()]
+    unknown = (*(one for one, held in zip(wanted.ids, known, strict=True) if not held), *wanted.unusable)
+    refused = tuple(wanted.ids[place] for place in np.flatnonzero(known) if place not in scored)
+    present = party.present() if description.expects_absence else None
+    if not ids:
+        return Predictions([], np.array([]), {}, unknown, None, present, refused, party.lacking())
+    found = _meaning(description.task, description.label, party.outputs())
+    return Predictions(ids, *found, unknown, None, present, refused, party.lacking())
+
+
+def _meaning(task: str, unit: LabelUnit, outputs: torch.Tensor) -> tuple[NDArray[Any], dict[str, NDArray[np.float64]]]:
     probabilities: dict[str, NDArray[np.float64]] = {}
-    if model.unit.classes:
-        each = model.predict_proba(rows)
-        probabilities = {str(name): each[:, place] for place, name in enumerate(model.unit.classes)}
-    return Predictions(ids, model.predict(rows), probabilities, unknown, left_out, present)
+    if unit.classes:
+        each = probabilities_of(task, outputs)
+        probabilities = {str(name): each[:, place] for place, name in enumerate(unit.classes)}
+    return values_of(task, unit, outputs), probabilities
 
 
 def _read(source: Source | PartyData, name: str, id: str, base: Path) -> Table:

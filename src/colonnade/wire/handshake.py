@@ -80,6 +80,7 @@ class Roster(msgspec.Struct, frozen=True, tag="everybody", omit_defaults=True):
     shapes: dict[str, tuple[int, ...]]
     widths: dict[str, int]
     largest_weight: float = 1.0  # of a training row, in a linear federation
+    run: str = ""  # drawn by the label party: models that were trained together, and predictions, are known by it
 
 
 class Presence(msgspec.Struct, frozen=True, tag="presence"):

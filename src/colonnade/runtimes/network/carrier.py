@@ -57,6 +57,10 @@ class Carrier(ABC):
         share = max(limits.VAIN_SHARE / max(1, len(peers)), limits.LEAST_VAIN_SHARE)
         self._in_vain = {peer: Allowance(share, limits.VAIN_SECONDS) for peer in peers}
 
+    def stir(self) -> None:
+        """There is something to send that no event has brought."""
+        self._wake.set()
+
     async def _turns(self, watch: Callable[[], None]) -> bool:
         """Give the station its turns until it has finished (True) or a stop is asked for (False)."""
         finished_at = 0.0

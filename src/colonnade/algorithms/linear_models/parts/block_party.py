@@ -231,7 +231,7 @@ class BlockParty(Remembering):
     def models(self) -> dict[str, torch.nn.Module]:
         models: dict[str, torch.nn.Module] = {}
         if self.works:
-            weights = torch.from_numpy(self.block.weights().T.copy()).float()
+            weights = torch.from_numpy(self.block.weights().T.copy())
             has_constant = self.seat.intercept or self.block.centred
             shape = (weights.shape[1],) if self.seat.columns is None else self.seat.columns.shape
             bottom = models["bottom"] = linear_bottom(shape, weights.shape[0], has_constant)

@@ -294,5 +294,9 @@ class SynchronousLabelParty(Remembering):
     def model(self) -> dict[str, torch.nn.Module]:
         return self._top.models()
 
+    def stand_ins(self) -> dict[str, torch.Tensor]:
+        """What stands in for a feature party that is away when rows are served."""
+        return self._record.table.means()
+
     def counts(self) -> dict[str, Any]:
         return {**self._record.counts(), "late_rows": 0}

@@ -80,6 +80,14 @@ class EmbeddingTable(Remembering):
         """Of every row, to be read alone: it is the table itself."""
         return torch.from_numpy(self._values)
 
+    def means(self) -> dict[str, torch.Tensor]:
+        """Every party's mean embedding of the rows that it has sent: what stands in for one that is away."""
+        found = {}
+        for name, part in self.slices.items():
+            sent = self._written[:, self._column[name]] > 0
+            found[name] = torch.from_numpy(self._values[sent, part].sum(0) / max(1, int(sent.sum())))
+        return found
+
     def with_party(self, party: str, embeddings: torch.Tensor, others: Sequence[NDArray[np.float32]]) -> torch.Tensor:
         """The rows' embeddings with each of several others in a party's place, below each other: [points · rows, all
         widths]. Good until the next call."""

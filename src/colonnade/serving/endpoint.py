@@ -1,0 +1,141 @@
+"""The HTTP endpoint of the label party: /predict, /healthz, /metrics, and a page that describes them (/docs).
+
+Every refusal is one sentence and the status that fits it. Nothing in a log or a refusal is an id.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import FastAPI, Header, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from colonnade.errors import DataError
+from colonnade.serving.keys import ApiKeys
+from colonnade.serving.label_party import BusyError, ServingLabelParty, told
+from colonnade.serving.metrics import MEDIA_TYPE
+
+log = logging.getLogger("colonnade.serving")
+
+MOST_BODY_BYTES = 1 << 20
+_encode = msgspec.json.Encoder().encode
+Id = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+
+
+class Wanted(BaseModel):
+    """Which rows: `id` for one, or `ids` for several."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"id": "c0004"}, {"ids": ["c0004", "c0007"]}]}
+    )
+    id: Id | None = Field(default=None, description="One row.")
+    ids: list[Id] | None = Field(default=None, description="Several rows, each of which is answered for itself.")
+
+
+class Predicted(BaseModel):
+    """One row's answer."""
+
+    id: str
+    prediction: str | int | float | None = Field(default=None, description="The class, or the value.")
+    probabilities: dict[str, float] | None = Field(default=None, description="Of each class.")
+    parties: list[str] = Field(default=[], description="The feature parties that took part.")
+    degraded: bool = Field(default=False, description="Whether something stands in for a party.")
+    missing: dict[str, str] | None = Field(default=None, description="For whom, and why.")
+    error: str | None = Field(default=None, description="Why there is no prediction.")
+
+
+class Predictions(BaseModel):
+    """All answers, and the version of the model that gave them."""
+
+    version: str
+    predictions: list[Predicted]
+
+
+class Problem(BaseModel):
+    """What is wrong, in one sentence."""
+
+    error: str
+
+
+def application(party: ServingLabelParty, keys: ApiKeys | None, seconds: float) -> FastAPI:
+    """The endpoint. `keys`: who may ask; None: everybody. `seconds`: the longest that an answer may take."""
+    app = FastAPI(title="Colonnade", description="Predictions of a vertical federation.", version=party.version)
+    problems: dict[int | str, dict[str, Any]] = {
+        status: {"model": Problem} for status in (400, 401, 403, 404, 413, 503, 504)
+    }
+
+    @app.middleware("http")
+    async def counted(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
+        began = time.perf_counter()
+        size = request.headers.get("content-length", "0")
+        if not size.isdigit() or int(size) > MOST_BODY_BYTES:
+            response = problem(413, f"A body may have {MOST_BODY_BYTES} bytes: ask for fewer rows at once.")
+        else:
+            response = await go_on(request)
+        if request.url.path == "/predict":
+            party.metrics.requests.labels(str(response.status_code)).inc()
+            party.metrics.seconds.observe(time.perf_counter() - began)
+        return response
+
+    @app.exception_handler(RequestValidationError)
+    async def malformed(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = ".".join(str(one) for one in first["loc"] if one != "body")
+        what = f" ({where}: {first['msg']})" if where else f" ({first['msg']})"
+        return problem(400, f'The body is not {{"id": …}} or {{"ids": […]}}{what}.')
+
+    @app.post("/predict", response_model=Predictions, responses=problems, summary="Score one row, or several")
+    async def predict(
+        wanted: Wanted,
+        x_api_key: Annotated[str | None, Header(description="Your key; or Authorization: Bearer KEY.")] = None,
+        authorization: Annotated[str | None, Header(include_in_schema=False)] = None,
+    ) -> Response:
+        key = x_api_key or (authorization or "").removeprefix("Bearer ").strip()
+        if keys is not None and keys.name_of(key) is None:
+            return problem(401, "The API key is missing or wrong: send it as X-API-Key.")
+        if (wanted.id is None) == (wanted.ids is None):
+            return problem(400, 'Give "id" for one row or "ids" for several, and not both.')
+        ids = [wanted.id] if wanted.id is not None else wanted.ids or []
+        most = party.limits.most_ids
+        if not ids:
+            return problem(400, '"ids" is empty: name at least one row.')
+        if len(ids) > most:
+            return problem(413, f"{len(ids)} rows were asked for at once; {most} are the most. Ask several times.")
+        try:
+            async with asyncio.timeout(seconds):
+                answers = await party.predict(ids)
+        except BusyError:
+            return problem(503, "Too many rows wait already: try again in a moment.", {"Retry-After": "1"})
+        except TimeoutError:
+            return problem(504, f"No answer was there within {seconds:g} seconds.")
+        except DataError as error:
+            log.error("this party's own rows could not be looked up: %s", error)
+            return problem(503, "The label party cannot look its own rows up at the moment; its log says why.")
+        if wanted.id is not None and answers[0].error:
+            return problem(answers[0].status, answers[0].error)
+        return reply(200, {"version": answers[0].version, "predictions": [told(one) for one in answers]})
+
+    @app.get("/healthz", summary="Whether it answers, and who is there")
+    async def healthz() -> Response:
+        present = party.present()
+        parties = {name: name in present for name in party.feature_parties}
+        status = "well" if all(parties.values()) else "degraded" if present else "alone"
+        return reply(200 if present else 503, {"status": status, "version": party.version, "parties": parties})
+
+    @app.get("/metrics", summary="For Prometheus", response_class=Response)
+    async def metrics() -> Response:
+        return Response(party.metrics.text(), media_type=MEDIA_TYPE)
+
+    return app
+
+
+def reply(status: int, content: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+    return Response(_encode(content), status, headers, media_type="application/json")
+
+
+def problem(status: int, sentence: str, headers: dict[str, str] | None = None) -> Response:
+    return reply(status, {"error": sentence}, headers)
