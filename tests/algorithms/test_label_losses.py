@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from colonnade import Cascaded
-from colonnade.algorithms.parts.optimiser import OptimiserSettings
 from colonnade.algorithms.seats import LabelSeat
 from colonnade.algorithms.split_models.parts.top import Top, means
 from colonnade.algorithms.training import DecidedTraining
@@ -47,7 +46,7 @@ def top_of(module: nn.Module, own: bool = False) -> Top:
         seed=0,
         secret=0,
     )
-    return Top(seat, OptimiserSettings())
+    return Top(seat)
 
 
 def test_means_are_taken_in_float64() -> None:

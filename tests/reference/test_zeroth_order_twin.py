@@ -258,6 +258,9 @@ def twins_that_look(given: TinyFederation) -> tuple[dict[str, Any], Server]:
     kind = FEATURES[type(settings)]
     if by_layers and all(own.shape[0] > given.training.batch_size for own in given.data.columns.values()):
         kind = WideGridTwin if isinstance(settings, Dpzv) else WideTwin
+        weight, *others = next(iter(features.values())).bottom.parameters()
+        by_rows = given.training.batch_size * weight.shape[0]  # a number for each unit of the first layer and row
+        below = replace(below, coordinates=by_rows + sum(one.numel() for one in others))
     looking = {
         name: kind(twin.bottom, twin.columns, below, looks, generator_for(given.seed, name, "directions"))
         for name, twin in features.items()

@@ -42,7 +42,7 @@ def bench(
         list[int] | None,
         typer.Option(
             metavar="SEED",
-            help="Of `defaults`: a table drawn from this seed instead of the twelve data sets; may be given several times.",
+            help="Of `defaults`: a table drawn from this seed, not the twelve sets; may be given several times.",
             min=0,
             show_default=False,
         ),

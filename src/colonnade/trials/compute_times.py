@@ -29,7 +29,7 @@ SETTLING = 3
 """Of a party's events, which come before its memory is warm, and are not counted where there are more."""
 
 
-class TimedParty:
+class _TimedParty:
     """A party, and how long it took over each event that costs time in a simulation."""
 
     def __init__(self, party: Party) -> None:
@@ -59,7 +59,7 @@ def compute_times(data: FederatedData, plan: Plan) -> dict[str, float]:
     short = replace(plan.training, epochs=epochs, evaluate_every_epochs=0, early_stopping=0, end_when_diverged=False)
     try:
         parties = build_federation(data, replace(plan, training=short)).parties
-        timed = {name: TimedParty(party) for name, party in parties.items()}
+        timed = {name: _TimedParty(party) for name, party in parties.items()}
         simulation = Simulation(timed, Simulate(), plan.seed, Recorder(data.label_party), Ledger())
         try:
             simulation.run()

@@ -9,7 +9,6 @@ import json
 import math
 import random
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from colonnade.data import load
 from colonnade.data.federated import FederatedData
 from colonnade.errors import SettingsError
 from colonnade.federation.file import Federation, federation_values, read_federation
-from colonnade.files import read_whole, write_atomically
+from colonnade.files import read_whole, toml_of, write_atomically
 from colonnade.reports.rundir import SMALLER_IS_BETTER
 from colonnade.trials.compute_times import MeasuredTimes
 from colonnade.trials.sweep import (
@@ -70,7 +69,7 @@ def tune(
     space = search_space(settings, data)
     open_directory(directory, resume)
     how = CellOptions(str(base), validation, workers)
-    declared = tomllib.loads(read_whole(file).decode()).get("simulate", {})
+    declared = toml_of(read_whole(file)).get("simulate", {})
     times = MeasuredTimes(directory / TIMES, data.held_out(validation), declared)
 
     def trial(changes: dict[str, str], epochs: float) -> Cell:

@@ -98,7 +98,11 @@ class SeedReplayBottom(Embedder):
         self._vector.div_(GRID).round_().mul_(GRID)
         self._pieces = torch.split(self._vector, PIECE)
         self._wide = wide_layer(seat, chosen, self.network)
-        first = 0 if self._wide is None else self._wide.weights
+        first, weights = 0, self._vector.numel()
+        self._coordinates = weights
+        if self._wide is not None:
+            first = self._wide.weights
+            self._coordinates = self._wide.coordinates(weights, training.batch_size)
         self._moved_pieces = torch.split(self._vector[first:], PIECE)
         # No coordinate of a direction is larger than this, rounding included. Nothing is known of a Gaussian one, nor
         # of what l2 does if the learning rate is absurd: then the range is looked at after every step.
@@ -176,7 +180,7 @@ class SeedReplayBottom(Embedder):
         share = 1 / len(slopes)
         rate = self._scale * self._chosen.learning_rate
         if self._chosen.name == "scale-free":
-            rate = scale_free_rate(rate, self._vector.numel(), self._chosen.planned_steps, self.steps)
+            rate = scale_free_rate(rate, self._coordinates, self._chosen.planned_steps, self.steps)
             slopes, share = [self._spread.relative(slope) for slope in slopes], math.sqrt(share)
         wide = self._wide
         inputs = self.batch(self._looked_at.pop(exchange)) if wide is not None else self._vector

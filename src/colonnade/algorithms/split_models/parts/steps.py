@@ -108,7 +108,7 @@ def optimiser_of_top(seat: LabelSeat, uploads_a_step: int) -> OptimiserSettings:
     return settings_of_step(seat.settings.step, first_order_top(seat, uploads_a_step))
 
 
-def first_order_top(seat: LabelSeat, uploads_a_step: int) -> OptimiserSettings:
+def first_order_top(seat: LabelSeat, uploads_a_step: int = 1) -> OptimiserSettings:
     """The same of a label party that knows gradients alone."""
     planned = seat.training.steps(len(seat.labels.train)) * len(seat.feature_parties)
     return seat.training.top_optimiser(max(1, planned // uploads_a_step))

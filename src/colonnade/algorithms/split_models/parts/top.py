@@ -15,6 +15,7 @@ from colonnade.algorithms.parts.losses import Loss, best_threshold, check_thresh
 from colonnade.algorithms.parts.optimiser import Optimiser, OptimiserSettings
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import LabelSeat
+from colonnade.algorithms.split_models.parts.steps import first_order_top
 from colonnade.algorithms.training import AUTO
 from colonnade.data.absence import drop
 from colonnade.errors import SettingsError
@@ -66,11 +67,16 @@ class Top(Remembering):
     DERIVED: ClassVar[tuple[str, ...]] = ("vector",)  # the networks' parameters, seen as one
 
     def __init__(
-        self, seat: LabelSeat, optimiser: OptimiserSettings, flat: bool = False, first_order: bool = True
+        self,
+        seat: LabelSeat,
+        flat: bool = False,
+        first_order: bool = True,
+        optimiser: OptimiserSettings | None = None,
     ) -> None:
         """With `flat`, all parameters lie in one `vector`, and `update` takes one gradient of that length.
 
-        `first_order`: gradients will be asked for, so models without any are refused.
+        `first_order`: gradients will be asked for, so models without any are refused. Without an `optimiser`, a step is
+        planned for each upload.
         """
         for what, model in (("top model", seat.top), (f"bottom model of {seat.name}", seat.bottom)):
             if first_order and isinstance(model, FlatModel):
@@ -98,7 +104,7 @@ class Top(Remembering):
         self._trains_as_it_embeds = all(network.trains_as_it_embeds for network in networks)
         self.vector = flatten(networks, seat.name) if flat else torch.zeros(0)
         parameters = [parameter for network in networks for parameter in network.parameters]
-        self._optimiser = Optimiser([self.vector] if flat else parameters, optimiser)
+        self._optimiser = Optimiser([self.vector] if flat else parameters, optimiser or first_order_top(seat))
         self.steps = 0
 
     def batch(self, rows: NDArray[np.uint32], *, dropping: bool = True) -> Batch:

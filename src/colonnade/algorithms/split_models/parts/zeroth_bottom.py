@@ -5,6 +5,8 @@ Directions stay here. They are stored while an upload awaits its reply, which is
 Whatever leaves has passed the perturbation of parts/embedder.py.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -45,9 +47,12 @@ class ZerothOrderBottom(Embedder):
         self._near.generator = self.generator
         self._near_vector = flatten([self._near], seat.name)
         self._looking = generator_for(seat.secret, seat.name, "directions")
-        self._optimiser = Optimiser([self._vector], optimiser_of_bottom(seat))
+        chosen = optimiser_of_bottom(seat)
+        self._wide = wide_layer(seat, chosen, self.network)
+        if self._wide is not None:
+            chosen = replace(chosen, coordinates=self._wide.coordinates(self._vector.numel(), seat.training.batch_size))
+        self._optimiser = Optimiser([self._vector], chosen)
         self._pending: dict[int, torch.Tensor] = {}  # exchange → directions [q, d]
-        self._wide = wide_layer(seat, self._optimiser.settings, self.network)
         self._looked_at: dict[int, NDArray[np.uint32]] = {}  # exchange → rows, where the first layer is wide
         self.uploads = 0
         self.steps = 0
@@ -71,7 +76,7 @@ class ZerothOrderBottom(Embedder):
         """c = F(w; x_I) and ĉ_j = F(w + μu_j; x_I) (two-sided: also at w − μu_j), and what must be spent first."""
         inputs = self.batch(rows)
         directions, wide = self._directions, self._wide
-        by_rows = 0 if wide is None else wide.numbers(rows.size)  # numbers for the first layer; then those of the rest
+        by_rows = 0 if wide is None else wide.numbers(rows.size)  # those for the first layer; then those of the rest
         first = 0 if wide is None else wide.weights
         here_rest, near_rest = self._vector[first:], self._near_vector[first:]
         looked = directions.draw_rows(directions.count, by_rows + here_rest.numel(), self._looking)
