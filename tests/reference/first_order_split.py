@@ -59,7 +59,7 @@ class Rule:
     l2: float = 0.0
     l1: float = 0.0
     planned: int = 0  # T, of "scale-free", and of a rate that falls
-    coordinates: int = 0  # d, of "scale-free", where directions are drawn among fewer than there are weights
+    coordinates: int = 0  # d, of dpzv, where directions are drawn among fewer than there are weights
     falls: bool = False
 
     def optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:

@@ -251,16 +251,21 @@ def twins_that_look(given: TinyFederation) -> tuple[dict[str, Any], Server]:
     if getattr(settings, "step", "") == "scale-free":
         given = replace(given, training=replace(given.training, optimiser="scale-free"))
         _, server = twins(given)
-    below, _ = rules(given)
     by_layers = getattr(settings, "perturb", "weights") == "layers" or (
         getattr(settings, "perturb", "weights") == "auto" and given.training.optimiser == "scale-free"
     )
+    at_once = {ZooSync: len(features), Zoo: 1 if getattr(settings, "noise", 0) else getattr(settings, "wait_for", 1)}
+    if by_layers and given.training.optimiser == "scale-free" and type(settings) in at_once:
+        longer = at_once[type(settings)] ** 0.5 * given.training.top_learning_rate
+        _, server = twins(replace(given, training=replace(given.training, top_learning_rate=longer)))
+    below, _ = rules(given)
     kind = FEATURES[type(settings)]
     if by_layers and all(own.shape[0] > given.training.batch_size for own in given.data.columns.values()):
         kind = WideGridTwin if isinstance(settings, Dpzv) else WideTwin
         weight, *others = next(iter(features.values())).bottom.parameters()
         by_rows = given.training.batch_size * weight.shape[0]  # a number for each unit of the first layer and row
-        below = replace(below, coordinates=by_rows + sum(one.numel() for one in others))
+        if isinstance(settings, Dpzv):
+            below = replace(below, coordinates=by_rows + sum(one.numel() for one in others))
     looking = {
         name: kind(twin.bottom, twin.columns, below, looks, generator_for(given.seed, name, "directions"))
         for name, twin in features.items()

@@ -33,9 +33,6 @@ walk would end far outside of where weights of a network lie."""
 def scale_free_rate(walk: float, weights: int, planned: int, step: int) -> float:
     """By how much step number `step` (from 0) of `planned` ones moves each of so many weights.
 
-    An estimate along a direction among d coordinates has a cosine of about 1/√d with the gradient, and the best step
-    along it is as long as that. So where directions are drawn among fewer coordinates than weights, theirs count.
-
     >>> scale_free_rate(5.0, weights=300, planned=100, step=50)  # 5 √(3 / 30,000) / 2
     0.025
     """
@@ -57,7 +54,6 @@ class OptimiserSettings:
     stabiliser: float = 1e-8  # of "adam": added to the root in its denominator
     l2: float = 0.0
     l1: float = 0.0
-    coordinates: int = 0  # of "scale-free": among how many a direction is drawn; 0: among all weights
     planned_steps: int = 0  # T: of "scale-free", and where the rate falls
     falls: bool = False  # whether the rate falls in a line to zero, over the planned steps; "scale-free" always does
 
@@ -93,7 +89,7 @@ class Optimiser:
                 'training.optimiser = "scale-free" is the step of zeroth-order algorithms, which say how many they '
                 'will make. Choose "adam" here, or leave it out.'
             )
-        self._weights = settings.coordinates or sum(one.numel() for one in parameters)
+        self._weights = sum(one.numel() for one in parameters)
         # Velocities or mean gradients, and mean squared gradients: as many lists as the optimiser needs.
         moments = {"sgd": 0, "momentum": 1, "adam": 2, "scale-free": 2}[settings.name]
         self._moments = [[torch.zeros_like(p, requires_grad=False) for p in parameters] for _ in range(moments)]

@@ -98,11 +98,12 @@ class SeedReplayBottom(Embedder):
         self._vector.div_(GRID).round_().mul_(GRID)
         self._pieces = torch.split(self._vector, PIECE)
         self._wide = wide_layer(seat, chosen, self.network)
-        first, weights = 0, self._vector.numel()
-        self._coordinates = weights
+        first = by_rows = 0
         if self._wide is not None:
-            first = self._wide.weights
-            self._coordinates = self._wide.coordinates(weights, training.batch_size)
+            first, by_rows = self._wide.weights, self._wide.numbers(training.batch_size)
+        # The best step along a direction is as long as its cosine with the gradient, 1/√d among d coordinates: among
+        # those that are drawn, where they are fewer than the weights.
+        self._coordinates = by_rows + self._vector.numel() - first
         self._moved_pieces = torch.split(self._vector[first:], PIECE)
         # No coordinate of a direction is larger than this, rounding included. Nothing is known of a Gaussian one, nor
         # of what l2 does if the learning rate is absurd: then the range is looked at after every step.

@@ -31,10 +31,6 @@ class WideLayer:
         """How many are drawn for so many rows."""
         return rows * self.units
 
-    def coordinates(self, weights: int, rows: int) -> int:
-        """Among how many a direction is drawn for so many rows, of a model with so many weights."""
-        return self.numbers(rows) + weights - self.weights
-
     def moves(self, inputs: Tensor, drawn: Tensor) -> Tensor:
         """‖x_i‖ v_i of every row: [rows, units]."""
         return drawn.view(-1, self.units) * _lengths(inputs)

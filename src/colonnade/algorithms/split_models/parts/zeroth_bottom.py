@@ -5,8 +5,6 @@ Directions stay here. They are stored while an upload awaits its reply, which is
 Whatever leaves has passed the perturbation of parts/embedder.py.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -47,11 +45,8 @@ class ZerothOrderBottom(Embedder):
         self._near.generator = self.generator
         self._near_vector = flatten([self._near], seat.name)
         self._looking = generator_for(seat.secret, seat.name, "directions")
-        chosen = optimiser_of_bottom(seat)
-        self._wide = wide_layer(seat, chosen, self.network)
-        if self._wide is not None:
-            chosen = replace(chosen, coordinates=self._wide.coordinates(self._vector.numel(), seat.training.batch_size))
-        self._optimiser = Optimiser([self._vector], chosen)
+        self._optimiser = Optimiser([self._vector], optimiser_of_bottom(seat))
+        self._wide = wide_layer(seat, self._optimiser.settings, self.network)
         self._pending: dict[int, torch.Tensor] = {}  # exchange → directions [q, d]
         self._looked_at: dict[int, NDArray[np.uint32]] = {}  # exchange → rows, where the first layer is wide
         self.uploads = 0

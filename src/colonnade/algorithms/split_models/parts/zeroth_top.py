@@ -7,7 +7,9 @@ gradient by a layer's weights follows from those by what it gives, row by row, a
 losses is looked at ("node perturbation": B. Flower, M. Jabri, "Summed Weight Neuron Perturbation", NIPS 1992).
 """
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -30,12 +32,16 @@ class ZerothOrderTop(Top):
 
     def __init__(self, seat: LabelSeat, directions: Directions, first_order: bool = False, per_step: int = 1) -> None:
         """`per_step`: how many uploads are answered with one step."""
-        super().__init__(seat, flat=True, first_order=first_order, optimiser=optimiser_of_top(seat, per_step))
+        chosen = optimiser_of_top(seat, per_step)
+        super().__init__(seat, flat=True, first_order=first_order, optimiser=chosen)
         # Holds θ0 ± μu while the loss is taken there: θ0 itself is never touched, and this one makes no steps.
         self.near = Top(seat, flat=True, first_order=False, optimiser=OptimiserSettings())
         self.directions = directions
         networks = [self.network] if self.own is None else [self.network, self.own]
-        self._layered = moved_layers(seat.settings, self._optimiser.settings, networks, seat.name)
+        self._layered = moved_layers(seat.settings, chosen, networks, seat.name)
+        if self._layered and chosen.name == "scale-free":
+            # So good an estimate is no random walk: steps agree, and fewer of them must be longer to go as far.
+            self._optimiser.settings = replace(chosen, learning_rate=math.sqrt(per_step) * chosen.learning_rate)
         self.looking = generator_for(seat.secret, seat.name, "directions")
 
     def estimate(self, read: Sequence[tuple[Batch, torch.Tensor]], here: float) -> torch.Tensor:
