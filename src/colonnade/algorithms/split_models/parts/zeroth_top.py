@@ -39,7 +39,8 @@ class ZerothOrderTop(Top):
         self.directions = directions
         networks = [self.network] if self.own is None else [self.network, self.own]
         self._layered = moved_layers(seat.settings, chosen, networks, seat.name)
-        if self._layered and chosen.name == "scale-free":
+        looks = getattr(seat.settings, "server_update", "zeroth-order") == "zeroth-order"
+        if looks and self._layered and chosen.name == "scale-free":
             # So good an estimate is no random walk: steps agree, and fewer of them must be longer to go as far.
             self._optimiser.settings = replace(chosen, learning_rate=math.sqrt(per_step) * chosen.learning_rate)
         self.looking = generator_for(seat.secret, seat.name, "directions")
