@@ -254,7 +254,9 @@ def twins_that_look(given: TinyFederation) -> tuple[dict[str, Any], Server]:
     by_layers = getattr(settings, "perturb", "weights") == "layers" or (
         getattr(settings, "perturb", "weights") == "auto" and given.training.optimiser == "scale-free"
     )
-    looks_above = not isinstance(settings, Czofo) and getattr(settings, "server_update", "zeroth-order") == "zeroth-order"
+    looks_above = (
+        not isinstance(settings, Czofo) and getattr(settings, "server_update", "zeroth-order") == "zeroth-order"
+    )
     if by_layers and looks_above and given.training.optimiser == "scale-free":
         longer = getattr(settings, "wait_for", len(features)) ** 0.5 * given.training.top_learning_rate
         _, server = twins(replace(given, training=replace(given.training, top_learning_rate=longer)))
