@@ -62,7 +62,7 @@ def _in_units(hidden: Floats, chance: np.random.Generator) -> Floats:
 def _flags(hidden: Floats, chance: np.random.Generator) -> Floats:
     """Set in a few rows of a hundred."""
     shown = _numbers(hidden, int(chance.integers(2, 9)), chance)
-    flags: Floats = (shown > np.quantile(shown, chance.uniform(0.9, 0.99, shown.shape[1]).mean(), axis=0)).astype(float)
+    flags: Floats = (shown > np.quantile(shown, chance.uniform(0.9, 0.99), axis=0)).astype(float)
     return flags
 
 
