@@ -234,6 +234,21 @@ def tensors_by_number(attribute: str, key: str = "") -> Memory:
     return Memory((attribute,), save, load)
 
 
+def rows_by_number(attribute: str, key: str = "") -> Memory:
+    """Positions of rows in a dictionary by number; what was saved before there were any has none."""
+    under = _key(attribute, key)
+
+    def save(owner: Any, state: State) -> None:
+        for number, rows in getattr(owner, attribute).items():
+            state.put(f"{under}.{number}", rows)
+
+    def load(owner: Any, state: State) -> None:
+        held = state.part(under)
+        setattr(owner, attribute, {int(number): held.take(number, np.uint32) for number in held.tensors})
+
+    return Memory((attribute,), save, load)
+
+
 def generator(attribute: str, key: str = "") -> Memory:
     """A source of randomness, with torch's `get_state` and `set_state`."""
     under = _key(attribute, key)

@@ -6,12 +6,14 @@ Those of zeroth order are in test_scale_free_steps.py.
 from pathlib import Path
 
 import pytest
+import torch
 
 from colonnade.benchmarks import defaults, measure
 from colonnade.benchmarks.benchmark import Part
 from colonnade.benchmarks.defaults import Cell, figures
 from colonnade.benchmarks.kept_cells import KeptCells
 from colonnade.benchmarks.twelve_sets import TWELVE
+from colonnade.benchmarks.unseen_sets import unseen
 from colonnade.errors import SettingsError
 
 
@@ -86,3 +88,18 @@ def test_the_sets_are_of_all_kinds() -> None:
     drawn = {name: TWELVE[name]() for name in ("friedman", "rare class", "sparse words")}
     assert {one.labels.task for one in drawn.values()} == {"binary", "regression"}
     assert drawn["rare class"].labels.train.double().mean().item() == pytest.approx(0.05, abs=0.01)
+
+
+def test_a_seed_gives_the_same_table_and_another_one_another() -> None:
+    here, again, other = unseen(122), unseen(122), unseen(127)
+    assert here.rows == again.rows != other.rows
+    for party, own in here.columns.items():
+        assert torch.equal(own.train, again.columns[party].train)
+    assert defaults.measure_cell(Cell("unseen 122", "fcg")) == pytest.approx(0, abs=1e-4)
+
+
+def test_tables_that_are_drawn_are_of_all_kinds() -> None:
+    drawn = [unseen(seed) for seed in range(30)]
+    assert {one.labels.task for one in drawn} == {"binary", "multiclass", "regression"}
+    assert {any(own.sparse for own in one.columns.values()) for one in drawn} == {False, True}
+    assert all(400 <= one.rows <= 6_000 and 2 <= len(one.feature_parties) <= 16 for one in drawn)

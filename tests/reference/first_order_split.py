@@ -58,21 +58,23 @@ class Rule:
     momentum: float = 0.9
     l2: float = 0.0
     l1: float = 0.0
-    planned: int = 0  # T, of "scale-free"
+    planned: int = 0  # T, of "scale-free", and of a rate that falls
+    coordinates: int = 0  # d, of dpzv, where directions are drawn among fewer than there are weights
+    falls: bool = False
 
     def optimiser(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        if self.name == "adam":
+        if self.name == "adam" and not self.falls:
             return torch.optim.Adam(parameters, lr=self.learning_rate, weight_decay=self.l2)
-        if self.name == "scale-free":
-            return ScaleFree(parameters, self)
+        if self.name in ("adam", "scale-free"):
+            return Falling(parameters, self)
         momentum = self.momentum if self.name == "momentum" else 0.0
         return torch.optim.SGD(parameters, lr=self.learning_rate, momentum=momentum, weight_decay=self.l2)
 
     def rate(self, weights: int, step: int) -> float:
         """η of step t, the first is 0. "scale-free": R √(3 / dT) (1 − t/T), and a twentieth at the least."""
         if self.name != "scale-free":
-            return self.learning_rate
-        first = min(0.1, self.learning_rate * (3 / (weights * self.planned)) ** 0.5)
+            return self.learning_rate * max(1 - step / self.planned, 0.05) if self.falls else self.learning_rate
+        first = min(0.1, self.learning_rate * (3 / ((self.coordinates or weights) * self.planned)) ** 0.5)
         return first * max(1 - step / self.planned, 0.05)
 
     def proximal_step(self, parameters: list[nn.Parameter], rate: float | None = None) -> None:
@@ -83,11 +85,11 @@ class Rule:
                 parameter.copy_(parameter.sign() * (parameter.abs() - threshold).clamp(min=0))
 
 
-class ScaleFree(torch.optim.Adam):
-    """Adam without a stabiliser, whose rate follows from d and T."""
+class Falling(torch.optim.Adam):
+    """Adam whose rate falls; "scale-free" has no stabiliser, and its rate follows from d and T."""
 
     def __init__(self, parameters: list[nn.Parameter], rule: Rule) -> None:
-        super().__init__(parameters, lr=1.0, eps=1e-30, weight_decay=rule.l2)
+        super().__init__(parameters, lr=1.0, eps=1e-8 if rule.name == "adam" else 1e-30, weight_decay=rule.l2)
         self.rule, self.made = rule, 0
         self.d = sum(parameter.numel() for parameter in parameters)
 

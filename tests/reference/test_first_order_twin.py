@@ -104,6 +104,15 @@ PLANS = {
     "Adam, in_flight 3, l1": plan(
         Vafl(in_flight=3), training=training(optimiser="adam", learning_rate=0.02, l1=0.1, l2=0.01)
     ),
+    "Adam, rate of the top falls": plan(
+        Vafl(), own_columns=True, training=training(optimiser="adam", learning_rate=0.02, top_decay="linear")
+    ),
+    "Adam, rate of the top falls, wait_for 2": plan(
+        Vafl(wait_for=2), training=training(optimiser="adam", learning_rate=0.02, top_decay="linear")
+    ),
+    "split, Adam, rate of the top falls": plan(
+        Split(), training=training(optimiser="adam", learning_rate=0.02, top_decay="linear")
+    ),
     "own columns": plan(Vafl(), own_columns=True),
     "own columns, wait_for 2, max_delay 5": plan(Vafl(wait_for=2, max_delay=5), own_columns=True),
     "multiclass": plan(Vafl(), "multiclass"),
@@ -154,7 +163,8 @@ def rules(plan: TinyFederation) -> tuple[Rule, Rule]:
     at_once = getattr(plan.algorithm, "wait_for", len(plan.data.feature_parties))
     above = steps * len(plan.data.feature_parties) // at_once
     below = Rule(given.optimiser, given.learning_rate, given.momentum, given.l2, given.l1, steps)
-    return below, Rule(given.optimiser, top_rate, given.momentum, given.top_l2, planned=above)
+    falls = given.top_decay == "linear"
+    return below, Rule(given.optimiser, top_rate, given.momentum, given.top_l2, planned=above, falls=falls)
 
 
 def twin_weights(plan: TinyFederation) -> Tensor | None:

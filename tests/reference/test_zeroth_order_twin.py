@@ -32,6 +32,8 @@ from zeroth_order_split import (
     LookingTwin,
     Looks,
     NoisedLossServer,
+    WideGridTwin,
+    WideTwin,
     ZooServer,
     ZooSyncServer,
 )
@@ -53,7 +55,7 @@ from colonnade.messages import (
     WarmUpUpload,
 )
 from colonnade.privacy.secret_gaussian import SecretGaussian
-from colonnade.testing import TinyFederation, weights
+from colonnade.testing import TinyFederation, tiny_data, weights
 
 MU = 0.1
 SLOW_LINKS = Simulate(latency_seconds={"distribution": "exponential", "mean": 0.05})
@@ -76,7 +78,30 @@ def gentle(algorithm: Any, task: str = "binary", own_columns: bool = False, **ch
 SCALE_FREE = training(optimiser="scale-free", learning_rate=3.0, top_learning_rate=2.0)
 SCALE_FREE_REGULARISED = training(optimiser="scale-free", learning_rate=3.0, top_learning_rate=2.0, l2=0.01, l1=0.01)
 
+SMALL_BATCHES = replace(SCALE_FREE, batch_size=2, epochs=3)
+
+
+def wide(algorithm: Any, **changes: Any) -> TinyFederation:
+    """Three columns and batches of two rows."""
+    data = tiny_data(parties=2)
+    return replace(gentle(algorithm, **{"training": SMALL_BATCHES, "simulate": SLOW_LINKS, **changes}), data=data)
+
+
 PLANS = {
+    "cascaded, wide": wide(looking(Cascaded)),
+    "cascaded, wide, reordered, 2 two-sided": wide(
+        looking(Cascaded, directions=2, two_sided=True, in_flight=3), simulate=REORDERED
+    ),
+    "cascaded, wide, plain, unit-sphere": wide(
+        looking(Cascaded, distribution="unit-sphere", perturb="layers"),
+        training=replace(GENTLE, batch_size=2, epochs=3),
+    ),
+    "zoo, wide, noise": wide(looking(Zoo, clip=0.2, noise=0.1)),
+    "zoo-sync, wide, 3 directions": wide(looking(ZooSync, directions=3)),
+    "dpzv, wide": wide(looking(Dpzv)),
+    "dpzv, wide, 2 directions, reordered": wide(looking(Dpzv, directions=2, in_flight=3), simulate=REORDERED),
+    "zoo, scale-free by weights": gentle(looking(Zoo, perturb="weights"), training=SCALE_FREE),
+    "zoo, plain by layers": gentle(looking(Zoo, perturb="layers", directions=2)),
     "cascaded, scale-free": gentle(looking(Cascaded), training=SCALE_FREE),
     "cascaded, scale-free, reordered": gentle(
         looking(Cascaded, directions=3, in_flight=3), simulate=REORDERED, training=SCALE_FREE
@@ -226,8 +251,23 @@ def twins_that_look(given: TinyFederation) -> tuple[dict[str, Any], Server]:
     if getattr(settings, "step", "") == "scale-free":
         given = replace(given, training=replace(given.training, optimiser="scale-free"))
         _, server = twins(given)
+    by_layers = getattr(settings, "perturb", "weights") == "layers" or (
+        getattr(settings, "perturb", "weights") == "auto" and given.training.optimiser == "scale-free"
+    )
+    looks_above = (
+        not isinstance(settings, Czofo) and getattr(settings, "server_update", "zeroth-order") == "zeroth-order"
+    )
+    if by_layers and looks_above and given.training.optimiser == "scale-free":
+        longer = getattr(settings, "wait_for", len(features)) ** 0.5 * given.training.top_learning_rate
+        _, server = twins(replace(given, training=replace(given.training, top_learning_rate=longer)))
     below, _ = rules(given)
     kind = FEATURES[type(settings)]
+    if by_layers and all(own.shape[0] > given.training.batch_size for own in given.data.columns.values()):
+        kind = WideGridTwin if isinstance(settings, Dpzv) else WideTwin
+        weight, *others = next(iter(features.values())).bottom.parameters()
+        by_rows = given.training.batch_size * weight.shape[0]  # a number for each unit of the first layer and row
+        if isinstance(settings, Dpzv):
+            below = replace(below, coordinates=by_rows + sum(one.numel() for one in others))
     looking = {
         name: kind(twin.bottom, twin.columns, below, looks, generator_for(given.seed, name, "directions"))
         for name, twin in features.items()
@@ -235,7 +275,7 @@ def twins_that_look(given: TinyFederation) -> tuple[dict[str, Any], Server]:
     if isinstance(settings, Dpzv):
         count = settings.server_directions or (15 if given.training.optimiser == "scale-free" else 1)
         looks = replace(looks, q=count)
-    server |= {"looks": looks, "directions": generator_for(given.seed, "label", "directions")}
+    server |= {"looks": looks, "directions": generator_for(given.seed, "label", "directions"), "by_layers": by_layers}
     if isinstance(settings, Asynchronous):
         planned = given.training.steps(given.data.rows) * len(features)
         server |= {"t": settings.wait_for, "D": settings.max_delay, "last_exchange": planned}

@@ -9,8 +9,10 @@ Linear layer's as (in, out), which is torch's transposed.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from first_order_split import AsynchronousServer, FeatureTwin, Rule, Server, SynchronousServer, Upload
@@ -94,6 +96,50 @@ def put_vector(parameters: Sequence[Tensor], vector: Tensor) -> None:
     assert place == vector.numel()
 
 
+# --- what layers give, moved ------------------------------------------------------------------------------------
+
+
+def layers_of(*models: nn.Module | None) -> list[nn.Linear]:
+    return [layer for model in models if model for layer in model.modules() if isinstance(layer, nn.Linear)]
+
+
+@contextmanager
+def moved(layers: Sequence[nn.Linear], moves: Sequence[Tensor]) -> Iterator[None]:
+    """While this lasts, so much is added to what each layer gives."""
+
+    def moving(move: Tensor) -> Callable[[nn.Module, Any, Tensor], Tensor]:
+        return lambda module, inputs, output: output + move
+
+    hooks = [layer.register_forward_hook(moving(move)) for layer, move in zip(layers, moves, strict=True)]
+    yield
+    for hook in hooks:
+        hook.remove()
+
+
+def estimate_by_layers(
+    server: Server, looks: Looks, directions: torch.Generator, rows: list[int], known: Any
+) -> Tensor:
+    """Row i looks along u_ij from what each layer gives for it; by a layer's weights, Σ_i g_i x_iᵀ."""
+    layers = layers_of(server.top, server.own)
+    entered: dict[nn.Module, Tensor] = {}
+    hooks = [layer.register_forward_pre_hook(lambda own, inputs: entered.update({own: inputs[0]})) for layer in layers]
+    here = row_losses(server, rows, known).detach()
+    for hook in hooks:
+        hook.remove()
+    sizes = [layer.out_features for layer in layers]
+    looked = looks.draw(directions, looks.q * len(rows), sum(sizes)).split(len(rows))
+    near = []
+    for u in looked:
+        for move in looks.around(u):
+            with moved(layers, move.split(sizes, 1)):
+                near.append(row_losses(server, rows, known).detach())
+    gradients = []
+    for layer, by_layer in zip(layers, (looks.estimate(here, near, looked) / len(rows)).split(sizes, 1), strict=True):
+        by_weight = [torch.outer(g, x) for g, x in zip(by_layer, entered[layer].detach(), strict=True)]
+        gradients += [torch.stack(by_weight).sum(0), by_layer.sum(0)]
+    return vector_of(gradients)
+
+
 # --- feature parties --------------------------------------------------------------------------------------------
 
 
@@ -132,6 +178,46 @@ class LookingTwin(FeatureTwin):
         put_vector(list(self.bottom.parameters()), self.w.detach())
 
 
+class WideTwin(LookingTwin):
+    """The same where the first layer has more inputs than a batch has rows: row i moves what it gives by ‖x_i‖ v_i."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.first = layers_of(self.bottom)[0]
+        self.looked_at: dict[int, Tensor] = {}
+
+    def drawn(self, rows: Sequence[int]) -> list[Tensor]:
+        rest = self.w.numel() - self.first.weight.numel()
+        return list(self.looks.draw(self.directions, self.looks.q, len(rows) * self.first.out_features + rest))
+
+    def look(self, exchange: int, rows: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
+        self.looked[exchange], self.looked_at[exchange] = self.drawn(rows), self.columns[list(rows)]
+        moves = [move for u in self.looked[exchange] for move in self.looks.around(u)]
+        return self.at(self.w.detach(), rows), [self.beside(rows, move) for move in moves]
+
+    def parted(self, u: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+        """v of every row, and the direction of all other weights."""
+        by_rows = rows * self.first.out_features
+        return u[:by_rows].view(rows, -1), u[by_rows:]
+
+    def beside(self, rows: Sequence[int], move: Tensor) -> Tensor:
+        v, rest = self.parted(move, len(rows))
+        lengths = self.columns[list(rows)].square().sum(1, keepdim=True).sqrt()
+        with moved([self.first], [lengths * v]):
+            return self.at(self.w.detach() + torch.cat([torch.zeros(self.first.weight.numel()), rest]), rows)
+
+    def of_weights(self, u: Tensor, columns: Tensor) -> Tensor:
+        """Σ_i (x_i/‖x_i‖) v_iᵀ, as (in, out), then the rest."""
+        v, rest = self.parted(u, len(columns))
+        outer = [torch.outer(x / x.square().sum().sqrt(), own) for x, own in zip(columns, v, strict=True)]
+        return torch.cat([torch.stack(outer).sum(0).reshape(-1), rest])
+
+    def take(self, exchange: int, losses: Tensor) -> None:
+        looked, columns = self.looked.pop(exchange), self.looked_at.pop(exchange)
+        estimate = self.looks.estimate(losses[0], list(losses[1:]), looked)
+        self.step(self.of_weights(estimate, columns))
+
+
 class EmbeddingTwin(FeatureTwin):
     """A client of `czofo`: looks around its embedding, row by row, and goes on by the chain rule."""
 
@@ -143,7 +229,10 @@ class EmbeddingTwin(FeatureTwin):
 
     def look(self, exchange: int, rows: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
         h = self.upload(exchange, rows)
-        self.looked[exchange] = [self.looks.draw(self.directions, *h.shape) for _ in range(self.looks.q)]
+        learns = torch.ones_like(h)
+        if isinstance(list(self.bottom.modules())[-1], nn.ReLU):  # nothing is learnt where it gives 0
+            learns = (h > 0).double()
+        self.looked[exchange] = [learns * self.looks.draw(self.directions, *h.shape) for _ in range(self.looks.q)]
         return h, [h + move for u in self.looked[exchange] for move in self.looks.around(u)]
 
     def take(self, exchange: int, losses: Tensor) -> None:
@@ -191,6 +280,44 @@ class GridTwin(LookingTwin):
         w = w.sign() * (w.abs() - threshold).clamp(min=0)
         self.w = nn.Parameter(w)
         put_vector(list(self.bottom.parameters()), w)
+
+
+class WideGridTwin(WideTwin, GridTwin):
+    """A client of `dpzv` with a wide first layer; what rows are moved by has the next seed.
+
+    A scale-free step of that layer is √(inputs/rows) times as long: as that of a direction of all its weights.
+    """
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.first = layers_of(self.bottom)[0]
+
+    def drawn(self, rows: Sequence[int]) -> list[Tensor]:
+        found = []
+        for _ in range(self.looks.q):
+            seed = int(torch.randint(2**62, (), generator=self.directions))
+            rest = self.w.numel() - self.first.weight.numel()
+            sizes = ((seed + 1, len(rows) * self.first.out_features), (seed, rest))
+            normal = [torch.randn(size, generator=torch.Generator().manual_seed(own)) for own, size in sizes]
+            whole = torch.cat(normal).double()
+            found.append(whole / whole.square().sum().sqrt() * math.sqrt(whole.numel()))
+        return found
+
+    def look(self, exchange: int, rows: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
+        self.looked[exchange], self.looked_at[exchange] = self.drawn(rows), self.columns[list(rows)]
+        beside = []
+        for side in (1, -1):
+            for u in self.looked[exchange]:
+                v, rest = self.parted(self.looks.mu * u, len(rows))
+                beside.append(self.beside(rows, side * torch.cat([v.reshape(-1), _to_grid(rest)])))
+        return self.at(self.w.detach(), rows), beside
+
+    def take_slopes(self, exchange: int, slopes: Sequence[float]) -> None:
+        columns = self.looked_at.pop(exchange)
+        wide, stretch = self.first.weight.numel(), math.sqrt(self.first.in_features / len(columns))
+        directions = [self.of_weights(u, columns) for u in self.looked[exchange]]
+        self.looked[exchange] = [torch.cat([stretch * one[:wide], one[wide:]]) for one in directions]
+        GridTwin.take_slopes(self, exchange, slopes)
 
 
 def _to_grid(tensor: Tensor) -> Tensor:
@@ -253,6 +380,7 @@ class LookingServer(AsynchronousServer):
 
     looks: Looks = field(default_factory=Looks)
     directions: torch.Generator = field(default_factory=torch.Generator)
+    by_layers: bool = False  # whether directions move what layers give, not weights
 
     def answer(self) -> None:
         uploads, self.update = self.update, []
@@ -288,6 +416,11 @@ class LookingServer(AsynchronousServer):
         losses = [row_losses(self, upload.rows, own).mean() for upload, own in zip(uploads, known, strict=True)]
         return torch.stack(losses).mean()
 
+    def estimated(self, upload: Upload) -> Tensor:
+        """The gradient by θ0 of the mean loss of these rows, by layers."""
+        known = [self.last_known(party, upload.rows) for party in self.widths]
+        return estimate_by_layers(self, self.looks, self.directions, upload.rows, known)
+
     def move(self, uploads: Sequence[Upload]) -> None:
         """Lines 10 and 11: θ0 ← θ0 − η0 ∇f (4)."""
         self.optimiser.zero_grad()
@@ -303,6 +436,9 @@ class ZooServer(LookingServer):
     """θ0 ← θ0 − η0 φ(d0)/μ [f(θ0 + μu0) − f(θ0)] u0."""
 
     def move(self, uploads: Sequence[Upload]) -> None:
+        if self.by_layers:
+            step_by(self, torch.stack([self.estimated(upload) for upload in uploads]).mean(0))
+            return
         step_by(self, estimate_by_top(self, self.looks, self.directions, lambda: self.mean_over(uploads)))
 
 
@@ -363,6 +499,8 @@ class DpzvServer(LookingServer):
 
     def move(self, uploads: Sequence[Upload]) -> None:
         match self.server_update:
+            case "zeroth-order" if self.by_layers:
+                each = [self.estimated(upload) for upload in uploads]
             case "zeroth-order":
                 each = [estimate_by_top(self, self.looks, self.directions, lambda: self.mean_over(uploads))]
             case "first-order":
@@ -436,6 +574,7 @@ class ZooSyncServer(SynchronousServer):
 
     looks: Looks = field(default_factory=Looks)
     directions: torch.Generator = field(default_factory=torch.Generator)
+    by_layers: bool = False  # whether directions move what layers give, not weights
 
     def receive(self, upload: Upload) -> None:
         self.here[upload.sender] = upload
@@ -454,4 +593,7 @@ class ZooSyncServer(SynchronousServer):
             assert isinstance(sent, Looked)
             near = [loss({**plain, party: embedding}).detach() for embedding in sent.others]
             self.replies.append((party, sent.exchange, torch.stack([here, *near])))
+        if self.by_layers:
+            step_by(self, estimate_by_layers(self, self.looks, self.directions, rows, list(plain.values())))
+            return
         step_by(self, estimate_by_top(self, self.looks, self.directions, lambda: loss(plain)))

@@ -3,16 +3,21 @@
 import json
 import random
 import tomllib
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import colonnade
 from colonnade.errors import SettingsError
-from colonnade.federation.file import read_federation
+from colonnade.federation.file import federation_values, parse_federation, read_federation
 from colonnade.reports.tune_page import tune_page, verdict
+from colonnade.trials.compute_times import MeasuredTimes, compute_times
 from colonnade.trials.tune import TUNED, candidates, epochs_of_rungs, search_space, tune, with_changes
 
 FILE = """\
@@ -47,7 +52,7 @@ def flowers(tmp_path: Path) -> Path:
 )
 def test_every_value_is_one_that_the_algorithm_takes(flowers: Path, algorithm: str, tried: set[str]) -> None:
     settings = read_federation(flowers, [f"algorithm.name={algorithm}"])
-    space = search_space(settings, flowers.parent)
+    space = search_space(settings, colonnade.dataset("iris", parties=2))
     assert {*space} == {"training.batch_size", *tried}
     for name, values in space.items():
         assert len(values) == len({*values}) > 1
@@ -121,6 +126,60 @@ def test_a_search_from_python(flowers: Path, tmp_path: Path) -> None:
     assert times == {path: path.stat().st_mtime_ns for path in out.rglob("summary.json")}
     page = tune_page("mine", result)
     assert "on held-out rows" in page and "http://" not in page
+    check_measured(out, result, page)
+
+
+def check_measured(out: Path, result: dict[str, Any], page: str) -> None:
+    """Every trial was simulated with times that were measured, and the same ones after `resume`."""
+    assert {*result["compute_seconds"]} == {"label", "party1", "party2"}
+    assert all(seconds > 0 for seconds in result["compute_seconds"].values())
+    assert "compute times measured on this machine" in page and "party2" in page
+    kept = json.loads((out / "compute.json").read_text())
+    for rung in result["rungs"]:
+        for one in rung["trials"]:
+            run = json.loads((out / one["directory"] / "summary.json").read_text())
+            simulated = run["settings"]["simulate"]["parties"]
+            assert {name: own["compute_seconds"] for name, own in simulated.items()} in kept.values()
+
+
+def test_the_mean_of_a_partys_messages_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that goes on by a quarter of a second whenever it is looked at."""
+    ticks = count(step=0.25)
+    monkeypatch.setattr("colonnade.trials.compute_times.time.thread_time", lambda: next(ticks))
+    data = colonnade.dataset("iris", parties=2)
+    plan = parse_federation(tomllib.loads(FILE)).plan(data)
+    assert compute_times(data, plan) == {"label": 0.25, "party1": 0.25, "party2": 0.25}
+    impossible = replace(plan, bottom=torch.nn.Linear(99, 3))
+    assert compute_times(data, impossible) == {}
+
+
+def test_what_a_file_declares_is_not_measured(tmp_path: Path) -> None:
+    data = colonnade.dataset("iris", parties=2)
+    values = federation_values(parse_federation(tomllib.loads(FILE)))
+
+    def measured(declared: dict[str, Any]) -> list[str]:
+        return MeasuredTimes(tmp_path / "none.json", data, declared).parties
+
+    assert measured({"latency_seconds": 0.1}) == ["party1", "party2", "label"]
+    assert measured({"compute_seconds": 0.1}) == ["label"]
+    assert measured({"label_compute_seconds": 0.1, "parties": {"party1": {"compute_seconds": 1}}}) == ["party2"]
+    assert measured({"parties": {"party1": {"slowdown": 3}}}) == ["party1", "party2", "label"]
+    times = MeasuredTimes(tmp_path / "none.json", data, {"compute_seconds": 0.1, "label_compute_seconds": 0.1})
+    assert times.given_to({}, values) == values
+
+
+def test_a_declared_slowdown_multiplies_what_was_measured(tmp_path: Path) -> None:
+    data = colonnade.dataset("iris", parties=2)
+    (tmp_path / "kept.json").write_text('{"training.batch_size=8": {"party1": 0.5, "label": 0.25}}')
+    values = federation_values(parse_federation({"data": {"set": "iris", "parties": 2}, "simulate": SLOW}))
+    times = MeasuredTimes(tmp_path / "kept.json", data, SLOW)
+    given = times.given_to({"training.batch_size": "8", "training.learning_rate": "1"}, values)
+    settings = parse_federation(given).simulate
+    assert (settings.parties["party1"].compute_seconds, settings.parties["party1"].slowdown) == (0.5, 3.0)
+    assert settings.parties["label"].compute_seconds == 0.25 and "party2" not in settings.parties
+
+
+SLOW = {"parties": {"party1": {"slowdown": 3.0}}}
 
 
 def test_what_it_says() -> None:

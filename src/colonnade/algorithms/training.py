@@ -5,7 +5,7 @@ What a user leaves at "auto" is decided by the algorithm's own row, from facts t
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from math import ceil, isfinite, log2
+from math import ceil, isfinite, log2, sqrt
 from types import MappingProxyType
 from typing import Literal
 
@@ -20,6 +20,7 @@ Auto = Literal["auto"]
 
 
 KEEP = (AUTO, "best", "last")
+DECAYS = (AUTO, "none", "linear")
 METRICS_BY_NAME = (AUTO, *dict.fromkeys(name for names in METRICS.values() for name in names))
 
 
@@ -31,6 +32,7 @@ class Training:
     batch_size: int | Auto = AUTO
     learning_rate: float | Auto = AUTO  # of the feature parties
     top_learning_rate: float | Auto = AUTO  # of the label party; as learning_rate, if that is given
+    top_decay: str = AUTO  # auto | none | linear: whether that falls to zero over the planned epochs
     optimiser: str = AUTO  # auto | sgd | momentum | adam | scale-free, on both sides; auto: as the algorithm has it
     momentum: float = 0.9
     l2: float | Auto = AUTO  # r(θ_m) = l2/2 ‖θ_m‖², on the feature parties' parameters; auto: 0, linear 1/rows
@@ -65,6 +67,8 @@ class Training:
         check_class_weight(self.class_weight)
         if self.threshold != AUTO and not 0 < self.threshold < 1:
             raise SettingsError(f'training.threshold is {self.threshold}; it must lie between 0 and 1, or be "auto".')
+        if self.top_decay not in DECAYS:
+            raise unknown_name("value of training.top_decay", self.top_decay, DECAYS)
         if self.keep not in KEEP:
             raise unknown_name("value of training.keep", self.keep, KEEP)
         if self.metric not in METRICS_BY_NAME:
@@ -93,6 +97,7 @@ class DecidedTraining(Training):
     optimiser: str = "sgd"
     l2: float = 0.0
     heal: bool = True
+    top_decay: str = "none"
 
     def bottom_optimiser(self, planned_steps: int = 0) -> OptimiserSettings:
         return OptimiserSettings(
@@ -111,6 +116,7 @@ class DecidedTraining(Training):
             momentum=self.momentum,
             l2=self.top_l2,
             planned_steps=planned_steps,
+            falls=self.top_decay == "linear",
         )
 
     @property
@@ -158,7 +164,8 @@ class Defaults:
         """The user's settings, and this algorithm's where there are none.
 
         `top_updates`: how often the label party's model is updated while each feature party's is once. Its own rate is
-        that much smaller, so that it moves as far per epoch as in one place: with eight parties it would overfit else.
+        smaller: it sees every row as often as there are parties, and would overfit. For plain steps by as much, for
+        Adam's, which do not shrink with the noise of more rows, by its square root, and then it falls to zero.
         """
         rate, top_rate = training.learning_rate, training.top_learning_rate
         optimiser = training.optimiser
@@ -172,8 +179,10 @@ class Defaults:
                 f"training.optimiser = {optimiser!r} is the step of zeroth-order algorithms, and this is none. Choose "
                 f"{', '.join(self.rates)}, or leave it out."
             )
+        falls = top_rate == rate == AUTO and optimiser == "adam" and top_updates > 1 and training.top_decay != "none"
         if top_rate == AUTO:
-            smaller = 1.0 if optimiser == "scale-free" else top_updates  # which knows how many steps there will be
+            alike = optimiser == "scale-free"  # which knows how many steps there will be
+            smaller = 1.0 if alike else sqrt(top_updates) if falls else top_updates
             top_rate = (self.top_rates or self.rates)[optimiser] / smaller if rate == AUTO else rate
         values = {one.name: getattr(training, one.name) for one in fields(Training)}
         values |= {
@@ -183,6 +192,7 @@ class Defaults:
             "batch_size": self.batch_size(rows) if training.batch_size == AUTO else training.batch_size,
             "l2": 0.0 if training.l2 == AUTO else training.l2,
             "keep": self.keep if training.keep == AUTO else training.keep,
+            "top_decay": ("linear" if falls else "none") if training.top_decay == AUTO else training.top_decay,
             "heal": self.keep != "last" if training.heal == AUTO else training.heal,
         }
         return DecidedTraining(**values)

@@ -42,7 +42,9 @@ def measure(name: str, watch: Watch = lambda line: None, part: Part | None = Non
     run, run_part = known[name].run, known[name].run_part
     if part is not None and run_part is None:
         able = ", ".join(one.name for one in known.values() if one.run_part is not None)
-        raise SettingsError(f"--keep and --only are for benchmarks that take hours: {able}. {name} is not one of them.")
+        raise SettingsError(
+            f"--keep, --only and --unseen are for benchmarks that take hours: {able}. {name} is not one of them."
+        )
     began = time.perf_counter()
     ratios = run(watch) if part is None or run_part is None else run_part(watch, part)
     return {

@@ -1,4 +1,5 @@
-"""Whether every algorithm learns on data that nobody tuned for: the defaults, 20 epochs, twelve data sets.
+"""Whether every algorithm learns on data that nobody tuned for: the defaults, 20 epochs, twelve data sets, or tables
+drawn from seeds.
 
 Split models are compared with `centralised`, in points: percent of the test rows, or of R² in a regression. Linear
 models are compared with the optimum of the same objective by scikit-learn, (f − f*)/f*. All in the simulator.
@@ -13,6 +14,7 @@ from colonnade.algorithms.training import Training
 from colonnade.benchmarks.benchmark import Benchmark, Part, Watch
 from colonnade.benchmarks.kept_cells import KeptCells
 from colonnade.benchmarks.twelve_sets import TWELVE
+from colonnade.benchmarks.unseen_sets import unseen
 from colonnade.data.federated import FederatedData
 from colonnade.errors import ColonnadeError
 from colonnade.launch.experiment import train
@@ -24,6 +26,7 @@ FIRST_ORDER = ("vafl", "split")
 HYBRID = ("cascaded", "czofo")  # of one order below and another above, or compressed
 ZEROTH_ORDER = ("zoo", "zoo-sync", "dpzv")
 WITHOUT_TOP = ("fdml",)  # a sum of the parties' own linear models
+UNSEEN = "unseen "
 TRAINING = Training(epochs=20, evaluate_every_epochs=0)
 
 
@@ -41,7 +44,8 @@ def run(watch: Watch) -> dict[str, float]:
 def run_part(watch: Watch, part: Part) -> dict[str, float]:
     """Figures of all that is kept, and of what was missing there."""
     names = [algorithms.find(name).name for name in part.only] or [*algorithms.ALGORITHMS]
-    return figures(measured([Cell(data, name) for data in TWELVE for name in names], watch, KeptCells(part.kept)))
+    sets = [f"{UNSEEN}{seed}" for seed in part.unseen] or [*TWELVE]
+    return figures(measured([Cell(data, name) for data in sets for name in names], watch, KeptCells(part.kept)))
 
 
 def measured(cells: list[Cell], watch: Watch, kept: KeptCells) -> dict[Cell, float | None]:
@@ -56,9 +60,10 @@ def measured(cells: list[Cell], watch: Watch, kept: KeptCells) -> dict[Cell, flo
 
 
 def measure_cell(cell: Cell) -> float | None:
-    data, row = TWELVE[cell.data](), algorithms.ALGORITHMS[cell.algorithm]
+    row = algorithms.ALGORITHMS[cell.algorithm]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        data = unseen(int(cell.data.removeprefix(UNSEEN))) if cell.data.startswith(UNSEEN) else TWELVE[cell.data]()
         try:
             if row.family is Family.LINEAR:
                 return gaps(data, row.settings(), optimum(data, 1 / data.rows), training=TRAINING)[0][-1].gap

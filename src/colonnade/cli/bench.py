@@ -38,6 +38,15 @@ def bench(
             show_default=False,
         ),
     ] = None,
+    unseen: Annotated[
+        list[int] | None,
+        typer.Option(
+            metavar="SEED",
+            help="Of `defaults`: a table drawn from this seed, not the twelve sets; may be given several times.",
+            min=0,
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, json_option("Print one JSON object per benchmark.")] = False,
 ) -> None:
     """Measure ratios side by side in one run, against their targets."""
@@ -46,7 +55,7 @@ def bench(
     from colonnade.benchmarks import benchmarks, measure
     from colonnade.benchmarks.benchmark import Part, meets
 
-    part = Part(tuple(only or ()), keep) if keep or only else None
+    part = Part(tuple(only or ()), keep, tuple(unseen or ())) if keep or only or unseen else None
     for chosen in [name] if name else benchmarks():
         result = measure(chosen, lambda line: errors.print(line, markup=False), part)
         if as_json:

@@ -200,7 +200,12 @@ def private_batch(rows: int) -> int:
 
 
 def _refuse_unused_training(name: str, training: Training) -> None:
-    used = {"optimiser": (AUTO, "sgd"), "top_learning_rate": (AUTO, training.learning_rate), "top_l2": (0.0,)}
+    used = {
+        "optimiser": (AUTO, "sgd"),
+        "top_learning_rate": (AUTO, training.learning_rate),
+        "top_decay": (AUTO, "none"),
+        "top_l2": (0.0,),
+    }
     for setting, values in used.items():
         if getattr(training, setting) not in values:
             raise SettingsError(f"{name} does not use training.{setting}. Leave it out.")

@@ -4,7 +4,7 @@ Nothing is retained beyond one backward. Random layers are seeded from the owner
 training forward, so the global generator is neither read nor moved.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from typing import Any
@@ -60,7 +60,8 @@ class AutogradNetwork:
             outputs = self._call(leaf, noise, parameters)
         return outputs.detach().clone(), Pass((outputs, parameters, leaf))
 
-    def embed(self, inputs: Tensor, noise: LayerNoise | None = None) -> Tensor:
+    def embed(self, inputs: Tensor, noise: LayerNoise | None = None, moves: Sequence[Tensor] = ()) -> Tensor:
+        assert not moves, "what a module's layers give cannot be moved"
         if self._module.training:
             self._module.eval()
         # A module that is random even in inference mode must still give one answer and move no generator.

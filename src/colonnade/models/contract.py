@@ -6,7 +6,7 @@ and `load` speak torch's names and layout. Outputs belong to the caller, who may
 stay unchanged until the backward pass.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -29,8 +29,8 @@ class Network(Protocol):
     def forward(self, inputs: Tensor, noise: LayerNoise | None = None) -> tuple[Tensor, Pass]:
         """The outputs in training mode, and what backward needs."""
 
-    def embed(self, inputs: Tensor, noise: LayerNoise | None = None) -> Tensor:
-        """The outputs in inference mode (dropout off); keeps nothing."""
+    def embed(self, inputs: Tensor, noise: LayerNoise | None = None, moves: Sequence[Tensor] = ()) -> Tensor:
+        """The outputs in inference mode (dropout off); keeps nothing. Only a dense network knows layers to move."""
 
     def backward(
         self, kept: Pass, output_gradient: Tensor, input_gradient: bool | slice = False

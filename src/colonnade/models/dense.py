@@ -6,7 +6,7 @@ torch's (out, in); for a batch of 64 rows and layers of some hundred units, the 
 much as the arithmetic.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from enum import Enum, auto
 from typing import NamedTuple
@@ -154,10 +154,28 @@ class DenseNetwork:
         kept = Pass((inputs.shape, weights, None))
         return self._run(inputs, noise, kept), kept
 
-    def embed(self, inputs: Tensor, noise: LayerNoise | None = None) -> Tensor:
-        return self._run(inputs, noise, None)
+    def embed(self, inputs: Tensor, noise: LayerNoise | None = None, moves: Sequence[Tensor] = ()) -> Tensor:
+        """`moves`: by how much what each layer with parameters gives is moved, the first of them first."""
+        return self._run(inputs, noise, None, iter(moves) if moves else None)
 
-    def _run(self, inputs: Tensor, noise: LayerNoise | None, kept: Pass | None) -> Tensor:
+    @property
+    def units(self) -> list[int]:
+        """How many numbers each layer with parameters gives for a row."""
+        sizes = (layer.weight if layer.bias is None else layer.bias for layer in self._layers)
+        return [size.shape[-1] for size in sizes if size is not None]
+
+    @property
+    def first_weight(self) -> Tensor | None:
+        """Of a layer that takes the inputs as they are, (in, out); None if there is something before it."""
+        return self._layers[0].weight
+
+    @property
+    def ends_in_relu(self) -> bool:
+        return self._layers[-1].kind is Kind.RELU
+
+    def _run(
+        self, inputs: Tensor, noise: LayerNoise | None, kept: Pass | None, moves: Iterator[Tensor] | None = None
+    ) -> Tensor:
         u = inputs.detach() if inputs.requires_grad else inputs
         if self._flatten:
             u = u.flatten(1)
@@ -177,6 +195,8 @@ class DenseNetwork:
                         kept.append(u)
                     u = torch.mm(u, weight) if bias is None else torch.addmm(bias, u, weight)
                 ours = True
+                if moves is not None and (move := next(moves, None)) is not None:
+                    u += move
                 if noise is not None:
                     u, ours = self._perturb(u, index, noise, kept)
             elif kind is Kind.SUM:
@@ -213,6 +233,21 @@ class DenseNetwork:
     ) -> tuple[list[Tensor], Tensor | None]:
         gradients: list[Tensor] = []
         return gradients, self._backward(kept, output_gradient, input_gradient, gradients, None)
+
+    def gradients_by_layers(self, kept: Pass, by_layers: Sequence[Tensor]) -> list[Tensor]:
+        """Gradients in the order of `parameters`, from those by what each layer with parameters gives."""
+        gradients: list[Tensor] = []
+        inputs: list[Tensor] = kept[3:]
+        left = list(by_layers)
+        for layer in reversed(self._layers):
+            if layer.kind is Kind.LINEAR or layer.kind is Kind.BIAS:
+                g = left.pop()
+                gradients += [] if layer.bias is None else [g.sum(0)]
+                gradients += [] if layer.weight is None else [torch.mm(inputs.pop().t(), g)]
+            elif layer.kind is not Kind.SUM:
+                inputs.pop()
+        gradients.reverse()
+        return gradients
 
     def row_gradients(
         self, kept: Pass, output_gradient: Tensor, input_gradient: bool | slice = False

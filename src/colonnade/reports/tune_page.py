@@ -20,6 +20,7 @@ def tune_page(name: str, result: Mapping[str, Any]) -> str:
         f"{name} – Colonnade tune",
         element("h1", name),
         element("p", verdict(result)),
+        element("p", _world(result)),
         *(section(f"{rung['epochs']:g} epochs", _table(rung["trials"])) for rung in result["rungs"]),
         footer(virtual=True),
     )
@@ -41,10 +42,27 @@ def verdict(result: Mapping[str, Any]) -> str:
     )
 
 
+def _world(result: Mapping[str, Any]) -> str:
+    """What trials were simulated with."""
+    measured: Mapping[str, float] = result["compute_seconds"]
+    links = "Links are the file's."
+    if not measured:
+        return f"Trials were simulated with the compute times that the file declares. {links}"
+    shown = ", ".join(f"{party} {1000 * seconds:.3g} ms" for party, seconds in measured.items())
+    return (
+        "Trials were simulated with compute times measured on this machine, each with those of its own batch and "
+        f"models. Of the best, per message: {shown}. What the file declares was left as it is. {links}"
+    )
+
+
 def _table(trials: Sequence[Mapping[str, Any]]) -> Any:
-    heads = [*trials[0]["changes"], "on held-out rows"]
+    heads = [*trials[0]["changes"], "virtual seconds", "on held-out rows"]
     lines = [
-        (*one["changes"].values(), one["why"] if one["metric"] is None else measure(one["metric_name"], one["metric"]))
+        (
+            *one["changes"].values(),
+            "" if one["virtual_seconds"] is None else f"{one['virtual_seconds']:.3g}",
+            one["why"] if one["metric"] is None else measure(one["metric_name"], one["metric"]),
+        )
         for one in trials
     ]
-    return table(heads, lines, numeric_from=len(heads) - 1)
+    return table(heads, lines, numeric_from=len(heads) - 2)

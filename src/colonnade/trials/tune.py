@@ -1,8 +1,8 @@
 """Better settings than the file's, by successive halving: many trials for a few epochs, the best third for more.
 
-Every trial is a simulated run on the training rows, scored on a part of them that it does not train on. The file as it
-is stays among the trials to the end, so that what the search gained is known. The best alone is scored on the test
-rows.
+Every trial is a simulated run on the training rows, scored on a part of them that it does not train on: with the file's
+links, and with the compute times that the file declares or that are measured here. The file as it is stays among the
+trials to the end, so that what the search gained is known. The best alone is scored on the test rows.
 """
 
 import json
@@ -10,18 +10,22 @@ import math
 import random
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from colonnade.algorithms.row import Family
 from colonnade.algorithms.training import AUTO
 from colonnade.data import load
+from colonnade.data.federated import FederatedData
 from colonnade.errors import SettingsError
 from colonnade.federation.file import Federation, federation_values, read_federation
-from colonnade.files import read_whole, write_atomically
+from colonnade.files import read_whole, toml_of, write_atomically
 from colonnade.reports.rundir import SMALLER_IS_BETTER
+from colonnade.trials.compute_times import MeasuredTimes
 from colonnade.trials.sweep import (
     VALIDATION,
+    Cell,
     CellFinished,
     CellOptions,
     as_toml,
@@ -35,6 +39,7 @@ TRIALS = 12
 RUNGS = 3
 KEPT = 3  # of so many trials one goes on, for so many times the epochs
 TUNED = "tuned.toml"
+TIMES = "compute.json"
 
 
 def tune(
@@ -59,15 +64,23 @@ def tune(
         raise SettingsError(f"The validation part is {validation} of the training rows; give a share between 0 and 1.")
     settings = read_federation(file)
     _check_budget(settings)
-    space = search_space(settings, file.resolve().parent)
+    base = file.resolve().parent
+    data = load(settings.data, settings.party_data(), settings.label_party, base)
+    space = search_space(settings, data)
     open_directory(directory, resume)
-    how = CellOptions(str(file.resolve().parent), validation, workers)
+    how = CellOptions(str(base), validation, workers)
+    declared = toml_of(read_whole(file)).get("simulate", {})
+    times = MeasuredTimes(directory / TIMES, data.held_out(validation), declared)
+
+    def trial(changes: dict[str, str], epochs: float) -> Cell:
+        cell = cell_of(file, changes, settings.seed, directory / f"epochs-{epochs:g}", [f"training.epochs={epochs:g}"])
+        return replace(cell, values=times.given_to(changes, cell.values))
+
     plain = {name: values[0] for name, values in space.items()}  # the file as it is
     left = candidates(space, trials, random.Random(seed))
     rungs: list[dict[str, Any]] = []
     for epochs in epochs_of_rungs(settings.training.epochs):
-        shorter = [f"training.epochs={epochs:g}"]
-        cells = [cell_of(file, one, settings.seed, directory / f"epochs-{epochs:g}", shorter) for one in left]
+        cells = [trial(one, epochs) for one in left]
         told = run_cells(cells, directory, how, finished)
         rungs.append({"epochs": epochs, "trials": told})
         ranked = _ranked(told)
@@ -84,6 +97,7 @@ def tune(
         "after": best["metric"],
         "test": tested["metric"],
         "changes": changed,
+        "compute_seconds": times.of(best["changes"], cells[ranked[0]].values),
         "rungs": rungs,
     }
     write_atomically(directory / "tune.json", json.dumps(result, indent=1).encode())
@@ -99,9 +113,8 @@ def _check_budget(settings: Federation) -> None:
         )
 
 
-def search_space(settings: Federation, base: Path) -> dict[str, list[str]]:
+def search_space(settings: Federation, data: FederatedData) -> dict[str, list[str]]:
     """What is tried of which settings, as `--set` takes it; first what the file says, or leaves to the algorithm."""
-    data = load(settings.data, settings.party_data(), settings.label_party, base)
     plan = settings.plan(data)
     given = federation_values(settings)
     decided, found = plan.training, {}

@@ -22,7 +22,7 @@ from colonnade.errors import SettingsError, unknown_name
 OPTIMISERS = ("sgd", "momentum", "adam", "scale-free")
 TINY = 1e-30  # in place of Adam's stabiliser: a step of no scale knows no small gradient, but one of zero
 LEAST = 0.05
-"""Of its first rate, what a scale-free step keeps: a party that makes more steps than planned learns on, slowly."""
+"""Of its first rate, what a step keeps: a party that makes more steps than planned learns on, slowly."""
 
 
 LONGEST = 0.1
@@ -36,7 +36,12 @@ def scale_free_rate(walk: float, weights: int, planned: int, step: int) -> float
     >>> scale_free_rate(5.0, weights=300, planned=100, step=50)  # 5 √(3 / 30,000) / 2
     0.025
     """
-    return min(LONGEST, walk * math.sqrt(3 / (weights * planned))) * max(1 - step / planned, LEAST)
+    return min(LONGEST, walk * math.sqrt(3 / (weights * planned))) * what_is_left(step, planned)
+
+
+def what_is_left(step: int, planned: int) -> float:
+    """Of a rate that falls in a line over so many steps, at step number `step` (from 0)."""
+    return max(1 - step / planned, LEAST)
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,8 @@ class OptimiserSettings:
     stabiliser: float = 1e-8  # of "adam": added to the root in its denominator
     l2: float = 0.0
     l1: float = 0.0
-    planned_steps: int = 0  # of "scale-free": T
+    planned_steps: int = 0  # T: of "scale-free", and where the rate falls
+    falls: bool = False  # whether the rate falls in a line to zero, over the planned steps; "scale-free" always does
 
     def __post_init__(self) -> None:
         if self.name not in OPTIMISERS:
@@ -87,6 +93,7 @@ class Optimiser:
         # Velocities or mean gradients, and mean squared gradients: as many lists as the optimiser needs.
         moments = {"sgd": 0, "momentum": 1, "adam": 2, "scale-free": 2}[settings.name]
         self._moments = [[torch.zeros_like(p, requires_grad=False) for p in parameters] for _ in range(moments)]
+        self._counts = moments == 2 or settings.falls  # whether a step depends on how many there were
         self._plain = settings.name == "sgd" and settings.l1 == settings.l2 == 0
 
     @torch.no_grad()  # the tensors may be leaves of autograd
@@ -94,6 +101,7 @@ class Optimiser:
         if not self.parameters:
             return
         rate = self._rate()
+        self._steps += 1
         if self._plain:
             torch._foreach_add_(self.parameters, gradients, alpha=-rate)
             return
@@ -127,12 +135,11 @@ class Optimiser:
         rate = self._scale * self.settings.learning_rate
         if self.settings.name == "scale-free":
             return scale_free_rate(rate, self._weights, self.settings.planned_steps, self._steps)
-        return rate
+        return rate * what_is_left(self._steps, self.settings.planned_steps) if self.settings.falls else rate
 
     def _adam(self, gradients: list[Tensor], rate: float) -> None:
         means, squares = self._moments
         beta1, beta2 = self.settings.beta1, self.settings.beta2
-        self._steps += 1
         torch._foreach_lerp_(means, gradients, 1 - beta1)
         torch._foreach_mul_(squares, beta2)
         torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
@@ -149,7 +156,7 @@ class Optimiser:
             for order, tensors in enumerate(self._moments, start=1)
             for index, tensor in enumerate(tensors)
         }
-        if len(self._moments) == 2:
+        if self._counts:
             state["steps"] = torch.tensor(self._steps)
         if self._scale != 1.0:
             state["scale"] = torch.tensor(self._scale, dtype=torch.float64)
@@ -172,5 +179,5 @@ class Optimiser:
         for order, tensors in enumerate(self._moments, start=1):
             for index, tensor in enumerate(tensors):
                 tensor.copy_(state[f"moment{order}.{index}"])
-        if len(self._moments) == 2:
+        if self._counts:
             self._steps = int(state["steps"])

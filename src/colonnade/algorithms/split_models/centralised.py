@@ -47,7 +47,7 @@ class OnlyParty(Remembering):
         rows = self._rows = len(label.labels.train)
         self._test_rows = len(label.labels.test)
         self._bottoms = {seat.name: Bottom(seat) for seat in features}
-        self._top = Top(label)
+        self._top = Top(label, optimiser=label.training.top_optimiser(label.training.steps(rows)))
         self._progress = Progress(label.training, batches_per_epoch(rows, label.training.batch_size))
         own, looks = label.labels, label.training.end_when_diverged
         self._healing = Healing(heals(label))

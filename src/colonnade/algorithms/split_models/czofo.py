@@ -26,11 +26,13 @@ from colonnade.algorithms.split_models.parts.asynchronous import (
 )
 from colonnade.algorithms.split_models.parts.bottom import Bottom
 from colonnade.algorithms.split_models.parts.directions import Directions, DirectionSettings
+from colonnade.algorithms.split_models.parts.steps import first_order_top
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
 from colonnade.algorithms.split_models.parts.top import Top, mean_gradients, means
 from colonnade.algorithms.split_models.vafl import EMBEDDINGS_CLAIM
 from colonnade.errors import ProtocolError
 from colonnade.messages import PerturbedUpload, RowLossReply
+from colonnade.models.dense import DenseNetwork
 from colonnade.party import Effect, Party, Send
 from colonnade.state import generator, tensors_by_number
 
@@ -53,6 +55,7 @@ class PerturbingBottom(Bottom):
         super().__init__(seat, several_in_flight=seat.settings.in_flight > 1)
         self._directions: Directions = seat.settings.directions_used()
         self._looking = generator_for(seat.secret, seat.name, "directions")
+        self._ends_in_relu = isinstance(self.network, DenseNetwork) and self.network.ends_in_relu
         self._looked: dict[int, torch.Tensor] = {}  # exchange → directions [q, rows, width]
 
     def look_around(
@@ -68,6 +71,8 @@ class PerturbingBottom(Bottom):
         count, width = here.shape
         radius = self._directions.radius
         looked = [self._directions.draw_rows(count, width, self._looking) for _ in range(self._directions.count)]
+        if self._ends_in_relu:  # a unit that gives 0 learns nothing from this row: moving it would add noise alone
+            looked = [direction.mul_(here != 0) for direction in looked]
         around = []
         for direction in looked:
             around.append(torch.add(here, direction, alpha=radius))
@@ -118,7 +123,7 @@ def feature_party(seat: FeatureSeat) -> Party:
 
 def label_party(seat: LabelSeat) -> Party:
     """Answers with every row's losses; updates w0 by its gradient."""
-    top = Top(seat)
+    top = Top(seat, optimiser=first_order_top(seat, seat.settings.wait_for))
 
     def answer(uploads: Sequence[Upload], table: EmbeddingTable) -> tuple[list[float], list[Effect]]:
         losses: list[float] = []

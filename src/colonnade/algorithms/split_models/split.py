@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from colonnade.algorithms.row import Algorithm, Conversation, Family, Paper
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.split_models.parts.bottom import Bottom
+from colonnade.algorithms.split_models.parts.steps import first_order_top
 from colonnade.algorithms.split_models.parts.synchronous import (
     Step,
     Synchronous,
@@ -50,7 +51,7 @@ def feature_party(seat: FeatureSeat) -> Party:
 
 def label_party(seat: LabelSeat) -> Party:
     """Waits for everybody's embedding of a batch, answers everybody, and names the next."""
-    top = Top(seat)
+    top = Top(seat, optimiser=first_order_top(seat, len(seat.feature_parties)))
 
     def answer(step: Step, table: EmbeddingTable) -> tuple[float, list[Effect]]:
         # All gradients at the same θ0: (2) for the top model, ∂ℓ/∂h_m for every party's (3).

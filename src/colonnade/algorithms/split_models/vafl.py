@@ -22,6 +22,7 @@ from colonnade.algorithms.split_models.parts.asynchronous import (
     Upload,
 )
 from colonnade.algorithms.split_models.parts.bottom import Bottom
+from colonnade.algorithms.split_models.parts.steps import first_order_top
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
 from colonnade.algorithms.split_models.parts.top import Top, mean_gradients
 from colonnade.messages import EmbeddingUpload, GradientReply
@@ -53,7 +54,7 @@ def feature_party(seat: FeatureSeat) -> Party:
 
 def label_party(seat: LabelSeat) -> Party:
     """Algorithm 1, lines 8–13; Algorithm 2 with wait_for > 1."""
-    top = Top(seat)
+    top = Top(seat, optimiser=first_order_top(seat, seat.settings.wait_for))
 
     def answer(uploads: Sequence[Upload], table: EmbeddingTable) -> tuple[list[float], list[Effect]]:
         losses: list[float] = []

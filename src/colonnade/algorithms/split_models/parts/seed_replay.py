@@ -1,7 +1,8 @@
 """A feature party's model that needs no memory but its own: no second copy of the weights, no stored direction.
 
 A direction is a seed. Perturbing, looking the other way, restoring and updating each draw it again, piece by piece,
-and move the weights in place (S. Malladi et al., "Fine-Tuning Language Models with Just Forward Passes", 2023).
+and move the weights in place (S. Malladi et al., "Fine-Tuning Language Models with Just Forward Passes", 2023). What a
+wide first layer gives is moved in place of its weights (parts/wide_layer.py).
 
 Adding and subtracting floats drifts; here it does not. Weights and moves are whole multiples of 2⁻²⁰, and float32
 adds such numbers exactly while they stay below 2⁴: its significand has 24 bits. So w + r − 2r + r is w, bit for bit.
@@ -24,11 +25,12 @@ from colonnade.algorithms.seats import FeatureSeat
 from colonnade.algorithms.split_models.parts.directions import Directions
 from colonnade.algorithms.split_models.parts.embedder import Embedder
 from colonnade.algorithms.split_models.parts.steps import SlopeSpread, optimiser_of_bottom
+from colonnade.algorithms.split_models.parts.wide_layer import WideLayer, wide_layer
 from colonnade.errors import ProtocolError, RunError, SettingsError
 from colonnade.models.flat import flatten
 from colonnade.models.network import network_for
 from colonnade.party import Effect
-from colonnade.state import State, custom, generator, value
+from colonnade.state import State, custom, generator, rows_by_number, value
 
 GRID = 2.0**-20
 LIMIT = 8.0
@@ -53,6 +55,7 @@ class SeedReplayBottom(Embedder):
         generator("_seeds"),
         custom("_spread", "_scale", save=_save_spread, load=_load_spread),
         value("uploads", "steps"),
+        rows_by_number("_looked_at"),
         value(
             "_pending",
             saved=lambda pending: [
@@ -63,7 +66,7 @@ class SeedReplayBottom(Embedder):
             },
         ),
     )
-    DERIVED = ("_vector", "_pieces", "_room", "_replay")
+    DERIVED = ("_vector", "_pieces", "_moved_pieces", "_room", "_replay")
 
     def restored(self) -> None:
         self._check_range()
@@ -94,16 +97,26 @@ class SeedReplayBottom(Embedder):
         self._vector = flatten([self.network], seat.name)
         self._vector.div_(GRID).round_().mul_(GRID)
         self._pieces = torch.split(self._vector, PIECE)
+        self._wide = wide_layer(seat, chosen, self.network)
+        first = by_rows = 0
+        if self._wide is not None:
+            first, by_rows = self._wide.weights, self._wide.numbers(training.batch_size)
+        # The best step along a direction is as long as its cosine with the gradient, 1/√d among d coordinates: among
+        # those that are drawn, where they are fewer than the weights.
+        self._coordinates = by_rows + self._vector.numel() - first
+        self._moved_pieces = torch.split(self._vector[first:], PIECE)
         # No coordinate of a direction is larger than this, rounding included. Nothing is known of a Gaussian one, nor
         # of what l2 does if the learning rate is absurd: then the range is looked at after every step.
         largest = {"sphere": 1.01 * math.sqrt(self._vector.numel()), "signs": 1.01}
-        self._largest = math.inf if training.l2 else largest.get(directions.distribution, math.inf)
+        known = not training.l2 and self._wide is None
+        self._largest = largest.get(directions.distribution, math.inf) if known else math.inf
         self._room = 0.0  # by how much every weight may still move before one could be beyond LIMIT
         self._check_range()
         self._seeds = generator_for(seat.secret, seat.name, "directions")
         self._replay = torch.Generator()
         # exchange → of each direction its seed, and the factor that makes its norm √d
         self._pending: dict[int, list[tuple[int, float]]] = {}
+        self._looked_at: dict[int, NDArray[np.uint32]] = {}  # exchange → rows, where the first layer is wide
         self.uploads = 0
         self.steps = 0
 
@@ -128,15 +141,20 @@ class SeedReplayBottom(Embedder):
         drawn, plus, minus = [], [], []
         for _ in range(self._directions.count):
             seed = int(torch.randint(2**62, (), generator=self._seeds))
-            factor = self._factor(seed)
+            factor = self._factor(seed, rows.size)
             radius = self._directions.radius * factor
+            ahead = (
+                [] if self._wide is None else [self._wide.moves(inputs, self._by_rows(seed, rows.size)).mul_(radius)]
+            )
             self._move(seed, radius, 1)
-            plus.append(self.network.embed(inputs, self.noise))
+            plus.append(self.network.embed(inputs, self.noise, ahead))
             self._move(seed, radius, -2)
-            minus.append(self.network.embed(inputs, self.noise))
+            minus.append(self.network.embed(inputs, self.noise, [one.neg() for one in ahead]))
             self._move(seed, radius, 1)
             drawn.append((seed, factor))
         self._pending[exchange] = drawn
+        if self._wide is not None:
+            self._looked_at[exchange] = rows
         self.uploads += 1
         spent = [effect for _ in range(self._directions.points) for effect in self.spent(rows)]
         if len(drawn) == 1:
@@ -163,13 +181,17 @@ class SeedReplayBottom(Embedder):
         share = 1 / len(slopes)
         rate = self._scale * self._chosen.learning_rate
         if self._chosen.name == "scale-free":
-            rate = scale_free_rate(rate, self._vector.numel(), self._chosen.planned_steps, self.steps)
+            rate = scale_free_rate(rate, self._coordinates, self._chosen.planned_steps, self.steps)
             slopes, share = [self._spread.relative(slope) for slope in slopes], math.sqrt(share)
+        wide = self._wide
+        inputs = self.batch(self._looked_at.pop(exchange)) if wide is not None else self._vector
         if self._l2:
             decay = 1 - rate * self._l2
             self._vector.mul_(decay).div_(GRID).round_().mul_(GRID)
         for (seed, factor), slope in zip(pending, slopes, strict=True):
             self._move(seed, rate * share * slope * factor, -1)
+            if wide is not None:
+                self._step_along(wide, inputs, seed, rate * share * slope * factor)
             self._room -= abs(rate * share * slope) * self._largest + GRID
         if self._l1:
             threshold = round(rate * self._l1 / GRID) * GRID
@@ -187,19 +209,41 @@ class SeedReplayBottom(Embedder):
         replay = self._replay.manual_seed(seed)
         steps = abs(scale) / GRID
         step = math.copysign(times, times * scale) * GRID
-        for piece in self._pieces:
+        for piece in self._moved_pieces:
             piece.add_(self._drawn.draw_scaled(piece.numel(), replay, steps).round_(), alpha=step)
 
-    def _factor(self, seed: int) -> float:
+    def _by_rows(self, seed: int, rows: int) -> torch.Tensor:
+        """What is drawn for the rows of a batch, in the place of the first layer's weights."""
+        assert self._wide is not None
+        return self._drawn.draw(self._wide.numbers(rows), self._replay.manual_seed(seed + 1))
+
+    def _step_along(self, wide: WideLayer, inputs: torch.Tensor, seed: int, scale: float) -> None:
+        """The first layer's w ← w − scale · Σ_i (x_i/‖x_i‖) v_iᵀ, rounded to the grid.
+
+        A scale-free step is as long as that of a direction of all its weights: √(inputs / rows) times this.
+        """
+        rows = len(inputs)
+        stretch = math.sqrt(wide.inputs / rows) if self._chosen.name == "scale-free" else 1.0
+        place = 0
+        for some in wide.along(inputs, self._by_rows(seed, rows)):
+            piece = self._vector[place : place + some.numel()]
+            piece.sub_(some.view(-1).mul_(scale * stretch / GRID).round_(), alpha=GRID)
+            place += some.numel()
+
+    def _factor(self, seed: int, rows: int) -> float:
         """What brings the drawn direction to the sphere of radius √d; needs a pass of its own."""
         if self._directions.distribution != "sphere":
             return 1.0
+        square, numbers = 0.0, 0
+        if self._wide is not None:
+            drawn = self._by_rows(seed, rows)
+            square, numbers = float(torch.dot(drawn, drawn)), drawn.numel()
         replay = self._replay.manual_seed(seed)
-        square = 0.0
-        for piece in self._pieces:
+        for piece in self._moved_pieces:
             direction = self._drawn.draw(piece.numel(), replay)
             square += float(torch.dot(direction, direction))
-        return math.sqrt(self._vector.numel() / square)
+            numbers += piece.numel()
+        return math.sqrt(numbers / square)
 
     def _check_range(self) -> None:
         low, high = torch.aminmax(self._vector)  # abs() would be a copy
@@ -212,8 +256,10 @@ class SeedReplayBottom(Embedder):
 
     def forget_uploads(self) -> None:
         self._pending.clear()
+        self._looked_at.clear()
 
     def forget_upload(self, exchange: int) -> bool:
+        self._looked_at.pop(exchange, None)
         return self._pending.pop(exchange, None) is not None
 
     def forget_all_but(self, newest: int) -> None:

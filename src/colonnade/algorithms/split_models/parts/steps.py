@@ -6,6 +6,7 @@ weights it has, how many steps are planned, and the spread of the estimates that
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -13,6 +14,8 @@ from colonnade.algorithms.parts.optimiser import OptimiserSettings
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.training import Defaults
 from colonnade.errors import SettingsError, unknown_name
+from colonnade.models.contract import Network
+from colonnade.models.dense import DenseNetwork
 from colonnade.state import Remembering, value
 
 WALK = 5.0
@@ -28,6 +31,7 @@ SCALE_FREE = Defaults(
     rates=MappingProxyType({"sgd": 0.1, "momentum": 0.01, "adam": 0.001, "scale-free": WALK}),
 )
 STEPS = ("auto", "scale-free", "plain")
+PERTURBED = ("auto", "weights", "layers")
 
 
 @dataclass(frozen=True)
@@ -35,10 +39,13 @@ class StepSettings:
     """The step of every algorithm whose feature parties are of zeroth order; their settings extend these."""
 
     step: str = "auto"  # auto | scale-free | plain; auto: scale-free, unless a learning rate or an optimiser is given
+    perturb: str = "auto"  # auto | weights | layers: what directions move; auto: layers, where steps are scale-free
 
     def check_step(self) -> None:
         if self.step not in STEPS:
             raise unknown_name("value of algorithm.step", self.step, STEPS)
+        if self.perturb not in PERTURBED:
+            raise unknown_name("value of algorithm.perturb", self.perturb, PERTURBED)
 
 
 class SlopeSpread(Remembering):
@@ -74,6 +81,22 @@ def settings_of_step(step: str, decided: OptimiserSettings) -> OptimiserSettings
     return replace(decided, name="scale-free") if step == "scale-free" else decided
 
 
+def moved_layers(
+    settings: StepSettings, optimiser: OptimiserSettings, networks: Sequence[Network], owner: str
+) -> list[DenseNetwork]:
+    """These networks, if directions move what their layers give and not their weights; [] else."""
+    dense = [network for network in networks if isinstance(network, DenseNetwork)]
+    if len(dense) < len(networks):
+        if settings.perturb == "layers":
+            raise SettingsError(
+                f'algorithm.perturb = "layers" moves what fully connected layers give, and a model of {owner} has '
+                "other ones. Leave it out: its weights are moved then."
+            )
+        return []
+    asked = settings.perturb == "layers" or (settings.perturb == "auto" and optimiser.name == "scale-free")
+    return dense if asked else []
+
+
 def optimiser_of_bottom(seat: FeatureSeat) -> OptimiserSettings:
     """A step for each upload, if all parties are equally fast."""
     planned = seat.training.steps(len(seat.columns.train))
@@ -82,5 +105,10 @@ def optimiser_of_bottom(seat: FeatureSeat) -> OptimiserSettings:
 
 def optimiser_of_top(seat: LabelSeat, uploads_a_step: int) -> OptimiserSettings:
     """A step for each upload of anybody's, or for so many together."""
+    return settings_of_step(seat.settings.step, first_order_top(seat, uploads_a_step))
+
+
+def first_order_top(seat: LabelSeat, uploads_a_step: int = 1) -> OptimiserSettings:
+    """The same of a label party that knows gradients alone."""
     planned = seat.training.steps(len(seat.labels.train)) * len(seat.feature_parties)
-    return settings_of_step(seat.settings.step, seat.training.top_optimiser(max(1, planned // uploads_a_step)))
+    return seat.training.top_optimiser(max(1, planned // uploads_a_step))

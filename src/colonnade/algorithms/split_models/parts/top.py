@@ -15,9 +15,11 @@ from colonnade.algorithms.parts.losses import Loss, best_threshold, check_thresh
 from colonnade.algorithms.parts.optimiser import Optimiser, OptimiserSettings
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import LabelSeat
+from colonnade.algorithms.split_models.parts.steps import first_order_top
 from colonnade.algorithms.training import AUTO
 from colonnade.data.absence import drop
 from colonnade.errors import SettingsError
+from colonnade.models.contract import Pass
 from colonnade.models.flat import FlatModel, flatten
 from colonnade.models.network import network_for
 from colonnade.models.row_gradients import RowGradients
@@ -62,7 +64,7 @@ class Top(Remembering):
         generator("_generator"),
         value("steps"),
     )
-    DERIVED = ("vector",)  # the networks' parameters, seen as one
+    DERIVED: ClassVar[tuple[str, ...]] = ("vector",)  # the networks' parameters, seen as one
 
     def __init__(
         self,
@@ -73,7 +75,8 @@ class Top(Remembering):
     ) -> None:
         """With `flat`, all parameters lie in one `vector`, and `update` takes one gradient of that length.
 
-        `first_order`: gradients will be asked for, so models without any are refused.
+        `first_order`: gradients will be asked for, so models without any are refused. Without an `optimiser`, a step is
+        planned for each upload.
         """
         for what, model in (("top model", seat.top), (f"bottom model of {seat.name}", seat.bottom)):
             if first_order and isinstance(model, FlatModel):
@@ -101,7 +104,7 @@ class Top(Remembering):
         self._trains_as_it_embeds = all(network.trains_as_it_embeds for network in networks)
         self.vector = flatten(networks, seat.name) if flat else torch.zeros(0)
         parameters = [parameter for network in networks for parameter in network.parameters]
-        self._optimiser = Optimiser([self.vector] if flat else parameters, optimiser or seat.training.top_optimiser())
+        self._optimiser = Optimiser([self.vector] if flat else parameters, optimiser or first_order_top(seat))
         self.steps = 0
 
     def batch(self, rows: NDArray[np.uint32], *, dropping: bool = True) -> Batch:
@@ -130,11 +133,7 @@ class Top(Remembering):
 
     def row_gradients(self, batch: Batch, embeddings: torch.Tensor) -> list[RowGradients]:
         """Each row's own gradient of its loss: by the top model's parameters, then by its own bottom model's."""
-        inputs, own_kept = embeddings, None
-        if self.own is not None and batch.columns is not None:
-            own_embedding, own_kept = self.own.forward(batch.columns)
-            inputs = torch.cat([embeddings, own_embedding], 1)
-        outputs, kept = self.network.forward(inputs)
+        outputs, kept, own_kept = self.forward(batch, embeddings)
         _, by_outputs = self._loss.value_and_gradient(outputs, batch.targets, batch.weights)
         # Of the mean loss; a row's own is as many times larger as there are rows.
         by_row, by_inputs = self.network.row_gradients(kept, by_outputs * batch.rows, own_kept is not None)
@@ -159,19 +158,23 @@ class Top(Remembering):
         self, batch: Batch, embeddings: torch.Tensor, asked: bool | slice
     ) -> tuple[torch.Tensor, torch.Tensor, Gradients, torch.Tensor | None]:
         """Outputs and mean loss in training mode; its gradients by the parameters, and by the embeddings if asked."""
-        if self.own is None or batch.columns is None:
-            outputs, kept = self.network.forward(embeddings)
-            loss, by_outputs = self._loss.value_and_gradient(outputs, batch.targets, batch.weights)
+        outputs, kept, own_kept = self.forward(batch, embeddings)
+        loss, by_outputs = self._loss.value_and_gradient(outputs, batch.targets, batch.weights)
+        if self.own is None or own_kept is None:
             return outputs, loss, *self.network.backward(kept, by_outputs, asked)
         width = embeddings.shape[1]
-        own_embedding, own_kept = self.own.forward(batch.columns)
-        outputs, kept = self.network.forward(torch.cat([embeddings, own_embedding], 1))
-        loss, by_outputs = self._loss.value_and_gradient(outputs, batch.targets, batch.weights)
         gradients, by_inputs = self.network.backward(kept, by_outputs, True)
         assert by_inputs is not None
         own_gradients, _ = self.own.backward(own_kept, by_inputs[:, width:].contiguous())
         part = by_inputs[:, asked if isinstance(asked, slice) else slice(width)]
         return outputs, loss, [*gradients, *own_gradients], part
+
+    def forward(self, batch: Batch, embeddings: torch.Tensor) -> tuple[torch.Tensor, Pass, Pass | None]:
+        """Outputs in training mode, and what the networks kept: the top model's, and its own bottom model's if any."""
+        if self.own is None or batch.columns is None:
+            return *self.network.forward(embeddings), None
+        own_embedding, own_kept = self.own.forward(batch.columns)
+        return *self.network.forward(torch.cat([embeddings, own_embedding], 1)), own_kept
 
     def outputs(self, batch: Batch, embeddings: torch.Tensor) -> torch.Tensor:
         """Of the model in inference mode. Embeddings may be several for each row: [points · rows, width]."""

@@ -1,7 +1,8 @@
 """A feature party's model without gradients: embeddings at w and near w go up, losses come down.
 
 Directions stay here. They are stored while an upload awaits its reply, which is cheaper than drawing them again
-(`dpzv` draws them again, for memory). Whatever leaves has passed the perturbation of parts/embedder.py.
+(`dpzv` draws them again, for memory). They move the weights, or what a wide first layer gives (parts/wide_layer.py).
+Whatever leaves has passed the perturbation of parts/embedder.py.
 """
 
 import numpy as np
@@ -15,11 +16,12 @@ from colonnade.algorithms.seats import FeatureSeat
 from colonnade.algorithms.split_models.parts.directions import Directions
 from colonnade.algorithms.split_models.parts.embedder import Embedder
 from colonnade.algorithms.split_models.parts.steps import optimiser_of_bottom
+from colonnade.algorithms.split_models.parts.wide_layer import wide_layer
 from colonnade.errors import ProtocolError
 from colonnade.models.flat import flatten
 from colonnade.models.network import network_for
 from colonnade.party import Effect
-from colonnade.state import generator, tensors_by_number, value, weights
+from colonnade.state import generator, rows_by_number, tensors_by_number, value, weights
 
 
 class ZerothOrderBottom(Embedder):
@@ -29,6 +31,7 @@ class ZerothOrderBottom(Embedder):
         weights("_optimiser"),
         generator("_looking"),
         tensors_by_number("_pending"),
+        rows_by_number("_looked_at"),
         value("uploads", "steps"),
     )
     DERIVED = ("_vector", "_near", "_near_vector")  # the network's parameters, and those beside them
@@ -43,7 +46,9 @@ class ZerothOrderBottom(Embedder):
         self._near_vector = flatten([self._near], seat.name)
         self._looking = generator_for(seat.secret, seat.name, "directions")
         self._optimiser = Optimiser([self._vector], optimiser_of_bottom(seat))
+        self._wide = wide_layer(seat, self._optimiser.settings, self.network)
         self._pending: dict[int, torch.Tensor] = {}  # exchange → directions [q, d]
+        self._looked_at: dict[int, NDArray[np.uint32]] = {}  # exchange → rows, where the first layer is wide
         self.uploads = 0
         self.steps = 0
 
@@ -65,16 +70,22 @@ class ZerothOrderBottom(Embedder):
     ) -> tuple[list[Effect], NDArray[np.float32], NDArray[np.float32]]:
         """c = F(w; x_I) and ĉ_j = F(w + μu_j; x_I) (two-sided: also at w − μu_j), and what must be spent first."""
         inputs = self.batch(rows)
-        directions, here_vector, near_vector = self._directions, self._vector, self._near_vector
-        looked = directions.draw_rows(directions.count, here_vector.numel(), self._looking)
+        directions, wide = self._directions, self._wide
+        by_rows = 0 if wide is None else wide.numbers(rows.size)  # those for the first layer; then those of the rest
+        first = 0 if wide is None else wide.weights
+        here_rest, near_rest = self._vector[first:], self._near_vector[first:]
+        looked = directions.draw_rows(directions.count, by_rows + here_rest.numel(), self._looking)
         here = self.network.embed(inputs, self.noise)
+        self._near_vector[:first] = self._vector[:first]
         around = []
         for direction in looked.unbind():
-            torch.add(here_vector, direction, alpha=directions.radius, out=near_vector)
-            around.append(self._near.embed(inputs, self.noise))
-            if directions.two_sided:
-                torch.sub(here_vector, direction, alpha=directions.radius, out=near_vector)
-                around.append(self._near.embed(inputs, self.noise))
+            for side in (1, -1) if directions.two_sided else (1,):
+                radius = side * directions.radius
+                torch.add(here_rest, direction[by_rows:], alpha=radius, out=near_rest)
+                moves = [] if wide is None else [wide.moves(inputs, direction[:by_rows]).mul_(radius)]
+                around.append(self._near.embed(inputs, self.noise, moves))
+        if wide is not None:
+            self._looked_at[exchange] = rows
         self._pending[exchange] = looked
         self.uploads += 1
         spent = [effect for _ in range(1 + len(around)) for effect in self.spent(rows)]
@@ -92,21 +103,28 @@ class ZerothOrderBottom(Embedder):
                 f"{1 + self._directions.points} embeddings were sent to it."
             )
         slopes = self._directions.slopes(losses)
-        slopes = slopes * (self._directions.factor(self._vector.numel()) / len(slopes))
+        slopes = slopes * (self._directions.factor(looked.shape[1]) / len(slopes))
         check_magnitude(self._seat.label_party, "losses with slopes", slopes, MOST_TOLD)
         del self._pending[exchange]
-        if len(slopes) == 1:  # the usual case; the direction is not needed any more
+        if len(slopes) == 1:  # the direction is not needed any more
             estimate = looked.view(-1).mul_(slopes.item())
         else:
             estimate = torch.from_numpy(slopes.astype(np.float32)) @ looked
+        if self._wide is not None:
+            rows = self._looked_at.pop(exchange)
+            by_rows, rest = estimate.tensor_split([self._wide.numbers(rows.size)])
+            wide = [some.view(-1) for some in self._wide.along(self.batch(rows), by_rows)]
+            estimate = torch.cat([*wide, rest])
         self._optimiser.step([estimate])
         self.steps += 1
         return True
 
     def forget_uploads(self) -> None:
         self._pending.clear()
+        self._looked_at.clear()
 
     def forget_upload(self, exchange: int) -> bool:
+        self._looked_at.pop(exchange, None)
         return self._pending.pop(exchange, None) is not None
 
     def forget_all_but(self, newest: int) -> None:
