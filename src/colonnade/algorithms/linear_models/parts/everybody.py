@@ -26,9 +26,12 @@ from colonnade.algorithms.linear_models.parts.linear_party import LinearParty
 from colonnade.algorithms.linear_models.parts.patience import TIMER
 from colonnade.algorithms.linear_models.parts.solving import Descent
 from colonnade.algorithms.linear_models.parts.sums import Completed
+from colonnade.algorithms.parts.divergence import DivergedError
 from colonnade.errors import ProtocolError
 from colonnade.messages import (
     Abandoned,
+    GoBack,
+    Keep,
     LastCall,
     LessonStep,
     MaskedSum,
@@ -65,7 +68,6 @@ class LessonLinearParty(LinearParty):
     """One party: it answers requests at once, and steps on lessons when it comes to them. The label party leads."""
 
     LABEL_PARTYS = (SharedRequest, SharedResiduals, LastCall, Stop)
-    HEALS = False  # lessons under way are of weights that would be gone
     TAKES = (SharedRequest, SharedResiduals, LessonStep, Abandoned, LastCall)
 
     def __init__(self, block_party: BlockParty, solver: Descent) -> None:
@@ -81,6 +83,7 @@ class LessonLinearParty(LinearParty):
         self._told = 0  # lessons so far
         self._learnt = 0  # of them, stepped on here
         self._missed = 0  # and left out, or told while this party was away
+        self._void = 0  # the last sum from before everybody went back to earlier weights: nobody learns from these
         self._closed = False  # no more requests, no more steps
         # --- of the label party ---
         self._clock = 0  # mini-batches asked for
@@ -167,7 +170,8 @@ class LessonLinearParty(LinearParty):
     def _may_ask(self) -> bool:
         away = self._sums.lost | self._sums.patience.silent
         past = sorted(max(last, self._excused.get(one, 0)) for one, last in self._learnt_by.items() if one not in away)
-        if self._closed or not self._block_party.ready or not past:
+        assert self._record is not None
+        if self._closed or not self._block_party.ready or not self._record.recall.all_are_back or not past:
             return False
         if self._again:  # repeated once everybody can be reached
             return not self._sums.lost
@@ -186,7 +190,10 @@ class LessonLinearParty(LinearParty):
         rows, in_pass = asked
         weights = self._block_party.weights_of(rows)
         residuals, loss = self._block_party.loss.residuals_and_mean_loss(completed.total, targets[rows], weights)
-        record.add_loss(loss)
+        try:
+            record.add_loss(loss)
+        except DivergedError as error:  # here: what others of these sums have taught is told before
+            return self._heal(error)
         record.staleness.add(np.array([self._told - self._asked_at.pop(completed.number)]))
         self._told += 1
         self._rows_of[self._told] = rows.size
@@ -245,7 +252,8 @@ class LessonLinearParty(LinearParty):
         self._sums.check_turn(sender, sender, request.number, request.rows.size * self._seat.outputs)
         self._last_asked = request.number
         self._asked.pop(request.instead_of, None)
-        self._asked[request.number] = (request.rows, bool(request.full_pass))
+        if request.number > self._void:
+            self._asked[request.number] = (request.rows, bool(request.full_pass))
         effects, _ = self._sums.contribute(sender, request.number, request.rows)
         return [*effects, *(self._receive_early() if self._early else [])]
 
@@ -257,6 +265,9 @@ class LessonLinearParty(LinearParty):
         if told.lesson > self._told + 1 or told.number > self._last_asked:  # it overtook another, or its request
             self._keep_early(sender, told)
             return []
+        if told.number <= self._void:  # GoBack overtook it
+            self._told = told.lesson
+            return self._receive_early() if self._early else []
         if told.number not in self._asked:
             raise ProtocolError(f"{sender} told what came of the sum {told.number}, for which it has not asked.")
         rows, in_pass = self._asked[told.number]
@@ -273,6 +284,32 @@ class LessonLinearParty(LinearParty):
             residuals = self._block_party.loss.residuals(residuals, targets[rows], weights)
         effects = self._put_off(Lesson(told.lesson, rows, residuals, in_pass))
         return [*effects, *(self._receive_early() if self._early else [])]
+
+    # --- earlier weights ---
+
+    def _choose(self, sender: str, message: Keep | GoBack) -> list[Effect]:
+        effects = super()._choose(sender, message)
+        if isinstance(message, GoBack) and message.step > 0:
+            self._learn_no_more_from(message.replies)
+        return effects
+
+    def _restart(self, scale: float) -> None:
+        self._solver.restart(scale)
+        self._lessons.clear()
+        if self._record is not None:
+            self._learn_no_more_from(self._last_asked)
+            self._again.clear()
+            self._asked_at.clear()
+            self._rows_of.clear()
+            self._learnt_by = dict.fromkeys(self._learnt_by, self._told)
+
+    def _learn_no_more_from(self, last: int) -> None:
+        """The sums up to this one are of weights that are gone. They are answered, so that nobody waits for a part."""
+        self._void = max(self._void, last)
+        self._asked = {number: asked for number, asked in self._asked.items() if number > self._void}
+
+    def _begin_again(self, returned: str = "") -> list[Effect]:
+        return self._ask()
 
     # --- the steps ---
 
@@ -336,7 +373,15 @@ class LessonLinearParty(LinearParty):
             for number, in_pass in state.values["lessons"]
         )
 
+    def _save_void(self, state: State) -> None:
+        if self._void:
+            state.values["void"] = self._void
+
+    def _load_void(self, state: State) -> None:
+        self._void = state.values.get("void", 0)
+
     MEMORY = (
+        custom("_void", save=_save_void, load=_load_void),
         value("_last_asked", "_told", "_learnt", "_missed", "_closed", "_clock", underscored=True),
         value("_again", saved=list, restored=deque),
         value("_learnt_by", "_excused"),

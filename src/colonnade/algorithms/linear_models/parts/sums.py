@@ -135,6 +135,11 @@ class Sums(Remembering):
         request = EvaluationProductRequest(self._name, self._evaluations, first_row, row_count)
         return (-self._evaluations, *self._answer(request))
 
+    @property
+    def asked(self) -> int:
+        """Sums for training of which this party is the root, so far."""
+        return self._number
+
     def next_number(self) -> int:
         """For a sum that is announced by other means than a request."""
         self._number += 1
