@@ -223,12 +223,17 @@ class LessonLinearParty(LinearParty):
             return []  # overtaken on its way by word of a later one
         self._learnt_by[party] = lesson
         effects = self._record.count(self._rows_of.get(lesson, 0))
+        if len(self._rows_of) > 2 * self._in_flight:
+            self._forget_rows(party)
+        return [*effects, *self._ask()]
+
+    def _forget_rows(self, party: str) -> None:
+        """Of lessons that all have learnt from, or left out; who is away will not tell of them. This one is there."""
         settled = min(last for one, last in self._learnt_by.items() if one not in self._sums.lost or one == party)
         for old in [*self._rows_of]:
             if old > settled and len(self._rows_of) <= MOST_UNTOLD:
                 break
             del self._rows_of[old]
-        return [*effects, *self._ask()]
 
     def _close(self) -> list[Effect]:
         self._closed = True

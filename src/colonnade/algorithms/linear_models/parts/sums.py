@@ -171,8 +171,12 @@ class Sums(Remembering):
     # --- as a part of the tree ---
 
     def receive(self, sender: str, message: Any) -> tuple[list[Effect], Completed | None]:
-        """A request, a sum, or word that there will be none. All of it is judged before anything is changed."""
-        self.check(sender, message)
+        """A request, a sum, which `check` lets pass, or word that there will be none.
+
+        The rest is judged before anything is changed.
+        """
+        if isinstance(message, Abandoned):  # not before: a party may be told of another's sum, too
+            self.check(sender, message)
         self._check_due(sender, message)
         match message:
             case ProductRequest() | EvaluationProductRequest():
