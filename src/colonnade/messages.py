@@ -371,11 +371,15 @@ class SharedResiduals(Message, frozen=True, eq=False):
 
 @declared
 class LessonStep(Message, frozen=True, eq=False):
-    """A party has made its steps on the lesson of that number. Earlier ones that it never tells of it left out."""
+    """A party has made its steps on the lesson of that number. Earlier ones that it never tells of it left out.
+
+    `waiting`: how many more it has been told and has not come to.
+    """
 
     answered_on_arrival: ClassVar[bool] = True
     free: ClassVar[bool] = True
     lesson: int
+    waiting: int
 
 
 @declared

@@ -100,7 +100,7 @@ def request(number: int, rows: Any = ROWS, in_pass: int = 0, instead_of: int = 0
 
 def taught(who: str) -> Party:
     """A party where one sum teaches everybody: it was asked for two sums, and has learnt from the first."""
-    party = introduced("afsaga", who, updates="everybody", in_flight=2)
+    party = introduced("afsaga", who, updates="everybody", in_flight=2, arity=2)
     if who == "label":
         for part in (ProductSum("label", 1, zeros(24, 1)),):
             for child in ("party1", "party2"):
@@ -129,8 +129,8 @@ def taught(who: str) -> Party:
         ("party1", "label", SharedResiduals(2, 2, zeros(3, 1))),
         ("party1", "label", SharedResiduals(2, 2, zeros(2, 2))),
         ("party1", "label", SharedResiduals(2, 2, zeros(2, 1) + 1.01)),  # no class has such residuals
-        ("party1", "label", LessonStep(1)),
-        ("party1", "party3", LessonStep(1)),
+        ("party1", "label", LessonStep(1, 0)),
+        ("party1", "party3", LessonStep(1, 0)),
         ("party1", "label", ProductRequest("label", 3, ROWS)),  # of another schedule
         ("party1", "party3", ProductSum("party2", 1, zeros(2, 1))),
         ("party1", "party3", ProductSum("label", 2, zeros(3, 1))),  # two rows were asked for
@@ -138,8 +138,8 @@ def taught(who: str) -> Party:
         ("party1", "label", GoBack(1, 0, 0, 1.5)),
         ("party1", "label", GoOn(1)),
         ("party1", "party2", LastCall()),
-        ("label", "party1", LessonStep(0)),
-        ("label", "party1", LessonStep(2)),  # which nobody was told
+        ("label", "party1", LessonStep(0, 0)),
+        ("label", "party1", LessonStep(2, 0)),  # which nobody was told
         ("label", "party1", request(2)),
         ("label", "party1", SharedResiduals(2, 2, zeros(2, 1))),
         ("label", "party3", ProductSum("label", 2, zeros(8, 1))),  # it is below party1
@@ -167,7 +167,7 @@ def test_what_is_asked_and_told_before_everybody_goes_back_teaches_nobody() -> N
     assert party.handle(TimerFired(3.0, "step")) == []  # the lesson that waited is gone
     (part,) = party.handle(Received(3.0, "label", request(3)))
     assert isinstance(part, Send) and isinstance(part.message, ProductSum)
-    again = introduced("afsaga", "party2", updates="everybody", in_flight=2)
+    again = introduced("afsaga", "party2", updates="everybody", in_flight=2, arity=2)
     again.restore(party.state())
     for one in (party, again):
         assert one.handle(Received(3.0, "label", SharedResiduals(3, 3, zeros(2, 1) + 0.5))) == []
