@@ -79,7 +79,7 @@ def _sparse(watch: Watch) -> dict[str, float]:
 
 
 def _epoch_seconds(data: FederatedData, settings: Any, epochs: int) -> float:
-    """CPU seconds of an epoch: of a longer run less a shorter one, so that the start and SAGA's first pass do not count."""
+    """CPU seconds of an epoch: of a longer run less a shorter one; the start and SAGA's first pass do not count."""
 
     def seconds(planned: int) -> float:
         training = Training(epochs=planned, batch_size=BATCH, l2=L2, evaluate_every_epochs=0)
