@@ -371,11 +371,15 @@ class SharedResiduals(Message, frozen=True, eq=False):
 
 @declared
 class LessonStep(Message, frozen=True, eq=False):
-    """A party has made its steps on the lesson of that number. Earlier ones that it never tells of it left out."""
+    """A party has made its steps on the lesson of that number. Earlier ones that it never tells of it left out.
+
+    `waiting`: how many more it has been told and has not come to.
+    """
 
     answered_on_arrival: ClassVar[bool] = True
     free: ClassVar[bool] = True
     lesson: int
+    waiting: int
 
 
 @declared
@@ -512,8 +516,9 @@ class Keep(Message, frozen=True, eq=False):
 class GoBack(Message, frozen=True, eq=False):
     """The label party asks for the model of the evaluation `version` (0: the first weights) to be taken up again.
 
-    `number` counts these requests. `replies`: how many the receiver was sent before; those that it has not applied, it
-    never will. From then on its steps are `step` times as long as the settings say; 0: the training is over.
+    `number` counts these requests. `replies`: how many the receiver was sent before (in a linear federation: for how
+    many sums it was asked); those that it has not applied, it never will. From then on its steps are `step` times as
+    long as the settings say; 0: the training is over.
     """
 
     free: ClassVar[bool] = True

@@ -27,6 +27,16 @@ from colonnade.testing import TinyFederation, assert_same_bits, tiny_data, weigh
 
 LABELS = torch.tensor([0, 1] * 10)
 PLAIN_STEP = {"step": "fixed", "decay": 0.0, "precondition": "none"}
+LINEAR = {
+    "afsgd": ("afsgd", PLAIN_STEP),
+    "fsgd": ("fsgd", PLAIN_STEP),
+    "everybody": ("afsgd", {**PLAIN_STEP, "updates": "everybody", "in_flight": 3}),
+}
+
+
+def chosen(name: str) -> Any:
+    algorithm, own = LINEAR.get(name, (name, {}))
+    return colonnade.algorithms.find(algorithm).settings(**own)
 
 
 @cache
@@ -41,13 +51,12 @@ def data(task: str) -> Any:
 @cache
 def healed(algorithm: str) -> Outcome:
     """With a rate a hundred times that at which it learns well."""
-    linear = algorithm in ("afsgd", "fsgd")
+    linear = algorithm in LINEAR
     training = Training(epochs=12, batch_size=16, learning_rate=5.0 if linear else 50.0, optimiser="sgd")
-    chosen = colonnade.algorithms.find(algorithm).settings(**(PLAIN_STEP if linear else {}))
-    return colonnade.train(data("regression" if linear else "binary"), chosen, training=training)
+    return colonnade.train(data("regression" if linear else "binary"), chosen(algorithm), training=training)
 
 
-@pytest.mark.parametrize("algorithm", ["vafl", "split", "centralised", "afsgd", "fsgd"])
+@pytest.mark.parametrize("algorithm", ["vafl", "split", "centralised", *LINEAR])
 def test_a_rate_a_hundred_times_too_large_is_found_out_and_the_training_learns(algorithm: str) -> None:
     summary = healed(algorithm).summary
     cuts = summary["step_cuts"]
@@ -71,7 +80,7 @@ def test_one_that_descends_is_left_alone() -> None:
 
 @settings(max_examples=8, deadline=None)
 @given(
-    algorithm=st.sampled_from(["vafl", "split", "afsgd", "fsgd"]),
+    algorithm=st.sampled_from(["vafl", "split", *LINEAR]),
     latency=st.sampled_from([0.001, 0.05]),
     reorder=st.booleans(),
     crash=st.booleans(),
@@ -80,17 +89,15 @@ def test_one_that_descends_is_left_alone() -> None:
 def test_it_ends_well_whatever_the_schedule(
     algorithm: str, latency: float, reorder: bool, crash: bool, seed: int
 ) -> None:
-    linear = algorithm in ("afsgd", "fsgd")
+    linear = algorithm in LINEAR
     world = Simulate(
         latency_seconds={"distribution": "exponential", "mean": latency},
         reorder=reorder,
         parties={"party1": SimulatedParty(slowdown=3.0, crashes=((0.05, 0.4),) if crash else ())},
     )
     training = Training(epochs=20, batch_size=8, learning_rate=50.0 if linear else 300.0, optimiser="sgd")
-    settings_ = colonnade.algorithms.find(algorithm).settings(**(PLAIN_STEP if linear else {}))
-    plan = TinyFederation(
-        tiny_data("regression" if linear else "binary"), settings_, training, simulate=world, seed=seed
-    )
+    task = "regression" if linear else "binary"
+    plan = TinyFederation(tiny_data(task), chosen(algorithm), training, simulate=world, seed=seed)
     with TemporaryDirectory() as folder:
         try:
             outcome = plan.run(Path(folder) / "run")

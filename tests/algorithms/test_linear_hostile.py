@@ -4,22 +4,31 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from colonnade import ProtocolError, Training
 from colonnade.algorithms import ALGORITHMS
 from colonnade.messages import (
     EvaluationProductRequest,
+    GoBack,
+    GoOn,
     Introduction,
+    LastCall,
+    LessonStep,
     MaskedSum,
     Message,
     ProductRequest,
     ProductSum,
     ResidualReply,
     ResidualRequest,
+    SharedRequest,
+    SharedResiduals,
     SharedStep,
     Stop,
+    WeightsSettled,
+    WentBack,
 )
-from colonnade.party import Party, Received, Send, Started
+from colonnade.party import Party, Received, Send, Started, TimerFired
 from colonnade.testing import HandTurnedParties, TinyFederation, assert_same_bits, tiny_data, weights
 
 ROWS = np.array([1, 2], np.uint32)
@@ -83,6 +92,90 @@ def test_an_asynchronous_party_refuses_it(who: str, sums: str, sender: str, mess
 def test_a_synchronous_party_refuses_it(sender: str, message: Message) -> None:
     with pytest.raises(ProtocolError):
         introduced("fsgd", "party1").handle(Received(1.0, sender, message))
+
+
+def request(number: int, rows: Any = ROWS, in_pass: int = 0, instead_of: int = 0) -> SharedRequest:
+    return SharedRequest(number, in_pass, instead_of, np.asarray(rows, np.uint32))
+
+
+def taught(who: str) -> Party:
+    """A party where one sum teaches everybody: it was asked for two sums, and has learnt from the first."""
+    party = introduced("afsaga", who, updates="everybody", in_flight=2, arity=2)
+    if who == "label":
+        for part in (ProductSum("label", 1, zeros(24, 1)),):
+            for child in ("party1", "party2"):
+                party.handle(Received(1.0, child, part))
+        return party
+    party.handle(Received(1.0, "label", request(1, range(24), in_pass=1)))
+    party.handle(Received(1.0, "label", SharedResiduals(1, 1, zeros(24, 1))))
+    party.handle(TimerFired(1.0, "step"))
+    party.handle(Received(1.0, "label", request(2)))
+    return party
+
+
+@pytest.mark.parametrize(
+    ("who", "sender", "message"),
+    [
+        ("party1", "party2", request(3)),  # the label party's to send
+        ("party1", "label", request(2)),  # again
+        ("party1", "label", request(0)),
+        ("party1", "label", request(3, [])),
+        ("party1", "label", request(3, [24])),
+        ("party1", "label", request(3, [1] * 25)),
+        ("party1", "party2", SharedResiduals(2, 2, zeros(2, 1))),
+        ("party1", "label", SharedResiduals(1, 1, zeros(24, 1))),  # again
+        ("party1", "label", SharedResiduals(0, 2, zeros(2, 1))),
+        ("party1", "label", SharedResiduals(2, 1, zeros(24, 1))),  # of a sum that has taught already
+        ("party1", "label", SharedResiduals(2, 2, zeros(3, 1))),
+        ("party1", "label", SharedResiduals(2, 2, zeros(2, 2))),
+        ("party1", "label", SharedResiduals(2, 2, zeros(2, 1) + 1.01)),  # no class has such residuals
+        ("party1", "label", LessonStep(1, 0)),
+        ("party1", "party3", LessonStep(1, 0)),
+        ("party1", "label", ProductRequest("label", 3, ROWS)),  # of another schedule
+        ("party1", "party3", ProductSum("party2", 1, zeros(2, 1))),
+        ("party1", "party3", ProductSum("label", 2, zeros(3, 1))),  # two rows were asked for
+        ("party1", "party2", GoBack(1, 0, 0, 0.5)),
+        ("party1", "label", GoBack(1, 0, 0, 1.5)),
+        ("party1", "label", GoOn(1)),
+        ("party1", "party2", LastCall()),
+        ("label", "party1", LessonStep(0, 0)),
+        ("label", "party1", LessonStep(2, 0)),  # which nobody was told
+        ("label", "party1", request(2)),
+        ("label", "party1", SharedResiduals(2, 2, zeros(2, 1))),
+        ("label", "party3", ProductSum("label", 2, zeros(8, 1))),  # it is below party1
+        ("label", "party1", WentBack(1, 0, 0)),
+        ("label", "party1", WeightsSettled()),
+    ],
+)
+def test_who_lies_where_one_sum_teaches_everybody_changes_nothing(who: str, sender: str, message: Message) -> None:
+    party = taught(who)
+    before = party.state()
+    with pytest.raises(ProtocolError, match=sender):
+        party.handle(Received(2.0, sender, message))
+    after = party.state()
+    assert after.values == before.values
+    assert_same_bits(after.tensors, before.tensors)
+
+
+def test_what_is_asked_and_told_before_everybody_goes_back_teaches_nobody() -> None:
+    """Though it comes after the word to go back, which overtook it. Its part is sent, or others would wait for it."""
+    party = taught("party2")  # with nobody below
+    party.handle(Received(2.0, "label", SharedResiduals(2, 2, zeros(2, 1) + 0.5)))
+    (answer,) = party.handle(Received(3.0, "label", GoBack(1, 0, 3, 0.5)))
+    assert isinstance(answer, Send) and isinstance(answer.message, WentBack)
+    weights_then = party.state().tensors["member.block.weights"]
+    assert party.handle(TimerFired(3.0, "step")) == []  # the lesson that waited is gone
+    (part,) = party.handle(Received(3.0, "label", request(3)))
+    assert isinstance(part, Send) and isinstance(part.message, ProductSum)
+    again = introduced("afsaga", "party2", updates="everybody", in_flight=2, arity=2)
+    again.restore(party.state())
+    for one in (party, again):
+        assert one.handle(Received(3.0, "label", SharedResiduals(3, 3, zeros(2, 1) + 0.5))) == []
+        assert one.handle(TimerFired(3.0, "step")) == []
+        assert torch.equal(one.state().tensors["member.block.weights"], weights_then)
+        one.handle(Received(4.0, "label", request(4, range(24), in_pass=1)))  # and from here on it learns again
+        assert one.handle(Received(4.0, "label", SharedResiduals(4, 4, zeros(24, 1) + 0.5)))
+        assert one.handle(TimerFired(4.0, "step"))
 
 
 def test_parts_of_a_sum_that_do_not_fit_together_are_refused() -> None:

@@ -8,7 +8,7 @@ can do is tested here. Everything follows from one number, so that what was foun
 import hashlib
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -331,7 +331,7 @@ BUDGET = PerturbationSettings(
 NOISED_ANSWERS = {"clip": 1.0, "noise": 0.5, "server_update": "dp-sgd", "server_noise": 0.5}
 
 
-def some_plan(row: Algorithm, chance: Random) -> TinyFederation:
+def some_plan(row: Algorithm, chance: Random, updates: str = "one") -> TinyFederation:
     """A tiny federation of this algorithm, with any task, masks, trees, delays and budgets."""
     choose = chance.choice
     how: dict[str, Any] = {}
@@ -352,14 +352,17 @@ def some_plan(row: Algorithm, chance: Random) -> TinyFederation:
         privacy = PerturbationSettings(labels_epsilon=20.0)
     elif row.linear_party is None and row.conversation.bottom_needs_gradients and chance.random() < 0.4:
         privacy = BUDGET
-    data = choose([*DATA.values(), OWN_COLUMNS])
-    return TinyFederation(data, row.settings(**how), TRAINING, privacy=privacy)
+    data, training = choose([*DATA.values(), OWN_COLUMNS]), TRAINING
+    if updates == "everybody":
+        how |= {"updates": updates, "in_flight": choose([1, 2, 3])}
+        training = replace(TRAINING, end_when_diverged=choose([False, True]))  # True: parties may be asked to go back
+    return TinyFederation(data, row.settings(**how), training, privacy=privacy)
 
 
-def besiege(row: Algorithm, number: int, turns: int = 200) -> BesiegedFederation:
+def besiege(row: Algorithm, number: int, turns: int = 200, updates: str = "one") -> BesiegedFederation:
     """A federation of this algorithm with a liar in it, both chosen by a number, after so many turns."""
     chance = Random(number)
-    plan = some_plan(row, chance)
+    plan = some_plan(row, chance, updates)
     besieged = BesiegedFederation(plan, chance.choice(plan.names), number)
     besieged.run(turns)
     return besieged

@@ -19,6 +19,11 @@ from colonnade.testing import TinyFederation, tiny_data
 
 EXAMPLES = int(os.environ.get("COLONNADE_HOSTILE_EXAMPLES", "4"))
 SPEAKING = {name: row for name, row in ALGORITHMS.items() if row.conversation is not None}
+LESSONS = {
+    name: row
+    for name, row in SPEAKING.items()
+    if row.linear_party and row.conversation is not None and row.conversation.asynchronous
+}
 MOST_KEPT_BYTES = 20_000
 """In place of the 32 MiB that a party keeps for a peer, so that a flood in a test reaches it."""
 MOST_GROWTH_BYTES = 4 * MOST_KEPT_BYTES
@@ -34,19 +39,28 @@ def test_a_lie_is_taken_or_refused_and_nobody_else_pays(row: Algorithm, number: 
     besiege(row, number)
 
 
+@pytest.mark.parametrize("row", LESSONS.values(), ids=list(LESSONS))
+@given(number=st.integers(0, 2**32))
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck), print_blob=False)
+def test_a_lie_where_one_sum_teaches_everybody(row: Algorithm, number: int) -> None:
+    besiege(row, number, updates="everybody")
+
+
 @pytest.mark.parametrize(
     ("row", "kept"),
     [
         pytest.param(row, kept, id=f"{kept}-{name}")
         for name, row in SPEAKING.items()
         for kept in (("one", "everywhere") if row.linear_party else ("one",))
-    ],
+    ]
+    + [pytest.param(LESSONS[name], "everybody", id=f"everybody-{name}") for name in ("afsaga", "asysqn-svrg")],
 )
 def test_a_flood_of_any_kind_leaves_no_more_behind_than_a_bound(
     row: Algorithm, kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("colonnade.algorithms.linear_models.parts.block_party.MOST_KEPT_BYTES", MOST_KEPT_BYTES)
-    linear = {"sums": "two-tree" if kept == "one" else "plain", "labels": kept} if row.linear_party else {}
+    linear = {"sums": "plain" if kept == "everywhere" else "two-tree"} if row.linear_party else {}
+    linear |= {"updates": kept} if kept == "everybody" else {"labels": kept} if row.linear_party else {}
     plan = TinyFederation(tiny_data(), row.settings(**linear), TRAINING)
     whole = BesiegedFederation(plan, "nobody", 0, lies=0.0)
     whole.run(2000)

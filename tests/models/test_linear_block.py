@@ -15,6 +15,7 @@ from scipy import sparse
 from colonnade.errors import DataError, SettingsError
 from colonnade.models import linear_rows
 from colonnade.models.linear import LinearBlock, Window
+from colonnade.models.linear_columns import MANY_ROWS
 from colonnade.models.linear_loss import LinearLoss
 from colonnade.models.machine_code import machine_code
 
@@ -296,6 +297,19 @@ def test_a_party_without_columns(storage: str, outputs: int) -> None:
     assert block.full_gradient(kept)[0].shape == (0, outputs)
     assert block.longest_rows() == 1.0 and block.largest_eigenvalue() == 1.0
     assert block_of(nothing, storage, outputs, 0.1, False).largest_eigenvalue() == 0.0
+
+
+@pytest.mark.parametrize("columns", [40, 4000])
+def test_many_rows_at_once(columns: int) -> None:
+    """They are fetched before they are read, and of few columns these, too: what is computed is the same."""
+    values = table(1, MANY_ROWS + 44, columns)
+    dense, lazy = (block_of(values, storage) for storage in ("dense", "sparse"))
+    rows = np.random.default_rng(2).permutation(len(values)).astype(np.uint32)
+    window = Window(rows, 32, np.random.default_rng(3).standard_normal((len(rows), 1)))
+    for block in (dense, lazy):
+        block.saga_steps(window, 0.05, np.zeros((len(values), 1)))
+    assert np.abs(dense.weights() - lazy.weights()).max() < 1e-12 < np.abs(dense.weights()).max()
+    assert np.abs(dense.products(rows) - lazy.products(rows)).max() < 1e-12
 
 
 def test_images_are_flattened() -> None:

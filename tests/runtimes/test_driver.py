@@ -11,7 +11,7 @@ from colonnade.messages import BatchRequest, EvaluationRequest, Message
 from colonnade.party import Checkpoint, Effect, Finish, Observe, Received, Send, SetTimer, Spend, Started
 from colonnade.privacy.events import PrivacyEvent
 from colonnade.privacy.ledger import Ledger
-from colonnade.runtimes.driver import Driver
+from colonnade.runtimes.driver import Driver, encoded
 from colonnade.runtimes.recorder import Recorder
 from colonnade.testing import LETTER_BYTES, evaluation, letter, says
 from colonnade.trace import TraceWriter, read_trace
@@ -51,6 +51,14 @@ class Diary:
 
     def observe(self, party: str, observed: Observe, now: float) -> None:
         self.lines.append(f"observe {observed.exchange} of {party} at {now}")
+
+
+def test_a_message_to_several_is_encoded_once() -> None:
+    one, other = letter(1), letter(2)
+    effects: list[Effect] = [Send("a", one), Send("b", one), Checkpoint(), Send("c", one), Send("a", other)]
+    frames = [frame for _, frame in encoded(effects)]
+    assert frames[0] is frames[1] is frames[3] and frames[2] is None
+    assert frames[0] == encode(one) and frames[4] == encode(other)
 
 
 def driven(effects: list[Effect], diary: Diary, trace: TraceWriter | None = None) -> Driver:

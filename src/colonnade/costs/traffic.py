@@ -348,7 +348,7 @@ class _Sent:
     def _trees(self, root: str) -> tuple[Tree, ...]:
         if self.settings.sums == "two-tree":
             return different_pair(self.parties, root)
-        return (balanced(self.parties, root, self.settings.arity),)
+        return (balanced(self.parties, root, self.settings.children_of_a_party(len(self.parties))),)
 
     def told(self) -> list[Expected]:
         return [Expected(*key, frames, size) for key, (frames, size) in self._sent.items()]
@@ -402,7 +402,7 @@ def _lessons(sent: _Sent, schedule: Schedule) -> None:
         for peer in sent.peers:
             sent.add(sent.label, peer, one.count, request)
             sent.add(sent.label, peer, one.count, residuals)
-            sent.add(peer, sent.label, one.count, messages.LessonStep(number))
+            sent.add(peer, sent.label, one.count, messages.LessonStep(number, 0))
         sent.add_up(sent.label, one.count, number, one.rows, outputs)
     for peer in sent.peers:
         sent.add(sent.label, peer, 1, messages.LastCall())

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 RowNumbers = npt.NDArray[np.uint32]
 IN_ORDER: RowNumbers = readable((), np.uint32)
 ROWS_AT_ONCE = 4096
+MANY_ROWS = 256
+"""Drawn at random, from which on it pays to fetch them into a cache before they are read one after the other."""
 MOST_TICKS = 1024
 """Steps with L1 after which all lazy columns are settled: one in a thousand touches every column."""
 
@@ -164,6 +166,8 @@ class SparseColumns(Remembering):
     def products(self, chosen: Chosen, test: bool = False) -> Floats:
         products = np.empty((chosen.number, self._outputs))
         data = self._test if test else self._train
+        if chosen.rows.size >= MANY_ROWS:
+            kernels.touch(data, chosen.rows, self._lazy)
         kernels.lazy_times(data, chosen.rows, chosen.first, self._lazy, self._running, self._prox, products)
         return products
 
@@ -239,6 +243,9 @@ class SparseColumns(Remembering):
             self._prox[DRIFTS] = drifts
         elif not self._prox.size and rule == SGD and self._running[CLOCK] != 0.0:
             self._settle()
+        rows: RowNumbers = arguments[3]
+        if rows.size >= MANY_ROWS:
+            kernels.touch(self._train, rows, self._lazy)
         return kernels.sparse_window(self._train, self._lazy, self._running, self._prox, *arguments)
 
     def _settle(self) -> None:

@@ -250,6 +250,26 @@ def sparse_squared_norms(data: SparseData, norms: Floats) -> None:
         norms[i] = total
 
 
+@compiled
+def touch(data: SparseData, rows: Indices, lazy: Floats) -> float:
+    """Read the ends of these rows, and the columns if there are not many more of them; the sum means nothing.
+
+    Rows that are drawn at random are seldom in a cache. A loop over one row after the other waits for each; this one
+    asks for many at a time, and the loop that follows finds them. It takes a third off an epoch of eight parties.
+    """
+    starts, columns, values = data
+    total = 0.0
+    for p in range(rows.size):
+        first, end = starts[rows[p]], starts[np.uint64(rows[p]) + np.uint64(1)]
+        if end > first:
+            last = end - np.uint64(1)
+            total += float(columns[first] + columns[last]) + values[first] + values[last]
+    if lazy.ndim == 1 and lazy.size <= 16 * rows.size:
+        for j in range(0, lazy.size, 8):  # one of every 64 bytes
+            total += lazy[j]
+    return total
+
+
 # Lazy columns. A step takes every weight from w to (1 − ηλ)w − ηḡ, but only those of its rows further. So weights
 # are kept as w = s·u: the decay is s ← s(1 − ηλ), and ḡ's part is owed: with a clock C ← C + η/s, column j owes
 # ḡ_j (C − paid_j) to u_j. A column pays before its ḡ_j changes, and when a step reads it. Its numbers lie side by

@@ -49,6 +49,7 @@ def readable(values: npt.ArrayLike, kind: type[np.generic]) -> npt.NDArray[Any]:
 
     Always read-only, because Numba would compile a kernel once more for arrays that may be written to.
     """
-    view = np.require(values, kind, ("C", "ALIGNED")).view()
+    fits = type(values) is np.ndarray and values.dtype == kind and values.flags.c_contiguous and values.flags.aligned
+    view = values.view() if fits else np.require(values, kind, ("C", "ALIGNED")).view()  # type: ignore[union-attr]
     view.flags.writeable = False
     return view

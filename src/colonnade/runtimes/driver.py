@@ -21,8 +21,21 @@ Answer = list[tuple[Effect, bytearray | None]]
 
 
 def encoded(effects: Sequence[Effect]) -> Answer:
-    """Effects with the frames of what they send: made before the first of them has an effect."""
-    return [(effect, encode(effect.message) if type(effect) is Send else None) for effect in effects]
+    """Effects with the frames of what they send: made before the first of them has an effect.
+
+    A message to several peers is encoded once: frames are read, and never written to.
+    """
+    answer: Answer = []
+    message, frame = None, bytearray()
+    for effect in effects:
+        if type(effect) is not Send:
+            answer.append((effect, None))
+            continue
+        if effect.message is not message:
+            message = effect.message
+            frame = encode(message)
+        answer.append((effect, frame))
+    return answer
 
 
 class Port(Protocol):

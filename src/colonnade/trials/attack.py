@@ -434,7 +434,7 @@ def _trees(data: FederatedData, settings: Any) -> tuple[Tree, ...]:
     parties = (data.label_party, *data.feature_parties)
     if settings.sums == "two-tree":
         return different_pair(parties, data.label_party)
-    return (balanced(parties, data.label_party, settings.arity),)
+    return (balanced(parties, data.label_party, settings.children_of_a_party(len(parties))),)
 
 
 def _alone_in(data: FederatedData, trees: tuple[Tree, ...]) -> str:

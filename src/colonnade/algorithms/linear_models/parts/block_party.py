@@ -90,7 +90,7 @@ class BlockParty(Remembering):
         point = FixedPoint(settings.fraction_bits, len(seat.parties))
         # The most that is told of ‖∇_m f‖² / tolerance²; fixed point holds no more.
         self.most_gradient: float = min(1e6, point.limit / 2) if settings.masked else 1e30
-        self._scheme = SumScheme(settings.sums, seat.parties, settings.arity, point)
+        self._scheme = SumScheme(settings.sums, seat.parties, settings.children_of_a_party(len(seat.parties)), point)
         self.sums = Sums(
             seat.name,
             self._scheme,
@@ -154,13 +154,15 @@ class BlockParty(Remembering):
         penalty = self.seat.training.l2 if self.block.metric is None else 0.0  # a metric's eigenvalue has it in itself
         return self.loss.smoothness * self.block.largest_eigenvalue() + penalty
 
-    def sound_step(self, alone: bool = False) -> float:
-        """1 / L_b from what everybody told of their columns; `alone`: if the others' weights stood still."""
+    def sound_step(self, late: int, alone: bool = False) -> float:
+        """1 / L_b from what everybody told of their columns; `alone`: if the others' weights stood still.
+
+        `late`: mini-batches whose steps are made between a product and its use.
+        """
         seat = self.seat
         smoothness = Smoothness.joined(told for told, _ in self._introduced.values())
         if alone:
             smoothness = replace(smoothness, whole=self._introduced[seat.name][0].largest_eigenvalue)
-        late = batches_under_way(seat) - 1
         keeps_residuals: bool = seat.settings.keeps_residuals
         l2, batch_size = seat.training.l2, seat.training.batch_size
         least = smoothness.of_batches(self.loss.smoothness, l2, batch_size, late, keeps_residuals)
@@ -265,11 +267,6 @@ class BlockParty(Remembering):
 def batches_per_request(seat: LinearSeat) -> int:
     """Mini-batches of one request; a synchronous schedule shares them one by one."""
     return int(getattr(seat.settings, "batches_per_request", 1))
-
-
-def batches_under_way(seat: LinearSeat) -> int:
-    """Mini-batches whose steps may be made between a product and its use, the one that uses it included."""
-    return batches_per_request(seat) * int(getattr(seat.settings, "sums_in_flight", 1))
 
 
 def most_rows(seat: LinearSeat) -> int:

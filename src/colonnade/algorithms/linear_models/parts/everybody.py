@@ -24,11 +24,16 @@ from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLi
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.linear_party import LinearParty
 from colonnade.algorithms.linear_models.parts.patience import TIMER
+from colonnade.algorithms.linear_models.parts.settings import MOST_IN_FLIGHT
 from colonnade.algorithms.linear_models.parts.solving import Descent
 from colonnade.algorithms.linear_models.parts.sums import Completed
+from colonnade.algorithms.parts.divergence import DivergedError
+from colonnade.algorithms.training import AUTO
 from colonnade.errors import ProtocolError
 from colonnade.messages import (
     Abandoned,
+    GoBack,
+    Keep,
     LastCall,
     LessonStep,
     MaskedSum,
@@ -53,6 +58,16 @@ class Lesson:
     rows: NDArray[np.uint32]
     residuals: NDArray[np.float64]
     in_pass: bool
+    late: int  # lessons before it that the block had not come to when it gave its products
+
+
+@dataclass
+class Asked:
+    """A sum of which nothing was told so far."""
+
+    rows: NDArray[np.uint32]
+    in_pass: bool
+    past: int  # the last lesson that this party had done with when it gave its products
 
 
 def asynchronous_party(block_party: BlockParty, solver: Descent) -> LinearParty:
@@ -65,22 +80,23 @@ class LessonLinearParty(LinearParty):
     """One party: it answers requests at once, and steps on lessons when it comes to them. The label party leads."""
 
     LABEL_PARTYS = (SharedRequest, SharedResiduals, LastCall, Stop)
-    HEALS = False  # lessons under way are of weights that would be gone
     TAKES = (SharedRequest, SharedResiduals, LessonStep, Abandoned, LastCall)
 
     def __init__(self, block_party: BlockParty, solver: Descent) -> None:
         super().__init__(block_party, solver=solver)
         self._solver = solver
         self._in_flight: int = self._seat.settings.sums_in_flight
+        self._most_waiting = self._in_flight
         self._everywhere = self._seat.settings.labels == "everywhere"
         self._sums.patience.timeout_seconds = self._seat.settings.request_timeout_seconds
         self._sums.let_parts_overtake()
-        self._asked: dict[int, tuple[NDArray[np.uint32], bool]] = {}  # sums that nothing was told of: rows, in a pass
+        self._asked: dict[int, Asked] = {}
         self._last_asked = 0
         self._lessons: deque[Lesson] = deque()  # to step on
         self._told = 0  # lessons so far
         self._learnt = 0  # of them, stepped on here
         self._missed = 0  # and left out, or told while this party was away
+        self._void = 0  # the last sum from before everybody went back to earlier weights: nobody learns from these
         self._closed = False  # no more requests, no more steps
         # --- of the label party ---
         self._clock = 0  # mini-batches asked for
@@ -89,6 +105,8 @@ class LessonLinearParty(LinearParty):
         self._learnt_by: dict[str, int] = dict.fromkeys(block_party.peers, 0)  # each worker's last lesson
         if block_party.works:
             self._learnt_by[self._seat.name] = 0
+        self._reports: list[int] = []  # how many lessons waited when one was learnt, of those after:
+        self._judged_from = 0  # the last lesson of a pass, or asked for before `_in_flight` was changed
         self._excused: dict[str, int] = {}  # the last lesson that each was not told, because it was away
         self._rows_of: dict[int, int] = {}  # of lessons that somebody may still tell of
 
@@ -118,7 +136,7 @@ class LessonLinearParty(LinearParty):
             case SharedResiduals():
                 return self._take_lesson(sender, message)
             case LessonStep():
-                return self._note_learnt(sender, message.lesson)
+                return self._note_learnt(sender, message.lesson, message.waiting)
             case LastCall():
                 self._closed = True
                 self._asked.clear()
@@ -151,12 +169,13 @@ class LessonLinearParty(LinearParty):
         while self._record is not None and self._may_ask():
             instead_of = self._again.popleft() if self._again else 0
             if instead_of:
-                rows, in_pass = self._asked.pop(instead_of)
+                again = self._asked.pop(instead_of)
+                rows, in_pass = again.rows, again.in_pass
             else:
                 rows, in_pass = self._solver.lead(self._clock)
                 self._clock += 0 if in_pass else -(-rows.size // self._seat.training.batch_size)
             number = self._last_asked = self._sums.next_number()
-            self._asked[number] = (rows, in_pass)
+            self._asked[number] = Asked(rows, in_pass, self._told - len(self._lessons))
             self._asked_at[number] = self._told
             request = SharedRequest(number, int(in_pass), instead_of, rows)
             effects += [Send(peer, request) for peer in self._block_party.peers]
@@ -167,7 +186,8 @@ class LessonLinearParty(LinearParty):
     def _may_ask(self) -> bool:
         away = self._sums.lost | self._sums.patience.silent
         past = sorted(max(last, self._excused.get(one, 0)) for one, last in self._learnt_by.items() if one not in away)
-        if self._closed or not self._block_party.ready or not past:
+        assert self._record is not None
+        if self._closed or not self._block_party.ready or not self._record.recall.all_are_back or not past:
             return False
         if self._again:  # repeated once everybody can be reached
             return not self._sums.lost
@@ -183,19 +203,23 @@ class LessonLinearParty(LinearParty):
         if asked is None or self._closed:
             return []
         assert record is not None and targets is not None
-        rows, in_pass = asked
+        rows, in_pass = asked.rows, asked.in_pass
         weights = self._block_party.weights_of(rows)
         residuals, loss = self._block_party.loss.residuals_and_mean_loss(completed.total, targets[rows], weights)
-        record.add_loss(loss)
+        try:
+            record.add_loss(loss)
+        except DivergedError as error:  # here: what others of these sums have taught is told before
+            return self._heal(error)
         record.staleness.add(np.array([self._told - self._asked_at.pop(completed.number)]))
         self._told += 1
         self._rows_of[self._told] = rows.size
+        self._judged_from = max(self._judged_from, self._told if in_pass else 0)
         whole = SharedResiduals(self._told, completed.number, completed.total if self._everywhere else residuals)
         nothing = SharedResiduals(self._told, completed.number, residuals[:0])
         away = set() if in_pass else self._sums.lost
         self._excused |= dict.fromkeys(away, self._told)
         effects: list[Effect] = [Send(peer, nothing if peer in away else whole) for peer in self._block_party.peers]
-        effects += self._put_off(Lesson(self._told, rows, residuals, in_pass))
+        effects += self._put_off(Lesson(self._told, rows, residuals, in_pass, self._told - 1 - asked.past))
         return [*effects, *record.look_for_an_optimum(completed.total, targets[rows], rows)]
 
     def _fail(self, number: int) -> list[Effect]:
@@ -206,7 +230,7 @@ class LessonLinearParty(LinearParty):
         # Others may have known sooner who is away: a timer waits its turn behind that news.
         return [] if self._sums.lost else [SetTimer("repeat", 0.0)]
 
-    def _note_learnt(self, party: str, lesson: int) -> list[Effect]:
+    def _note_learnt(self, party: str, lesson: int, waiting: int) -> list[Effect]:
         """Label party: a party has stepped on a lesson. What it was told before that, it will not step on any more."""
         assert self._record is not None
         before = self._learnt_by.get(party)
@@ -215,13 +239,36 @@ class LessonLinearParty(LinearParty):
         if lesson <= before:
             return []  # overtaken on its way by word of a later one
         self._learnt_by[party] = lesson
+        if self._seat.settings.in_flight == AUTO:
+            self._adjust(lesson, waiting)
         effects = self._record.count(self._rows_of.get(lesson, 0))
+        if len(self._rows_of) > 2 * self._in_flight:
+            self._forget_rows(party)
+        return [*effects, *self._ask()]
+
+    def _adjust(self, lesson: int, waiting: int) -> None:
+        """Let more sums be under way if parties mostly have nothing to do after a lesson, and fewer if several wait.
+
+        A change is judged by lessons that were asked for after it. The slower half says less, and counts for less.
+        """
+        if lesson <= self._judged_from:
+            return
+        self._reports = [*self._reports, min(waiting, 2)]
+        if len(self._reports) < 2 * len(self._learnt_by):
+            return
+        idle, busy = (self._reports.count(waiting) * 2 > len(self._reports) for waiting in (0, 2))
+        self._reports = []
+        if idle or busy:
+            self._in_flight = min(MOST_IN_FLIGHT, max(1, self._in_flight + idle - busy))
+            self._judged_from = self._told + len(self._asked)
+
+    def _forget_rows(self, party: str) -> None:
+        """Of lessons that all have learnt from, or left out; who is away will not tell of them. This one is there."""
         settled = min(last for one, last in self._learnt_by.items() if one not in self._sums.lost or one == party)
         for old in [*self._rows_of]:
             if old > settled and len(self._rows_of) <= MOST_UNTOLD:
                 break
             del self._rows_of[old]
-        return [*effects, *self._ask()]
 
     def _close(self) -> list[Effect]:
         self._closed = True
@@ -239,13 +286,15 @@ class LessonLinearParty(LinearParty):
         if request.number > self._last_asked + 1:  # it overtook another
             self._keep_early(sender, request)
             return []
-        held = sum(rows.nbytes for rows, _ in self._asked.values())
+        held = sum(one.rows.nbytes for one in self._asked.values())
         if held > self._sums.bounds.kept_bytes:
             raise ProtocolError(f"{sender} asked for more sums before it told what came of {len(self._asked)} others.")
         self._sums.check_turn(sender, sender, request.number, request.rows.size * self._seat.outputs)
         self._last_asked = request.number
         self._asked.pop(request.instead_of, None)
-        self._asked[request.number] = (request.rows, bool(request.full_pass))
+        if request.number > self._void:
+            past = self._told - len(self._lessons)
+            self._asked[request.number] = Asked(request.rows, bool(request.full_pass), past)
         effects, _ = self._sums.contribute(sender, request.number, request.rows)
         return [*effects, *(self._receive_early() if self._early else [])]
 
@@ -257,9 +306,13 @@ class LessonLinearParty(LinearParty):
         if told.lesson > self._told + 1 or told.number > self._last_asked:  # it overtook another, or its request
             self._keep_early(sender, told)
             return []
+        if told.number <= self._void:  # GoBack overtook it
+            self._told = told.lesson
+            return self._receive_early() if self._early else []
         if told.number not in self._asked:
             raise ProtocolError(f"{sender} told what came of the sum {told.number}, for which it has not asked.")
-        rows, in_pass = self._asked[told.number]
+        asked = self._asked[told.number]
+        rows, in_pass = asked.rows, asked.in_pass
         if len(told.values) != rows.size and (in_pass or len(told.values)):
             raise ProtocolError(f"{sender} told the lesson {told.lesson} of shape {told.values.shape}.")
         self._told = told.lesson
@@ -271,8 +324,34 @@ class LessonLinearParty(LinearParty):
         if targets is not None:
             weights = self._block_party.weights_of(rows)
             residuals = self._block_party.loss.residuals(residuals, targets[rows], weights)
-        effects = self._put_off(Lesson(told.lesson, rows, residuals, in_pass))
+        effects = self._put_off(Lesson(told.lesson, rows, residuals, in_pass, told.lesson - 1 - asked.past))
         return [*effects, *(self._receive_early() if self._early else [])]
+
+    # --- earlier weights ---
+
+    def _choose(self, sender: str, message: Keep | GoBack) -> list[Effect]:
+        effects = super()._choose(sender, message)
+        if isinstance(message, GoBack) and message.step > 0:
+            self._learn_no_more_from(message.replies)
+        return effects
+
+    def _restart(self, scale: float) -> None:
+        self._solver.restart(scale)
+        self._lessons.clear()
+        if self._record is not None:
+            self._learn_no_more_from(self._last_asked)
+            self._again.clear()
+            self._asked_at.clear()
+            self._rows_of.clear()
+            self._learnt_by = dict.fromkeys(self._learnt_by, self._told)
+
+    def _learn_no_more_from(self, last: int) -> None:
+        """The sums up to this one are of weights that are gone. They are answered, so that nobody waits for a part."""
+        self._void = max(self._void, last)
+        self._asked = {number: asked for number, asked in self._asked.items() if number > self._void}
+
+    def _begin_again(self, returned: str = "") -> list[Effect]:
+        return self._ask()
 
     # --- the steps ---
 
@@ -280,7 +359,7 @@ class LessonLinearParty(LinearParty):
         """Step on it later, by a timer, so that it takes its time; of too many, the oldest is left out."""
         idle = not self._lessons
         self._lessons.append(lesson)
-        if len(self._lessons) > self._in_flight:
+        if len(self._lessons) > self._most_waiting:
             oldest = next((one for one in self._lessons if not one.in_pass), None)
             if oldest is not None:
                 self._lessons.remove(oldest)
@@ -291,15 +370,14 @@ class LessonLinearParty(LinearParty):
         if self._closed or not self._lessons:
             return []
         lesson = self._lessons.popleft()
-        self._solver.learn(lesson.rows, lesson.residuals, lesson.in_pass, self._clock)
+        self._solver.learn(lesson.rows, lesson.residuals, lesson.in_pass, self._clock, lesson.late)
         self._learnt += 1
         effects: list[Effect] = [SetTimer("step", 0.0)] if self._lessons else []
         if self._record is None:
-            return [*effects, Send(self._seat.label_party, LessonStep(lesson.number))]
-        return [
-            *effects,
-            *(self._note_learnt(self._seat.name, lesson.number) if self._block_party.works else self._ask()),
-        ]
+            return [*effects, Send(self._seat.label_party, LessonStep(lesson.number, len(self._lessons)))]
+        if not self._block_party.works:
+            return [*effects, *self._ask()]
+        return [*effects, *self._note_learnt(self._seat.name, lesson.number, len(self._lessons))]
 
     # --- the rest of the contract ---
 
@@ -310,17 +388,18 @@ class LessonLinearParty(LinearParty):
         return {**super().counts(), "missed_lessons": self._missed}
 
     def _save_asked(self, state: State) -> None:
-        state.values["asked"] = [[number, in_pass] for number, (_, in_pass) in self._asked.items()]
-        for number, (rows, _) in self._asked.items():
-            state.put(f"asked.{number}", rows)
+        state.values["asked"] = [[number, one.in_pass, one.past] for number, one in self._asked.items()]
+        for number, one in self._asked.items():
+            state.put(f"asked.{number}", one.rows)
 
     def _load_asked(self, state: State) -> None:
         self._asked = {
-            number: (state.take(f"asked.{number}", np.uint32), in_pass) for number, in_pass in state.values["asked"]
+            number: Asked(state.take(f"asked.{number}", np.uint32), in_pass, past)
+            for number, in_pass, past in state.values["asked"]
         }
 
     def _save_lessons(self, state: State) -> None:
-        state.values["lessons"] = [[one.number, one.in_pass] for one in self._lessons]
+        state.values["lessons"] = [[one.number, one.in_pass, one.late] for one in self._lessons]
         for one in self._lessons:
             state.put(f"lesson.{one.number}.rows", one.rows)
             state.put(f"lesson.{one.number}.residuals", one.residuals)
@@ -332,14 +411,23 @@ class LessonLinearParty(LinearParty):
                 state.take(f"lesson.{number}.rows", np.uint32),
                 state.take(f"lesson.{number}.residuals"),
                 in_pass,
+                late,
             )
-            for number, in_pass in state.values["lessons"]
+            for number, in_pass, late in state.values["lessons"]
         )
 
+    def _save_void(self, state: State) -> None:
+        if self._void:
+            state.values["void"] = self._void
+
+    def _load_void(self, state: State) -> None:
+        self._void = state.values.get("void", 0)
+
     MEMORY = (
+        custom("_void", save=_save_void, load=_load_void),
         value("_last_asked", "_told", "_learnt", "_missed", "_closed", "_clock", underscored=True),
         value("_again", saved=list, restored=deque),
-        value("_learnt_by", "_excused"),
+        value("_learnt_by", "_excused", "_in_flight", "_reports", "_judged_from"),
         value("_asked_at", "_rows_of", saved=lambda held: [[*pair] for pair in held.items()], restored=dict),
         custom("_asked", save=_save_asked, load=_load_asked),
         custom("_lessons", save=_save_lessons, load=_load_lessons),

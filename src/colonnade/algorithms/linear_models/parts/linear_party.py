@@ -92,11 +92,7 @@ class LinearParty(Remembering, ABC):
         try:
             return self._handle(event)
         except DivergedError as error:
-            if self._record is None:
-                raise
-            version, step, effects = self._record.heal(error)
-            self._go_back(version, step)
-            return [*effects, *self._begin_again()]
+            return self._heal(error)
 
     def _handle(self, event: Event) -> Sequence[Effect]:
         match event:
@@ -158,6 +154,14 @@ class LinearParty(Remembering, ABC):
     def _begin_again(self, returned: str = "") -> list[Effect]:
         """Label party: go on after everybody has gone back, if that is so; `returned`: who has, just now."""
         return []
+
+    def _heal(self, error: DivergedError) -> list[Effect]:
+        """Label party: everybody goes back to a good model and takes shorter steps; or the error, if that cannot be."""
+        if self._record is None:
+            raise error
+        version, step, effects = self._record.heal(error)
+        self._go_back(version, step)
+        return [*effects, *self._begin_again()]
 
     def _go_back(self, version: int, step: float) -> int:
         found = self._block_party.go_back(version)

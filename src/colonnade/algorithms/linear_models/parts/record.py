@@ -231,7 +231,7 @@ class LinearRecord(Remembering):
         self._awaited = {}
         self._right[:] = False
         note = Observe(self._exchange, self._batch, epoch, note=self._healing.words())
-        return version, step, [note, *self.recall.call(version, step)]
+        return version, step, [note, *self.recall.call(version, step, self._block_party.sums.asked)]
 
     def _metric(self) -> dict[str, float]:
         labels = self._labels

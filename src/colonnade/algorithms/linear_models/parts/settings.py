@@ -9,8 +9,9 @@ from colonnade.errors import SettingsError, unknown_name
 from colonnade.models.linear_loss import LossName, check_scale
 from colonnade.privacy.ring import FixedPoint
 
-IN_FLIGHT = 2
-"""Sums under way by default where one teaches everybody."""
+IN_FLIGHT, MOST_IN_FLIGHT = 2, 8
+"""Sums under way where one teaches everybody, unless told: at first, and at most. With more, steps are so short for the
+age of what they are made on that hardly anything is gained for the bytes."""
 
 
 def check_choices(declared: type[Any], settings: Any) -> None:
@@ -30,7 +31,7 @@ class Linear:
 
     labels: Literal["one", "everywhere"] = "one"  # who has them: the label party alone, or every party
     sums: Literal["plain", "two-tree", "pairwise"] = "plain"  # how products are hidden while they are added up
-    arity: int = 2  # children of a party in the tree along which sums run; as many as there are peers: a star
+    arity: int | Auto = AUTO  # children of a party in the tree along which sums run; as many as there are peers: a star
     fraction_bits: int = 32  # of masked products in fixed point: 2^−32 is their resolution
     allow_two_parties: bool = False  # masked sums of two parties hide nothing: the other's product is the rest
     intercept: bool = True  # a constant without penalty: the label party's, or the first feature party's
@@ -52,7 +53,7 @@ class Linear:
                 'do not keep. Use "block", or an SVRG or SAGA algorithm.'
             )
         check_scale(self.loss, self.loss_scale)
-        if self.arity < 1:
+        if self.arity != AUTO and self.arity < 1:
             raise SettingsError(f"algorithm.arity is {self.arity}; a party of the tree has at least 1 child.")
         for name in ("tolerance", "max_product_age_epochs"):
             value = getattr(self, name)
@@ -68,6 +69,10 @@ class Linear:
                 f'"{self.precondition}" of {name} mixes columns. Use "columns", or leave it out.'
             )
 
+    def children_of_a_party(self, parties: int) -> int:
+        """How many it may have in the tree along which sums of so many parties run."""
+        return 2 if self.arity == AUTO else self.arity
+
     @property
     def masked(self) -> bool:
         return self.sums != "plain"
@@ -78,7 +83,7 @@ class AsynchronousLinear(Linear):
     """Nobody waits for the slowest: every party asks for the sums it needs, or all learn from the label party's."""
 
     updates: Literal["one", "everybody"] = "one"  # who learns from a sum: the party that asked for it, or everybody
-    in_flight: int | Auto = AUTO  # sums under way, of updates = "everybody"; auto: see IN_FLIGHT
+    in_flight: int | Auto = AUTO  # sums under way, of updates = "everybody"; auto: as many as keep half of all at work
     batches_per_request: int = 1  # mini-batches asked for together; the others' products are that much older
     request_timeout_seconds: float = 30.0  # then a request goes on without who does not answer; 0: waits for ever
 
@@ -100,12 +105,15 @@ class AsynchronousLinear(Linear):
                 "negative, and 0 waits for ever."
             )
 
+    def children_of_a_party(self, parties: int) -> int:
+        """Where all tell the label party what they have learnt, and are told by it: a star, the shortest way."""
+        is_star = self.arity == AUTO and self.updates == "everybody"
+        return max(1, parties - 1) if is_star else super().children_of_a_party(parties)
+
     @property
     def sums_in_flight(self) -> int:
-        """How many sums may be under way, or told of and not learnt from by half of the parties."""
-        if self.in_flight != AUTO:
-            return self.in_flight
-        return IN_FLIGHT if self.updates == "everybody" else 1
+        """How many sums are under way at first, and how many of them may wait at a party to be learnt from."""
+        return IN_FLIGHT if self.in_flight == AUTO else self.in_flight
 
 
 @dataclass(frozen=True)

@@ -122,9 +122,13 @@ class Descent(Remembering):
         assert self._pass is not None
         return self._pass.next_rows(), True
 
-    def learn(self, rows: Rows, residuals: Floats, in_pass: bool, clock: int) -> None:
-        """Step on residuals that everybody is told, or fill the pass that they are a piece of."""
+    def learn(self, rows: Rows, residuals: Floats, in_pass: bool, clock: int, late: int = 0) -> None:
+        """Step on residuals that everybody is told, or fill the pass that they are a piece of.
+
+        `late`: how many requests' mini-batches have taught since the products were made.
+        """
         if not in_pass:
+            self._step_size.follow_delay((late + 1) * batches_per_request(self._block_party.seat) - 1)
             self._step(rows, residuals, None)
             return
         if self._pass is None:

@@ -32,6 +32,7 @@ class StepSize(Remembering):
         self._curvature = 0.0
         self._looked = 0
         self.value = 0.0
+        self._late = batches_per_request(block_party.seat) - 1  # mini-batches between a product and its use
         self.scale = 1.0  # less, after a training that did not descend
         # Whether a step may grow: of one mini-batch, with reduced noise, all of whose weights can be looked at.
         self._grows = (
@@ -54,8 +55,15 @@ class StepSize(Remembering):
         elif self._newton and not (self._block_party.automatic and seat.settings.step == "auto"):
             self.value = 1.0
         elif seat.settings.step == "auto":
-            self.value = self._block_party.sound_step()
-            self._most_share = self._block_party.sound_step(alone=True) / self.value if self.value else 1.0
+            self.value = self._block_party.sound_step(self._late)
+            longest = self._block_party.sound_step(self._late, alone=True)
+            self._most_share = longest / self.value if self.value else 1.0
+
+    def follow_delay(self, late: int) -> None:
+        """What steps are made on is so many mini-batches old from now on."""
+        if late != self._late:
+            self._late = late
+            self.prepare()
 
     @property
     def length(self) -> float:
@@ -110,6 +118,13 @@ class StepSize(Remembering):
     def _load_scale(self, state: State) -> None:
         self.scale = state.values.get("scale", 1.0)
 
+    def _save_late(self, state: State) -> None:
+        if self._late != batches_per_request(self._block_party.seat) - 1:
+            state.values["late"] = self._late
+
+    def _load_late(self, state: State) -> None:
+        self._late = state.values.get("late", batches_per_request(self._block_party.seat) - 1)
+
     def _save_share(self, state: State) -> None:
         if self._last is not None:
             state.values["share"] = self._share
@@ -122,6 +137,7 @@ class StepSize(Remembering):
     MEMORY = (
         value("_curvature", "_looked", "value"),
         custom("scale", save=_save_scale, load=_load_scale),
+        custom("_late", save=_save_late, load=_load_late),
         custom("_share", "_last", save=_save_share, load=_load_share),
     )
     DERIVED = ("_most_share",)

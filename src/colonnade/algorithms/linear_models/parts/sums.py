@@ -135,6 +135,11 @@ class Sums(Remembering):
         request = EvaluationProductRequest(self._name, self._evaluations, first_row, row_count)
         return (-self._evaluations, *self._answer(request))
 
+    @property
+    def asked(self) -> int:
+        """Sums for training of which this party is the root, so far."""
+        return self._number
+
     def next_number(self) -> int:
         """For a sum that is announced by other means than a request."""
         self._number += 1
@@ -166,8 +171,12 @@ class Sums(Remembering):
     # --- as a part of the tree ---
 
     def receive(self, sender: str, message: Any) -> tuple[list[Effect], Completed | None]:
-        """A request, a sum, or word that there will be none. All of it is judged before anything is changed."""
-        self.check(sender, message)
+        """A request, a sum, which `check` lets pass, or word that there will be none.
+
+        The rest is judged before anything is changed.
+        """
+        if isinstance(message, Abandoned):  # not before: a party may be told of another's sum, too
+            self.check(sender, message)
         self._check_due(sender, message)
         match message:
             case ProductRequest() | EvaluationProductRequest():

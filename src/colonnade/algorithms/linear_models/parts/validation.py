@@ -29,11 +29,11 @@ class LinearRecall(Remembering):
         self._went: set[str] = set()  # of the peers, who has answered it
         self._void: dict[str, int] = {}  # requests of a peer up to this one are of weights that are gone
 
-    def call(self, version: int, step: float) -> list[Effect]:
-        """Ask all peers to take that version up."""
+    def call(self, version: int, step: float, sums: int = 0) -> list[Effect]:
+        """Ask all peers to take that version up; `sums`: how many were asked for before, of weights that are gone."""
         self._number += 1
         self._went = set()
-        return [Send(peer, GoBack(self._number, version, 0, step)) for peer in self._block_party.peers]
+        return [Send(peer, GoBack(self._number, version, sums, step)) for peer in self._block_party.peers]
 
     def went_back(self, peer: str, answer: WentBack) -> bool:
         """A peer says so; False if it means an earlier call."""
