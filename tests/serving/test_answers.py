@@ -68,6 +68,8 @@ def test_who_is_away_or_late_is_stood_in_for_and_told(run: Path) -> None:
     served.deaf.add("clinic")
     (reply,) = served.ask({"id": "c001"})
     assert reply.body["predictions"][0]["missing"] == {"clinic": "did not answer in time"}
+    served.ask(*([{"id": "c001"}] * 20))
+    assert served.party.metrics.late.labels("clinic")._value.get() == 1, "nobody waits for it again"
     served.deaf.clear()
     served.disconnect("clinic")
     served.connect("clinic")
@@ -248,6 +250,7 @@ def test_keys_are_asked_for_and_kept_as_hashes(trained: Callable[..., Path], tmp
     with pytest.raises(SettingsError, match="already"):
         add_key(path, "teller")
     path.write_text("nonsense\n", encoding="utf-8")
+    assert served.ask({"id": "c001"}, key=key)[0].status == 200, "a torn file changes nothing"
     with pytest.raises(SettingsError, match="a line is no key"):
         ApiKeys(path)
 

@@ -139,7 +139,8 @@ def answers_of(
     for row, one in enumerate(ids):
         took_part = tuple(name for name in held if row in held[name])
         refused = [name for name, part in parts.items() if row in part.refused]
-        missing = {**absent, **{name: _LACKS for name in held if row not in held[name]}}
+        missing = {name: why for name, why in absent.items() if name not in took_part}  # or it is in the cache
+        missing |= {name: _LACKS for name in held if name not in absent and name not in took_part}
         if own is not None and row not in own[0]:
             missing[scorer.label_party] = _LACKS
         if refused:

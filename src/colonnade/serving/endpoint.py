@@ -65,14 +65,16 @@ def application(party: ServingLabelParty, keys: ApiKeys | None, seconds: float) 
     """The endpoint. `keys`: who may ask; None: everybody. `seconds`: the longest that an answer may take."""
     app = FastAPI(title="Colonnade", description="Predictions of a vertical federation.", version=party.version)
     problems: dict[int | str, dict[str, Any]] = {
-        status: {"model": Problem} for status in (400, 401, 403, 404, 413, 503, 504)
+        status: {"model": Problem} for status in (400, 401, 403, 404, 411, 413, 503, 504)
     }
 
     @app.middleware("http")
     async def counted(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
         began = time.perf_counter()
-        size = request.headers.get("content-length", "0")
-        if not size.isdigit() or int(size) > MOST_BODY_BYTES:
+        size = request.headers.get("content-length", "0" if request.method == "GET" else "")
+        if not size.isdigit():
+            response = problem(411, "Say how long the body is: Content-Length is missing.")
+        elif int(size) > MOST_BODY_BYTES:
             response = problem(413, f"A body may have {MOST_BODY_BYTES} bytes: ask for fewer rows at once.")
         else:
             response = await go_on(request)

@@ -2,12 +2,15 @@
 
 import hashlib
 import hmac
+import logging
 import secrets
 from pathlib import Path
 
 from colonnade.errors import SettingsError
 from colonnade.files import read_private, write_atomically
 from colonnade.names import check_party_name
+
+log = logging.getLogger("colonnade.serving")
 
 _SALT_BYTES = 16
 _LONGEST_KEY = 200
@@ -25,7 +28,10 @@ class ApiKeys:
 
     def name_of(self, key: str) -> str | None:
         """Whose key it is; None: nobody's."""
-        self._read()
+        try:
+            self._read()
+        except SettingsError as error:
+            log.error("the keys before are believed: %s", error)
         if key in self._found:
             return self._found[key]
         if not 0 < len(key) <= _LONGEST_KEY:

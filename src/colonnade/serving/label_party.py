@@ -5,6 +5,7 @@ and under load each message carries many rows. A party that is away, or does not
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,9 @@ IN_FLIGHT = 2
 """Batches under way; what comes meanwhile is merged into the next."""
 ROWS_A_BATCH = 1024
 _MOST_VERSIONS = 8
+_LATE = "did not answer in time"
+_BETWEEN_TRIES_SECONDS = 1.0
+"""Of a party that did not answer in time: until it answers again, nobody waits for it."""
 
 
 class BusyError(Exception):
@@ -111,6 +115,7 @@ class ServingLabelParty:
         self._shadow = shadow
         self._cache = AnswerCache(limits.cache_seconds)
         self._scorers: dict[str, Scorer] = {}
+        self._silent: dict[str, float] = {}  # parties that did not answer in time, and when they were asked last
         self._told: dict[str, tuple[str, ...]] = {}  # which versions each party that is there has
         self._waiting: deque[_Asked] = deque()
         self._waiting_rows = 0
@@ -168,6 +173,7 @@ class ServingLabelParty:
     def notice(self, peer: str, has_come: bool) -> Sequence[Message]:
         """A feature party has come or gone; nobody waits for one that has gone."""
         self.metrics.connected.labels(peer).set(has_come)
+        self._silent.pop(peer, None)
         if not has_come:
             self._told.pop(peer, None)
             for batch in [*self._batches.values()]:
@@ -193,6 +199,7 @@ class ServingLabelParty:
     def _take(self, sender: str, number: int, part: Part) -> None:
         if not 0 < number <= self._number:
             raise ProtocolError(f"{sender} answered the request {number}; {self._number} were made.")
+        self._silent.pop(sender, None)
         batch = self._batches.get(number)
         if batch is None or sender not in batch.awaited:
             return  # too late
@@ -254,6 +261,9 @@ class ServingLabelParty:
         batch.timer = loop.call_later(self.limits.party_seconds, self._time_out, batch)
         for name in [one for one in scorer.feature_parties if one in awaited]:
             self._ask(batch, name)
+            if name in self._silent and name in batch.awaited:
+                batch.awaited.discard(name)
+                batch.absent[name] = _LATE
         self._finish_if_done(batch)
 
     def _ask(self, batch: _Batch, party: str) -> None:
@@ -268,6 +278,11 @@ class ServingLabelParty:
             batch.awaited.discard(party)
             return
         assert self.station is not None
+        now = time.monotonic()
+        if now - self._silent.get(party, -_BETWEEN_TRIES_SECONDS) < _BETWEEN_TRIES_SECONDS:
+            return  # it is tried now and then, and not waited for
+        if party in self._silent:
+            self._silent[party] = now
         self.station.ask(party, ServingRequest(batch.number, batch.version, batch.names[rows]))
 
     def _own_part(self, scorer: Scorer, names: Names) -> tuple[frozenset[int], NDArray[Any]] | None:
@@ -283,7 +298,8 @@ class ServingLabelParty:
     def _time_out(self, batch: _Batch) -> None:
         for name in sorted(batch.awaited):
             self.metrics.late.labels(name).inc()
-            self._give_up(batch, name, "did not answer in time")
+            self._silent.setdefault(name, time.monotonic())
+            self._give_up(batch, name, _LATE)
 
     def _finish_if_done(self, batch: _Batch) -> None:
         if batch.awaited or batch.number not in self._batches:
