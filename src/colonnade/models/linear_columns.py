@@ -14,6 +14,7 @@ import torch
 
 from colonnade.errors import DataError
 from colonnade.models import linear_rows as kernels
+from colonnade.models import row_fetching
 from colonnade.models.linear_rows import CLOCK, CLOCKS, DRIFTS, PENALTY, SCALE, SGD, STRIDE, TICKS, Floats
 from colonnade.models.machine_code import readable
 from colonnade.state import Remembering, Remembers, State, array, custom
@@ -167,7 +168,7 @@ class SparseColumns(Remembering):
         products = np.empty((chosen.number, self._outputs))
         data = self._test if test else self._train
         if chosen.rows.size >= MANY_ROWS:
-            kernels.touch(data, chosen.rows, self._lazy)
+            row_fetching.fetch(data, chosen.rows, self._lazy)
         kernels.lazy_times(data, chosen.rows, chosen.first, self._lazy, self._running, self._prox, products)
         return products
 
@@ -245,7 +246,7 @@ class SparseColumns(Remembering):
             self._settle()
         rows: RowNumbers = arguments[3]
         if rows.size >= MANY_ROWS:
-            kernels.touch(self._train, rows, self._lazy)
+            row_fetching.fetch(self._train, rows, self._lazy)
         return kernels.sparse_window(self._train, self._lazy, self._running, self._prox, *arguments)
 
     def _settle(self) -> None:

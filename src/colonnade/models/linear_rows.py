@@ -28,12 +28,7 @@ SGD, SVRG, SAGA = 0, 1, 2  # rules
 SCALE, CLOCK = 0, 1  # the two running numbers of lazy columns
 STRIDE = 4  # numbers a lazy column with one output: u, ḡ, paid and one unused, so that none straddles a cache line
 SMALLEST_SCALE = 1e-6
-PENALTY, DRIFTS, TICKS, CLOCKS = (
-    0,
-    1,
-    2,
-    3,
-)  # of lazy columns with L1: l1, whether ḡ counts, k, and from there C_0 … C_k
+PENALTY, DRIFTS, TICKS, CLOCKS = 0, 1, 2, 3  # of lazy columns with L1: l1, whether ḡ counts, k, and C_0 … C_k
 
 
 # Losses. The residual of a row is ϑ = ∂loss/∂θ, a number for each of its c outputs. None is formed as 1 − p, which
@@ -248,26 +243,6 @@ def sparse_squared_norms(data: SparseData, norms: Floats) -> None:
         for e in range(starts[i], starts[i + 1]):
             total += np.float64(values[e]) * values[e]
         norms[i] = total
-
-
-@compiled
-def touch(data: SparseData, rows: Indices, lazy: Floats) -> float:
-    """Read the ends of these rows, and the columns if there are not many more of them; the sum means nothing.
-
-    Rows that are drawn at random are seldom in a cache. A loop over one row after the other waits for each; this one
-    asks for many at a time, and the loop that follows finds them. It takes a third off an epoch of eight parties.
-    """
-    starts, columns, values = data
-    total = 0.0
-    for p in range(rows.size):
-        first, end = starts[rows[p]], starts[np.uint64(rows[p]) + np.uint64(1)]
-        if end > first:
-            last = end - np.uint64(1)
-            total += float(columns[first] + columns[last]) + values[first] + values[last]
-    if lazy.ndim == 1 and lazy.size <= 16 * rows.size:
-        for j in range(0, lazy.size, 8):  # one of every 64 bytes
-            total += lazy[j]
-    return total
 
 
 # Lazy columns. A step takes every weight from w to (1 − ηλ)w − ηḡ, but only those of its rows further. So weights

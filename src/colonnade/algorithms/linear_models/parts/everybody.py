@@ -24,7 +24,7 @@ from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLi
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.linear_party import LinearParty
 from colonnade.algorithms.linear_models.parts.patience import TIMER
-from colonnade.algorithms.linear_models.parts.settings import MOST_IN_FLIGHT
+from colonnade.algorithms.linear_models.parts.settings import IN_FLIGHT, MOST_IN_FLIGHT
 from colonnade.algorithms.linear_models.parts.solving import Descent
 from colonnade.algorithms.linear_models.parts.sums import Completed
 from colonnade.algorithms.parts.divergence import DivergedError
@@ -62,7 +62,7 @@ class Lesson:
 
 
 @dataclass
-class Asked:
+class SumRequest:
     """A sum of which nothing was told so far."""
 
     rows: NDArray[np.uint32]
@@ -86,11 +86,10 @@ class LessonLinearParty(LinearParty):
         super().__init__(block_party, solver=solver)
         self._solver = solver
         self._in_flight: int = self._seat.settings.sums_in_flight
-        self._most_waiting = self._in_flight
         self._everywhere = self._seat.settings.labels == "everywhere"
         self._sums.patience.timeout_seconds = self._seat.settings.request_timeout_seconds
         self._sums.let_parts_overtake()
-        self._asked: dict[int, Asked] = {}
+        self._asked: dict[int, SumRequest] = {}
         self._last_asked = 0
         self._lessons: deque[Lesson] = deque()  # to step on
         self._told = 0  # lessons so far
@@ -175,7 +174,7 @@ class LessonLinearParty(LinearParty):
                 rows, in_pass = self._solver.lead(self._clock)
                 self._clock += 0 if in_pass else -(-rows.size // self._seat.training.batch_size)
             number = self._last_asked = self._sums.next_number()
-            self._asked[number] = Asked(rows, in_pass, self._told - len(self._lessons))
+            self._asked[number] = SumRequest(rows, in_pass, self._told - len(self._lessons))
             self._asked_at[number] = self._told
             request = SharedRequest(number, int(in_pass), instead_of, rows)
             effects += [Send(peer, request) for peer in self._block_party.peers]
@@ -294,7 +293,7 @@ class LessonLinearParty(LinearParty):
         self._asked.pop(request.instead_of, None)
         if request.number > self._void:
             past = self._told - len(self._lessons)
-            self._asked[request.number] = Asked(request.rows, bool(request.full_pass), past)
+            self._asked[request.number] = SumRequest(request.rows, bool(request.full_pass), past)
         effects, _ = self._sums.contribute(sender, request.number, request.rows)
         return [*effects, *(self._receive_early() if self._early else [])]
 
@@ -359,7 +358,9 @@ class LessonLinearParty(LinearParty):
         """Step on it later, by a timer, so that it takes its time; of too many, the oldest is left out."""
         idle = not self._lessons
         self._lessons.append(lesson)
-        if len(self._lessons) > self._most_waiting:
+        # As many may wait as are on their way: over links that bring several at a time, more.
+        auto = self._seat.settings.in_flight == AUTO
+        if len(self._lessons) > (max(IN_FLIGHT, len(self._asked)) if auto else self._in_flight):
             oldest = next((one for one in self._lessons if not one.in_pass), None)
             if oldest is not None:
                 self._lessons.remove(oldest)
@@ -394,7 +395,7 @@ class LessonLinearParty(LinearParty):
 
     def _load_asked(self, state: State) -> None:
         self._asked = {
-            number: Asked(state.take(f"asked.{number}", np.uint32), in_pass, past)
+            number: SumRequest(state.take(f"asked.{number}", np.uint32), in_pass, past)
             for number, in_pass, past in state.values["asked"]
         }
 
