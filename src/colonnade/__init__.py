@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from colonnade.data import FederatedData, dataset, from_arrays, from_frames
     from colonnade.errors import ColonnadeError, DataError, ProtocolError, RunError, SettingsError
     from colonnade.estimators import VerticalClassifier, VerticalRegressor
+    from colonnade.explanation.settings import ExplainSettings
+    from colonnade.exports.exporting import export
     from colonnade.launch.experiment import train
+    from colonnade.launch.explain import explain
     from colonnade.launch.outcome import Outcome
     from colonnade.launch.predict import predict
     from colonnade.models.bottom import BottomSettings
@@ -69,6 +72,7 @@ __all__ = [
     "Czofo",
     "DataError",
     "Dpzv",
+    "ExplainSettings",
     "Fcg",
     "Fdml",
     "FederatedData",
@@ -101,6 +105,8 @@ __all__ = [
     "Zoo",
     "ZooSync",
     "dataset",
+    "explain",
+    "export",
     "from_arrays",
     "from_frames",
     "load_model",
@@ -115,6 +121,7 @@ _HOMES = {
     "BottomSettings": "colonnade.models.bottom",
     "ColonnadeError": "colonnade.errors",
     "DataError": "colonnade.errors",
+    "ExplainSettings": "colonnade.explanation.settings",
     "FederatedData": "colonnade.data",
     "FlatModel": "colonnade.models.flat",
     "JointModel": "colonnade.prediction.joint_model",
@@ -135,6 +142,8 @@ _HOMES = {
     "VerticalClassifier": "colonnade.estimators",
     "VerticalRegressor": "colonnade.estimators",
     "dataset": "colonnade.data",
+    "explain": "colonnade.launch.explain",
+    "export": "colonnade.exports.exporting",
     "from_arrays": "colonnade.data",
     "from_frames": "colonnade.data",
     "load_model": "colonnade.prediction.joint_model",

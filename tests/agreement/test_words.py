@@ -13,23 +13,24 @@ from colonnade.algorithms import ALGORITHMS
 
 # English, Python, statistics and machine learning, as their readers know them.
 _ORDINARY = """
-abandoned acknowledged actor advice after algorithm amount and answers array audited autograd begin bias built
-call candidate centralised certificate change child chosen claim class classifier clock code colonnade combined
-command comparison completed completion conjugate count crash credentials crossing csv curious curve curved
+abandoned account acknowledged actor advice after algorithm amount and answers array audited autograd begin bias built
+call candidate centralised certificate change child chosen claim class classifier clipped clock code
+coefficient colonnade combined command comparison completed completion conjugate count crash credentials
+crossing csv curious curve curved
 damped data dataset date delay dense descent digest door doorkeeper due embedder end error evaluated exit
 exact expected exposed facts fake federated field file files finder finish fired fixed flat forgotten form
-fractions full gathered gaussian gradient greeting hand hashed held hello hidden hot id ids inferred interrupt
+fractions full function gathered gaussian gradient greeting group hand hashed held hello hidden hot id ids inferred interrupt
 interrupted
 introduced inversion issued job joined joint kept key keys keywords killed kind known last layer lbfgs left
 letter life limits line linear loss lost markup matched matching measured measurement memory metric missed model
 mortal neighbours named network newton noise noised nonces number observe on one only open operations optimiser
-options ordinal outer own pace pair pairwise paper part parties party pass passes patience periodic perturbation
+options ordinal outer own owner pace pair pairwise paper part parties party pass passes patience periodic perturbation
 perturbed perturbing phase picture placed plot point pooled port prediction prepared presence price private process
 processes progress protocol quasi raw ray reader received reconstruction recorder recording refreshed refused
 regressor remembering remembers replayed report reports request requests retry return returned runnable scheme
 scripted sealing search secret section send set settings settled shared sheet simulate simulated simulation size
 small smoothness socket span sparse spend spent split square stacked started state step stop stream suggestion
-summary text time timer tiny to told totals traced traffic training transformer turned update verb verbs
+summary term text time timer tiny to told totals traced traffic training transformer turned update verb verbs
 vertical waiting warm weighted weights welcome wire words work writer
 """
 ORDINARY = set(_ORDINARY.split())

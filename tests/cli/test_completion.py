@@ -11,6 +11,7 @@ from colonnade.algorithms.linear_models.afsvrg import Afsvrg
 from colonnade.benchmarks import benchmarks
 from colonnade.cli import names
 from colonnade.data import names as data_sets
+from colonnade.exports import exporting
 from colonnade.launch import experiment
 from colonnade.trials import audit
 
@@ -29,6 +30,7 @@ def test_the_names_are_those_of_their_tables() -> None:
     assert tuple(experiment.RUNTIMES) == names.RUNTIMES
     assert names.AUDITED == audit.AUDITED
     assert tuple(benchmarks()) == names.BENCHMARKS
+    assert exporting.FORMS == names.EXPORT_FORMS
     assert get_args(get_type_hints(Afsvrg)["sums"]) == names.SUMS
 
 

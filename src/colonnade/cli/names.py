@@ -27,6 +27,8 @@ BENCHMARKS = (
     "missing-rows",
     "serve",
 )
+EXPORT_FORMS = ("onnx", "torchscript", "torch-export", "sklearn", "coefficients")
+ROW_PARTS = ("test", "validation", "train")
 SUMS = ("plain", "two-tree", "pairwise")
 
 

@@ -23,6 +23,7 @@ from colonnade.errors import SettingsError, unknown_name
 from colonnade.federation.building import BuiltFederation, build_federation, facts_of, notes_on_size
 from colonnade.federation.plan import Bottoms, Plan, check_plan, decided_training
 from colonnade.files import write_atomically
+from colonnade.launch.card import write_card
 from colonnade.launch.launches import launch_of, placed
 from colonnade.launch.outcome import Outcome
 from colonnade.launch.run_directory import data_digests, disk_errors
@@ -116,6 +117,7 @@ def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | 
         model = _trained(federation, recorded_threshold(record.recorder.metrics))
         if options.directory is not None and record.finished:
             model.save(options.directory / "model")
+            write_card(options.directory)
     return Outcome(summary, record.recorder.metrics, model, options.directory, record.finished)
 
 

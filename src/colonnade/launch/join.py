@@ -24,6 +24,7 @@ from colonnade.errors import SettingsError
 from colonnade.federation.file import Federation
 from colonnade.federation.party_file import PartyFile
 from colonnade.files import write_atomically
+from colonnade.launch.card import write_card
 from colonnade.launch.door import LabelDoor, check_roster, roster_of
 from colonnade.launch.member import Member
 from colonnade.launch.participant import Participant
@@ -95,6 +96,8 @@ def join(
         summary = _summary(participant, record)
         if record.counts:
             write_atomically(directory / "summary.json", json.dumps(summary, indent=1).encode())
+        if record.finished and record.counts:
+            write_card(directory)
     return Joined(record.finished, directory, summary)
 
 

@@ -142,6 +142,16 @@ def _check(directory: Path, runtime: str, settings: Mapping[str, Any], data: Map
         )
 
 
+def changed_data(directory: Path, data: FederatedData) -> list[str]:
+    """What of these data is not as it was when the run in this directory was started."""
+    try:
+        kept = json_of(read_private(directory / _DIGESTS))
+    except (OSError, ValueError):
+        raise RunError(f"{directory / _DIGESTS} is missing or torn: the data cannot be told from others.") from None
+    now = data_digests(data)
+    return differences({name: kept.get(name) for name in now}, now)
+
+
 def _settings_digest(values: Mapping[str, Any]) -> str:
     """Of the values of a federation.toml, as they are read; another cluster, or more of it, is as good."""
     return digest({section: content for section, content in values.items() if section != Ray.name})

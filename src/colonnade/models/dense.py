@@ -48,13 +48,13 @@ class Layer(NamedTuple):
     parties: int = 1
 
 
-def _leaves(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+def layers_of(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
     """The leaves of nested Sequentials in their order, with the prefix of their names in `state_dict`."""
     if type(module) is nn.Sequential and not has_hooks(module):
         # Not named_children(), which passes over a module that occurs twice.
         for name, child in module._modules.items():
             if child is not None:
-                yield from _leaves(child, f"{prefix}{name}.")
+                yield from layers_of(child, f"{prefix}{name}.")
     else:
         yield prefix, module
 
@@ -69,7 +69,7 @@ def is_dense(module: nn.Module) -> bool:
     Subclasses, hooks, frozen or shared parameters and unknown layers are left to autograd; so is a module
     without parameters, for which nothing can be gained.
     """
-    leaves = [leaf for _, leaf in _leaves(module) if type(leaf) is not nn.Identity]
+    leaves = [leaf for _, leaf in layers_of(module) if type(leaf) is not nn.Identity]
     if leaves and _flattens(leaves[0]):
         leaves = leaves[1:]
     plain = {nn.Linear, Bias, SumEmbeddings, *_ACTIVATIONS}
@@ -120,7 +120,7 @@ class DenseNetwork:
         self._flatten = False
         self._layers: list[Layer] = []
         self._named: dict[str, Tensor] = {}  # in the order of `parameters`, weights as (in, out)
-        for prefix, leaf in _leaves(module):
+        for prefix, leaf in layers_of(module):
             self._append(prefix, leaf)
         self.parameters: list[Tensor] = list(self._named.values())
         parametric = [i for i, layer in enumerate(self._layers) if layer.kind in (Kind.LINEAR, Kind.BIAS)]

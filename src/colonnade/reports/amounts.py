@@ -1,10 +1,11 @@
-"""Numbers in words a person reads: counts, durations, sizes, metrics.
+"""Numbers in words a person reads: counts, durations, sizes, metrics; and settings by their whole names.
 
 Every function takes None for "not recorded" and answers with a dash, so a page never breaks on a missing
 value. Sizes are decimal (1 kB = 1,000 bytes), as networks count.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 DASH = "–"
@@ -106,3 +107,14 @@ def measure(metric: str | None, value: float | None) -> str:
     if value is None:
         return DASH
     return f"{100 * value:.2f} %" if metric == "accuracy" else significant(value)
+
+
+def flat_settings(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Nested settings as `optimiser.learning_rate`, the way they are written on the command line."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flat_settings(value, f"{above}{key}.")
+        else:
+            flat[f"{above}{key}"] = value
+    return flat

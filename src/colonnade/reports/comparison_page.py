@@ -10,6 +10,7 @@ from colonnade.reports.amounts import (
     byte_size,
     count,
     duration,
+    flat_settings,
     measure,
     ratio,
 )
@@ -22,7 +23,6 @@ from colonnade.reports.page_parts import (
     NOTHING,
     Plot,
     drawn,
-    flat_settings,
     footer,
     shown_value,
     write_whole,

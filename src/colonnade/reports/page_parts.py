@@ -72,17 +72,6 @@ def footer(virtual: bool) -> Markup:
     return element("footer", element("p", told, css="small"))
 
 
-def flat_settings(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested settings as `optimiser.learning_rate`, the way they are written on the command line."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            flat |= flat_settings(value, f"{above}{key}.")
-        else:
-            flat[f"{above}{key}"] = value
-    return flat
-
-
 def shown_value(value: Any) -> str:
     """A JSON value as a person would write it."""
     if value is None:

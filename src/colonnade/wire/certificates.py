@@ -145,13 +145,17 @@ def _is_settled(look: tuple[int, ...]) -> bool:
 
 
 def check_peer(
-    certificate_pem: bytes, authority_pem: bytes, revoked: frozenset[int], now: datetime | None = None
+    certificate_pem: bytes,
+    authority_pem: bytes,
+    revoked: frozenset[int],
+    now: datetime | None = None,
+    shown: str = "that the peer showed",
 ) -> str:
     """The name of the party whose certificate this is, if it is one to be believed now."""
     authorities = certificates_of(authority_pem, "the authority's certificate")
     certificate = _peer_certificate(certificate_pem)
     if fault := _fault(certificate, authorities, revoked, now or utc_now()):
-        raise ProtocolError(f"The certificate that the peer showed {fault}")
+        raise ProtocolError(f"The certificate {shown} {fault}")
     return _common_name(certificate)
 
 
@@ -173,7 +177,7 @@ def signing_key(credentials: Credentials) -> ec.EllipticCurvePrivateKey:
 
 def read_facts(path: Path) -> list[CertificateFacts]:
     """What the certificates in a file say; nothing is checked."""
-    return [_facts(certificate) for certificate in read_certificates(path, "a certificate")]
+    return [facts_of(certificate) for certificate in read_certificates(path, "a certificate")]
 
 
 # --- what makes a certificate credible --------------------------------------------------------------------------
@@ -281,7 +285,8 @@ def _issuer_name(subject: x509.Name) -> str:
     return subject.rfc4514_string()
 
 
-def _facts(certificate: x509.Certificate) -> CertificateFacts:
+def facts_of(certificate: x509.Certificate) -> CertificateFacts:
+    """What a certificate says; nothing is checked."""
     try:
         constraints = _extension(certificate, x509.BasicConstraints)
         names = _extension(certificate, x509.SubjectAlternativeName)

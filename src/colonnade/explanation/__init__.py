@@ -1,0 +1,1 @@
+"""Which columns and which parties a model's answers rest on, found without moving a column."""

@@ -1,0 +1,121 @@
+"""What an explanation releases, and whether it may: embeddings of rows, noised as in the training, row by row.
+
+A run that noised what feature parties send has promised something about it. Its explanation sends more of the same, so
+each variant of a row counts as one more release, after those of the training and of explanations before; where the run
+has a target, an explanation that would exceed it is refused before anything is computed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf, sqrt
+from pathlib import Path
+from typing import Any
+
+from colonnade.errors import RunError, SettingsError
+from colonnade.files import json_of, read_private
+from colonnade.privacy.events import PrivacyEvent
+from colonnade.privacy.gaussian import epsilon_of, mu_of
+from colonnade.privacy.ledger import Ledger
+
+_ROWS = {"train": "training rows", "test": "test rows", "validation": "validation rows"}
+_ROUNDING = 1e-9
+
+
+@dataclass
+class ReleaseAccount:
+    """What has left of one part of the rows, and what may. Without noise: nothing is counted in ε."""
+
+    noise: float = 0.0
+    clip: float = 0.0
+    target: float = 0.0  # ε of one row's columns at one party; 0: none
+    delta: float = 1e-5
+    part: str = "test"
+    label_party: str = ""
+    labels_are_noised: bool = False  # then no exact figure of theirs may be told
+    spent: dict[str, float] = field(default_factory=dict)  # μ² of the worst row so far, by party
+    ledger: Path | None = None
+
+    @property
+    def cost(self) -> float:
+        """μ² of one release of a row."""
+        sensitivity = 2 * self.clip if self.clip else inf
+        return (sensitivity / self.noise) ** 2 if self.noise else 0.0
+
+    def protects(self, party: str) -> str:
+        return f"columns of {party}, {_ROWS[self.part]}"
+
+    def check(self, party: str, releases: int) -> None:
+        """Refuse what a target does not allow."""
+        if not self.noise or not self.target:
+            return
+        limit = mu_of(self.target, self.delta) ** 2 * (1 + _ROUNDING)
+        spent = self.spent.get(party, 0.0)
+        if spent + releases * self.cost <= limit:
+            return
+        left = max(0, int((limit - spent) // self.cost))
+        raise SettingsError(
+            f"This would release each row of {party} {releases} more times, and so cost ε = "
+            f"{epsilon_of(sqrt(spent + releases * self.cost), self.delta):.3g} of {self.protects(party)}; the run's "
+            f"target is {self.target:g}, which leaves {left} releases per row. Ask for fewer columns or repeats"
+            + (" (--columns 0: parties alone)." if left else ", or explain other rows (--on).")
+        )
+
+    def spend(self, party: str, rows: int, releases: int) -> None:
+        """Write so many releases down, before they are made."""
+        if not self.noise:
+            return
+        event = PrivacyEvent(
+            "gaussian", 2 * self.clip if self.clip else inf, self.noise, rows, self.protects(party), (self.label_party,)
+        )
+        self.spent[party] = self.spent.get(party, 0.0) + releases * self.cost
+        if self.ledger is None:
+            return
+        try:
+            book = Ledger(self.ledger, self.ledger.stat().st_size if self.ledger.exists() else 0)
+            for _ in range(releases):
+                book.spend(party, event)
+            book.close()
+        except OSError as error:
+            raise RunError(f"{self.ledger} could not be written: {error.strerror}. Nothing was computed.") from None
+
+    def epsilon(self, party: str) -> float | None:
+        """What the worst row of a party has cost by now; None: it is not protected."""
+        return (
+            epsilon_of(sqrt(self.spent[party]), self.delta)
+            if self.noise and self.clip and party in self.spent
+            else None
+        )
+
+
+def account_of(summary: Mapping[str, Any], part: str, directory: Path | None) -> ReleaseAccount:
+    """Of a run that has ended: what it released of these rows, explanations before this one included."""
+    told, settings = summary["privacy"], summary["settings"].get("privacy", {})
+    events = [one for one in told["events"] if str(one["protects"]).startswith("columns of ")]
+    parties = summary["parties"]
+    account = ReleaseAccount(
+        noise=max((float(one["noise"]) for one in events), default=0.0),
+        clip=float(settings.get("clip", 0.0)),
+        target=float(settings.get("columns_epsilon", 0.0)) if settings.get("formula", "sound") == "sound" else 0.0,
+        delta=float(settings.get("delta", 1e-5)),
+        part=part,
+        label_party=next((name for name, one in parties.items() if one["role"] == "label"), ""),
+        labels_are_noised=any(str(one["protects"]).startswith("labels of ") for one in told["events"]),
+        ledger=None if directory is None else directory / "ledger.jsonl",
+    )
+    earlier = [] if account.ledger is None or not account.ledger.exists() else _lines(account.ledger)
+    counted = [(one["party"], one, int(one["max_releases_per_row"])) for one in events]
+    for party, one, releases in [*counted, *((line["party"], line, 1) for line in earlier)]:
+        if one["protects"] == account.protects(party):
+            cost = inf if one["sensitivity"] is None else (one["sensitivity"] / one["noise"]) ** 2
+            account.spent[party] = account.spent.get(party, 0.0) + releases * cost
+    return account
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    try:
+        lines = read_private(path).splitlines(keepends=True)
+        return [json_of(line) for line in lines if line.endswith(b"\n")]  # no value followed a torn one
+    except (OSError, ValueError):
+        raise RunError(
+            f"{path} is damaged: what explanations have released is not known any more. Put the whole file back."
+        ) from None

@@ -1,0 +1,101 @@
+"""What an explanation has found, and which part of it each party is shown.
+
+A party sees its own columns, and of every other party the total alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from colonnade.explanation.shapley import Importance
+
+FORMAT = 1
+LOSSES = {"regression": "squared error of the standardised label"}
+LOG_LOSS = "log loss"
+
+
+@dataclass(frozen=True)
+class ColumnImportance:
+    """One column: by how much the loss grows when its values are shuffled, and its mean part in the outputs."""
+
+    column: str
+    shuffled: Importance
+    gradient: float | None  # mean |integrated gradient|; None where there is none
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Importances of all parties and their columns. `of` gives what one party may see."""
+
+    label_party: str
+    task: str
+    part: str  # which rows
+    rows: int
+    loss: float  # with everybody's embeddings
+    loss_without: float  # with the mean embedding of everybody
+    parties: Mapping[str, Importance]  # Shapley values; they add up to the difference of the two
+    shuffled: Mapping[str, Importance]  # by how much the loss grows when a party's embeddings go to other rows
+    coalitions: int  # that were tried; 0: orders were drawn
+    columns: Mapping[str, Sequence[ColumnImportance]]  # of each party, the most important first
+    left_out: Mapping[str, int]  # columns that were not shuffled, because there are too many
+    evaluations: int
+    learnt: Mapping[str, str]  # of each party: what it had to show for this
+    epsilon: Mapping[str, float | None]  # what one row's columns have cost each party by now
+    told: tuple[str, ...]  # who may be shown a part of this
+
+    def of(self, party: str) -> dict[str, Any]:
+        """What that party sees: its own columns, and totals of others."""
+        # How many columns others have, and so how often they were asked, is known to the label party alone.
+        known = self.learnt if party == self.label_party else {party: self.learnt[party]}
+        return {
+            **self._shared(),
+            "party": party,
+            "columns": self._columns(party),
+            "left_out": self.left_out.get(party, 0),
+            "learnt": list(known.values()),
+            "epsilon": self.epsilon.get(party),
+        }
+
+    def combined(self) -> dict[str, Any]:
+        """Everything, for one person who holds all tables."""
+        return {
+            **self._shared(),
+            "party": None,
+            "columns": [one for name in self.parties for one in self._columns(name)],
+            "left_out": sum(self.left_out.values()),
+            "learnt": list(self.learnt.values()),
+            "evaluations": self.evaluations,
+        }
+
+    def _shared(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "label_party": self.label_party,
+            "rows": self.rows,
+            "part": self.part,
+            "loss_is": LOSSES.get(self.task, LOG_LOSS),
+            "loss": self.loss,
+            "loss_without": self.loss_without,
+            "coalitions": self.coalitions,
+            "parties": {
+                name: {
+                    "shapley": one.value,
+                    "standard_error": one.standard_error,
+                    "shuffled": self.shuffled[name].value,
+                    "shuffled_standard_error": self.shuffled[name].standard_error,
+                }
+                for name, one in self.parties.items()
+            },
+        }
+
+    def _columns(self, party: str) -> list[dict[str, Any]]:
+        return [
+            {
+                "party": party,
+                "column": one.column,
+                "shuffled": one.shuffled.value,
+                "standard_error": one.shuffled.standard_error,
+                "integrated_gradient": one.gradient,
+            }
+            for one in self.columns.get(party, ())
+        ]

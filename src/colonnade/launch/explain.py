@@ -1,0 +1,115 @@
+"""A finished run explained: from its model, its tables and its account of what was released, to one page per party."""
+
+import json
+from pathlib import Path
+
+from colonnade.data import load
+from colonnade.data.federated import FederatedData
+from colonnade.errors import DataError, RunError, SettingsError
+from colonnade.explanation.account import account_of
+from colonnade.explanation.explaining import explain_model
+from colonnade.explanation.results import Explanation
+from colonnade.explanation.settings import ExplainSettings
+from colonnade.federation.file import read_federation
+from colonnade.files import json_of, make_folder, read_private, write_atomically
+from colonnade.launch.outcome import Outcome
+from colonnade.launch.run_directory import changed_data
+from colonnade.prediction.joint_model import JointModel, load_model
+
+FOLDER = "explain"
+EVERYBODY = "everybody"
+
+
+def explain(
+    trained: Outcome | JointModel | str | Path,
+    data: FederatedData | None = None,
+    settings: ExplainSettings | None = None,
+    *,
+    out: str | Path | None = None,
+    combined: bool = False,
+) -> Explanation:
+    """Which parties and columns a model's answers rest on; see docs/how-to/explain.md.
+
+    `trained`: an outcome, a joint model, or the directory of a finished run, which knows its data. `out`: a folder for
+    one file and one page per party; default: `explain` in the run's directory, if there is one. `combined`: a page of
+    everything, too.
+
+    >>> import colonnade
+    >>> data = colonnade.dataset("iris", parties=2)
+    >>> outcome = colonnade.train(data, "vafl", training=colonnade.Training(epochs=5, batch_size=16))
+    >>> found = colonnade.explain(outcome, data)
+    >>> abs(sum(one.value for one in found.parties.values()) - (found.loss_without - found.loss)) < 1e-9
+    True
+    """
+    asked = settings or ExplainSettings()
+    if isinstance(trained, str | Path):
+        directory: Path | None = Path(trained)
+        model, summary, data = _of_run(Path(trained), data)
+    elif isinstance(trained, Outcome):
+        directory, model, summary = trained.directory, trained.model, dict(trained.summary)
+    else:
+        directory, model, summary = None, trained, {}
+    if data is None:
+        raise SettingsError("Give the data that the model was trained with, as colonnade.explain(outcome, data).")
+    account = None
+    if summary:
+        account = account_of(summary, asked.part, None if directory is None else directory / FOLDER)
+    found = explain_model(model, data, asked, account)
+    folder = directory / FOLDER if out is None and directory is not None else out
+    if folder is not None:
+        write_pages(found, Path(folder), combined)
+    return found
+
+
+def write_pages(found: Explanation, folder: Path, combined: bool = False) -> list[Path]:
+    """NAME.json and NAME.html for everybody who may be told: each of them for that party alone."""
+    from colonnade.reports.explanation_page import explanation_page
+
+    parts = {name: found.of(name) for name in found.told}
+    if combined:
+        parts[EVERYBODY] = found.combined()
+    try:
+        make_folder(folder)
+        for name, told in parts.items():
+            write_atomically(folder / f"{name}.json", json.dumps(told, indent=1).encode())
+            write_atomically(folder / f"{name}.html", explanation_page(told).encode())
+        if not combined:
+            for ending in ("json", "html"):
+                (folder / f"{EVERYBODY}.{ending}").unlink(missing_ok=True)  # of an explanation before this one
+    except OSError as error:
+        raise RunError(f"{folder} could not be written: {error.strerror}. Choose another folder (--out).") from None
+    return [folder / f"{name}.html" for name in parts]
+
+
+def _of_run(run: Path, data: FederatedData | None) -> tuple[JointModel, dict[str, object], FederatedData]:
+    kept = run / "federation.toml"
+    if not kept.exists():
+        raise SettingsError(f"{run} is not a run's directory: it has no federation.toml.")
+    model = load_model(run)
+    if not isinstance(model, JointModel):
+        raise SettingsError(
+            f"{run} holds the model of {model.description.party} alone: a model is explained where the models and "
+            "tables of all parties are in one place."
+        )
+    if data is None:
+        try:
+            federation = read_federation(kept)
+        except SettingsError as error:
+            raise SettingsError(
+                f"{kept} does not say which data it was trained with: {error} A run that was started from Python is "
+                "explained from there, with colonnade.explain(run, data)."
+            ) from None
+        data = load(federation.data, federation.party_data(), federation.label_party, run)
+    changed = changed_data(run, data)
+    if changed:
+        raise DataError(
+            f"The data have changed since the run in {run} was started: {', '.join(sorted(changed))}. Explain it with "
+            "the data it was trained with."
+        )
+    try:
+        summary = json_of(read_private(run / "summary.json"))
+    except (OSError, ValueError):
+        summary = None
+    if not isinstance(summary, dict):
+        raise RunError(f"{run / 'summary.json'} cannot be read: without it nobody knows what was released.")
+    return model, summary, data
