@@ -1,30 +1,33 @@
-"""What an exchange of a linear federation costs with 4, 16, 64 and 128 parties: processor time of everybody together, and bytes.
+"""What an exchange of a linear federation costs with 4 to 128 parties: everybody's processor time together, and bytes.
 
 A sum needs every party's products, so bytes grow with the parties; a message's fixed cost is shared by requests that
-wait together. Time is that of a longer run less a shorter one, so that introductions and first passes do not count.
+wait together. Time is that of a longer run less a shorter one, so that introductions do not count.
 """
 
 import time
 from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 
-from colonnade.algorithms.linear_models.afsaga import Afsaga
+from colonnade.algorithms.linear_models.afsgd import Afsgd
 from colonnade.algorithms.training import Training
 from colonnade.benchmarks.benchmark import Watch
 from colonnade.data.federated import FederatedData
 from colonnade.data.loading import from_arrays
 from colonnade.launch.experiment import train
 
+Scheme = Literal["plain", "pairwise"]
+SCHEMES: tuple[Scheme, ...] = ("plain", "pairwise")
 PARTIES = (4, 16, 64, 128)
 ROWS, BATCH = 2_560, 64
-EXCHANGES = 1_280  # about so many are measured
+EXCHANGES = 1_024  # about so many are measured
 
 
 def measure(watch: Watch) -> dict[str, float]:
     """Of each number of parties over that of the fewest."""
     found: dict[str, float] = {}
-    for scheme in ("plain", "pairwise"):
+    for scheme in SCHEMES:
         first: tuple[float, float] | None = None
         for parties, seconds, size in _costs(scheme):
             watch(f"{parties} parties, {scheme}: {1e3 * seconds:.2f} ms and {size / 1e3:.1f} KB per exchange")
@@ -36,18 +39,18 @@ def measure(watch: Watch) -> dict[str, float]:
     return found
 
 
-def _costs(scheme: str) -> Iterator[tuple[int, float, float]]:
+def _costs(scheme: Scheme) -> Iterator[tuple[int, float, float]]:
     """Parties, processor seconds and bytes of an exchange."""
     for parties in PARTIES:
-        data, settings = _data(parties), Afsaga(sums=scheme, max_product_age_epochs=0)
-        epochs = EXCHANGES * BATCH / ROWS / parties
-        short, long = (_cost(data, settings, planned) for planned in (1.5, 1.5 + epochs))
+        data, settings = _data(parties), Afsgd(sums=scheme, max_product_age_epochs=0)
+        short, long = (_cost(data, settings, planned) for planned in (EXCHANGES / 4, EXCHANGES * 5 / 4))
         exchanges = long[0] - short[0]
         yield parties, (long[1] - short[1]) / exchanges, (long[2] - short[2]) / exchanges
 
 
-def _cost(data: FederatedData, settings: Afsaga, epochs: float) -> tuple[int, float, float]:
+def _cost(data: FederatedData, settings: Afsgd, exchanges: float) -> tuple[int, float, float]:
     """Exchanges, processor seconds, bytes of a run."""
+    epochs = exchanges * BATCH / ROWS / len(data.feature_parties)
     training = Training(epochs=epochs, batch_size=BATCH, evaluate_every_epochs=0)
     began = time.process_time()
     summary = train(data, settings, training=training).summary

@@ -41,8 +41,8 @@ _SCALARS = 5  # w·d, w·p, d·d, d·p, p·p of the penalised weights, summed wi
 _MOST_COLUMNS = 1024  # a wider block is preconditioned by its diagonal
 _NEWTON_STEPS, _HALVINGS = 10, 40
 _MOST_CURVATURE_ROWS, _LEAST_CURVATURE_ROWS, _ROWS_A_COLUMN = 16_384, 2_048, 32
-"""M_m is formed from evenly spaced rows, about so many for each of its columns within these bounds: what their chance adds
-to it costs no step, and a look at all rows more than one."""
+"""M_m is formed from evenly spaced rows, about so many for each of its columns, within these bounds: what their chance
+adds to it costs no step, and a look at all rows more than one."""
 
 
 @dataclass(frozen=True)
