@@ -8,7 +8,7 @@ import pytest
 from colonnade import Outcome, Simulate, SimulatedParty, Training, train
 from colonnade.algorithms import ALGORITHMS
 from colonnade.algorithms.linear_models.parts import requests
-from colonnade.algorithms.linear_models.parts.requests import MOST_SUMS, Asked, Requests, laid_out
+from colonnade.algorithms.linear_models.parts.requests import MOST_SUMS, Requests, RowRequest, laid_out
 from colonnade.messages import Abandoned, ProductRequest, ProductSum, ResidualReply, ResidualRequest
 from colonnade.party import Effect, Party, PeerLost, Received, Send, Started
 from colonnade.state import State
@@ -101,8 +101,8 @@ def test_a_request_before_the_last_was_answered_is_refused_though_it_waits(one_s
         ask(label, "party2")
 
 
-def asked(name: str, first_row: int) -> Asked:
-    return Asked(name, 1, np.arange(first_row, first_row + 4, dtype=np.uint32), 0)
+def asked(name: str, first_row: int) -> RowRequest:
+    return RowRequest(name, 1, np.arange(first_row, first_row + 4, dtype=np.uint32), 0)
 
 
 def all_groups(waiting: Requests) -> list[str]:

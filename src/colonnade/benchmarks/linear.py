@@ -2,9 +2,9 @@
 
 A sample counts when every party's block has learnt from it, as scikit-learn's SAGA has after one step. That is measured
 with `updates = "everybody"`, and with the papers' form, in which it takes as many sums as there are parties; samples of
-one block are given beside. Both sides of a ratio run in turns on the same data and one thread; samples per second
-and the time to an optimum are by CPU time. Compiled code is warm: its compilation is paid once for an installation. Over modelled links it is virtual
-time that is compared, and the sums of both schedules run along a star.
+one block are given beside. Both sides of a ratio run in turns on the same data and one thread; samples per second and
+the time to an optimum are by CPU time. Compiled code is warm: its compilation is paid once for an installation. Over
+modelled links it is virtual time that is compared, and the sums of both schedules run along a star.
 """
 
 import time

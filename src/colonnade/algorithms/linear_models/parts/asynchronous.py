@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.linear_party import LinearParty
 from colonnade.algorithms.linear_models.parts.patience import TIMER
-from colonnade.algorithms.linear_models.parts.requests import Asked, Requests, laid_out
+from colonnade.algorithms.linear_models.parts.requests import Requests, RowRequest, laid_out
 from colonnade.algorithms.linear_models.parts.solving import Descent
 from colonnade.algorithms.linear_models.parts.sums import Completed
 from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude
@@ -234,7 +234,7 @@ class AsynchronousLinearParty(LinearParty):
             return []
         if self._requests.is_waited_for_by(sender):
             raise ProtocolError(f"{sender} asked for residuals again before it was answered.")
-        self._requests.add(Asked(sender, request.exchange, request.rows, self._answers))
+        self._requests.add(RowRequest(sender, request.exchange, request.rows, self._answers))
         return [*self._make_sums(), *self._record.count(request.rows.size)]
 
     def _make_sums(self) -> list[Effect]:
@@ -250,7 +250,7 @@ class AsynchronousLinearParty(LinearParty):
                 self._makes_sums = False
         return effects
 
-    def _answer(self, completed: Completed, together: list[Asked]) -> list[Effect]:
+    def _answer(self, completed: Completed, together: list[RowRequest]) -> list[Effect]:
         """ϑ_i = ∂loss/∂θ_i: all that a party without labels needs for its block's gradient."""
         assert self._record is not None and self._block_party.targets is not None
         if self._record.ending:

@@ -19,7 +19,7 @@ MOST_SUMS = 16
 """For others, under way at a time: enough that links of some length are never idle."""
 
 
-class Asked(NamedTuple):
+class RowRequest(NamedTuple):
     """One party's request."""
 
     sender: str
@@ -28,11 +28,11 @@ class Asked(NamedTuple):
     answers_then: int  # how many residuals had been given when it came
 
 
-def laid_out(together: list[Asked]) -> tuple[Rows, list[slice]]:
+def laid_out(together: list[RowRequest]) -> tuple[Rows, list[slice]]:
     """The rows of one sum for all of these, and where each one's are among them.
 
-    >>> one, other = np.array([3, 4], np.uint32), np.array([5], np.uint32)
-    >>> rows, places = laid_out([Asked("a", 1, one, 0), Asked("b", 1, other, 0), Asked("c", 1, one.copy(), 0)])
+    >>> asked = {"a": [3, 4], "b": [5], "c": [3, 4]}
+    >>> rows, places = laid_out([RowRequest(name, 1, np.array(rows, np.uint32), 0) for name, rows in asked.items()])
     >>> rows.tolist(), [rows[place].tolist() for place in places]
     ([3, 4, 5], [[3, 4], [5], [3, 4]])
     """
@@ -54,28 +54,28 @@ class Requests(Remembering):
 
     >>> requests = Requests(most_rows=4)
     >>> for name in "abc":
-    ...     requests.add(Asked(name, 1, np.full(2, ord(name), np.uint32), 0))
+    ...     requests.add(RowRequest(name, 1, np.full(2, ord(name), np.uint32), 0))
     >>> [one.sender for one in requests.next()]  # c's rows would be too many
     ['a', 'b']
     """
 
     def __init__(self, most_rows: int) -> None:
         self._most_rows = most_rows
-        self._waiting: list[Asked] = []
-        self._under_way: dict[int, list[Asked]] = {}  # by the number of the sum
+        self._waiting: list[RowRequest] = []
+        self._under_way: dict[int, list[RowRequest]] = {}  # by the number of the sum
 
     def is_waited_for_by(self, sender: str) -> bool:
         return any(one.sender == sender for asked in (self._waiting, *self._under_way.values()) for one in asked)
 
-    def add(self, asked: Asked) -> None:
+    def add(self, asked: RowRequest) -> None:
         self._waiting.append(asked)
 
-    def next(self) -> list[Asked]:
+    def next(self) -> list[RowRequest]:
         """Whom the next sum is for, the oldest first; nobody, if none may be made now."""
         if len(self._under_way) >= MOST_SUMS:
             return []
-        together: list[Asked] = []
-        waiting: list[Asked] = []
+        together: list[RowRequest] = []
+        waiting: list[RowRequest] = []
         rows: dict[bytes, int] = {}
         for one in self._waiting:
             key = one.rows.tobytes()
@@ -88,10 +88,10 @@ class Requests(Remembering):
         self._waiting = waiting
         return together
 
-    def begin(self, number: int, together: list[Asked]) -> None:
+    def begin(self, number: int, together: list[RowRequest]) -> None:
         self._under_way[number] = together
 
-    def end(self, number: int) -> list[Asked]:
+    def end(self, number: int) -> list[RowRequest]:
         """Whom the sum of that number was for."""
         return self._under_way.pop(number, [])
 
@@ -110,7 +110,7 @@ class Requests(Remembering):
     def _load_asked(self, state: State) -> None:
         self.clear()
         for place, (number, sender, exchange, then) in enumerate(state.values["asked"]):
-            one = Asked(sender, exchange, state.take(f"asked.{place}", np.uint32), then)
+            one = RowRequest(sender, exchange, state.take(f"asked.{place}", np.uint32), then)
             (self._under_way.setdefault(number, []) if number else self._waiting).append(one)
 
     MEMORY = (custom("_waiting", "_under_way", save=_save_asked, load=_load_asked),)
