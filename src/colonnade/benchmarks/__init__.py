@@ -19,6 +19,7 @@ def benchmarks() -> dict[str, Benchmark]:
     from colonnade.benchmarks import (
         align,
         defaults,
+        first_order,
         hostile,
         linear,
         loading,
@@ -30,7 +31,20 @@ def benchmarks() -> dict[str, Benchmark]:
         zeroth_order,
     )
 
-    known = (defaults, split, zeroth_order, linear, runtimes, privacy, hostile, loading, align, missing_rows, serve)
+    known = (
+        defaults,
+        split,
+        zeroth_order,
+        linear,
+        first_order,
+        runtimes,
+        privacy,
+        hostile,
+        loading,
+        align,
+        missing_rows,
+        serve,
+    )
     return {module.BENCHMARK.name: module.BENCHMARK for module in known}
 
 

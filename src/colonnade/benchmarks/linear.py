@@ -2,9 +2,9 @@
 
 A sample counts when every party's block has learnt from it, as scikit-learn's SAGA has after one step. That is measured
 with `updates = "everybody"`, and with the papers' form, in which it takes as many sums as there are parties; samples of
-one block are given beside. Both sides of a ratio run in turns on the same data and one thread; samples per second are
-by CPU time. Compiled code is warm: its compilation is paid once for an installation. Over modelled links it is virtual
-time that is compared, and the sums of both schedules run along a star.
+one block are given beside. Both sides of a ratio run in turns on the same data and one thread; samples per second and
+the time to an optimum are by CPU time. Compiled code is warm: its compilation is paid once for an installation. Over
+modelled links it is virtual time that is compared, and the sums of both schedules run along a star.
 """
 
 import time
@@ -21,6 +21,7 @@ from colonnade.algorithms.linear_models.afsgd import Afsgd
 from colonnade.algorithms.linear_models.fcg import Fcg
 from colonnade.algorithms.linear_models.fsaga import Fsaga
 from colonnade.algorithms.training import Training
+from colonnade.benchmarks import many_parties
 from colonnade.benchmarks.benchmark import Benchmark, Watch, one_thread
 from colonnade.data import dataset, synthetic_sparse
 from colonnade.data.federated import FederatedData
@@ -39,7 +40,8 @@ BEST = Fcg()  # of ours, the one that is nearest an optimum soonest where everyb
 
 @one_thread
 def run(watch: Watch) -> dict[str, float]:
-    return {**_sparse(watch), **_to_the_optimum(watch), **_one_epoch(watch), **_over_links(watch)}
+    measured = (_sparse, _to_the_optimum, _one_epoch, _over_links, many_parties.measure)
+    return {key: value for part in measured for key, value in part(watch).items()}
 
 
 # --- samples per second ------------------------------------------------------------------------------------------
@@ -156,9 +158,9 @@ def _seconds(data: FederatedData, epochs: float) -> float:
     labels = replace(data.labels, test=data.labels.test[:0])
     columns = {name: replace(own, test=own.test[:0]) for name, own in data.columns.items()}
     untested = replace(data, labels=labels, columns=columns)
-    began = time.perf_counter()
+    began = time.process_time()
     train(untested, BEST, training=training)
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 def _solvers(X: Any, y: Any, best: float) -> Iterator[tuple[str, float]]:
@@ -170,9 +172,9 @@ def _solvers(X: Any, y: Any, best: float) -> Iterator[tuple[str, float]]:
             model = LogisticRegression(C=1 / (len(y) * L2), solver=solver, tol=tolerance, max_iter=1000)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                began = time.perf_counter()
+                began = time.process_time()
                 model.fit(X, y)
-                seconds = time.perf_counter() - began
+                seconds = time.process_time() - began
             outputs = X @ model.coef_[0] + model.intercept_[0]
             value = float(np.mean(np.logaddexp(0, outputs) - y * outputs)) + L2 / 2 * float(np.sum(model.coef_**2))
             if value <= best * (1 + GAP):
@@ -258,11 +260,13 @@ BENCHMARK = Benchmark(
     {
         "sparse_masked_over_sklearn_saga": ">= 0.25",
         "sparse_plain_over_sklearn_saga": ">= 0.5",
-        "a9a_time_over_sklearn": "<= 10",
-        "credit_time_over_sklearn": "<= 10",
+        "a9a_time_over_sklearn": "<= 3",
+        "credit_time_over_sklearn": "<= 3",
         "epoch_100k_330_seconds": "<= 1",
         "gain_at_1_ms": ">= 1.8",
         "gain_at_5_ms": ">= 1.8",
         "gain_at_20_ms": ">= 1.8",
+        "exchange_plain_cpu_128_over_4": "<= 8",
+        "exchange_plain_bytes_128_over_4": "<= 8",
     },
 )

@@ -19,6 +19,7 @@ BENCHMARKS = (
     "split",
     "zeroth-order",
     "linear",
+    "first-order",
     "runtimes",
     "privacy",
     "hostile",

@@ -40,7 +40,9 @@ _NO_ROWS = np.zeros(0, np.uint32)
 _SCALARS = 5  # w·d, w·p, d·d, d·p, p·p of the penalised weights, summed with the products
 _MOST_COLUMNS = 1024  # a wider block is preconditioned by its diagonal
 _NEWTON_STEPS, _HALVINGS = 10, 40
-_CURVATURE_ROWS = 16_384  # from about so many rows, evenly spaced
+_MOST_CURVATURE_ROWS, _LEAST_CURVATURE_ROWS, _ROWS_A_COLUMN = 16_384, 2_048, 32
+"""M_m is formed from evenly spaced rows, about so many for each of its columns, within these bounds: what their chance
+adds to it costs no step, and a look at all rows more than one."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,9 @@ class Direction(Remembering):
     def turn(self, residuals: Floats) -> Floats:
         """The next d, and what the label party needs of it: products of every row, then the scalars."""
         block = self._block
+        if len(self.d) == 0:  # a label party without columns
+            self.gradient_square = 0.0
+            return np.zeros((block.rows + _SCALARS, block.outputs))
         mean, mean_b = block.full_gradient(residuals)
         w = self._joined(block.weights(), block.intercept())
         gradient = self._joined(mean, mean_b) + self._penalty * w
@@ -133,9 +138,10 @@ class Direction(Remembering):
     def _form_inverse(self, residuals: Floats) -> None:
         """M_m for each output apart: the curvature of a softmax between outputs is left out."""
         block = self._block
-        every = max(1, block.rows // _CURVATURE_ROWS)
+        wanted = min(_MOST_CURVATURE_ROWS, max(_LEAST_CURVATURE_ROWS, _ROWS_A_COLUMN * len(self.d)))
+        every = max(1, block.rows // wanted)
         self._inverse = []
-        if self._precondition == "none":
+        if self._precondition == "none" or len(self.d) == 0:
             return
         curvatures = self._loss.curvatures(residuals)
         if self._loss.may_be_flat:

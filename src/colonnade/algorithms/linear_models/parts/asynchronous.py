@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.linear_party import LinearParty
 from colonnade.algorithms.linear_models.parts.patience import TIMER
+from colonnade.algorithms.linear_models.parts.requests import Requests, RowRequest, laid_out
 from colonnade.algorithms.linear_models.parts.solving import Descent
 from colonnade.algorithms.linear_models.parts.sums import Completed
 from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude
@@ -32,7 +33,7 @@ from colonnade.messages import (
     WeightsSettled,
 )
 from colonnade.party import Effect, Send, SetTimer
-from colonnade.state import State, array, custom, value
+from colonnade.state import State, array, custom, included, value
 
 _NO_ROWS = np.zeros(0, np.uint32)
 _NOTHING = np.zeros((0, 0))
@@ -55,7 +56,8 @@ class AsynchronousLinearParty(LinearParty):
         self._blocked = False  # the request was abandoned; it is repeated when the party that lacked is back
         self._closed = False  # no more requests, no more steps
         self._paused = False  # the same, until everybody has gone back to earlier weights
-        self._asked: dict[int, tuple[str, int, NDArray[np.uint32], int]] = {}  # sums made for others: who, their number
+        self._requests = Requests(self._sums.bounds.rows)  # of parties without labels
+        self._makes_sums = False  # just now
         self._answers = 0  # residuals given so far: the clock of staleness
         self._losses: list[float] = []  # of a feature party that has labels, until they are reported
         training = self._seat.training
@@ -205,9 +207,9 @@ class AsynchronousLinearParty(LinearParty):
     # --- sums that are complete, or will not be ---
 
     def _complete(self, completed: Completed) -> list[Effect]:
-        asked = self._asked.pop(completed.number, None)
-        if asked is not None:
-            return self._answer(completed, *asked)
+        together = self._requests.end(completed.number)
+        if together:
+            return self._answer(completed, together)
         if completed.number != self._own_sum or self._closed:
             return []
         self._others = completed.total - completed.own
@@ -219,9 +221,10 @@ class AsynchronousLinearParty(LinearParty):
         return effects
 
     def _fail(self, number: int) -> list[Effect]:
-        asked = self._asked.pop(number, None)
-        if asked is not None:
-            return [Send(asked[0], Abandoned(self._seat.name, asked[1]))]
+        together = self._requests.end(number)
+        if together:
+            abandoned = [Send(one.sender, Abandoned(self._seat.name, one.exchange)) for one in together]
+            return [*abandoned, *self._make_sums()]
         return self._block() if number == self._own_sum and not self._closed else []
 
     def _sum_for(self, sender: str, request: ResidualRequest) -> list[Effect]:
@@ -229,28 +232,40 @@ class AsynchronousLinearParty(LinearParty):
         assert self._record is not None
         if self._record.ending or self._record.recall.is_void(sender, request.exchange):
             return []
-        if any(asker == sender for asker, _, _, _ in self._asked.values()):
+        if self._requests.is_waited_for_by(sender):
             raise ProtocolError(f"{sender} asked for residuals again before it was answered.")
-        number, effects, completed = self._sums.begin(request.rows)
-        self._asked[number] = (sender, request.exchange, request.rows, self._answers)
-        effects += self._record.count(request.rows.size)
-        return self._go_on(effects, [completed])
+        self._requests.add(RowRequest(sender, request.exchange, request.rows, self._answers))
+        return [*self._make_sums(), *self._record.count(request.rows.size)]
 
-    def _answer(
-        self, completed: Completed, sender: str, exchange: int, rows: NDArray[np.uint32], answers_then: int
-    ) -> list[Effect]:
+    def _make_sums(self) -> list[Effect]:
+        """Label party: begin the sums that may be made now, one after the other, even if one fails at once."""
+        effects: list[Effect] = []
+        while not self._makes_sums and (together := self._requests.next()):
+            number, sent, completed = self._sums.begin(laid_out(together)[0])
+            self._requests.begin(number, together)
+            self._makes_sums = True
+            try:
+                effects += self._go_on(sent, [completed])
+            finally:
+                self._makes_sums = False
+        return effects
+
+    def _answer(self, completed: Completed, together: list[RowRequest]) -> list[Effect]:
         """ϑ_i = ∂loss/∂θ_i: all that a party without labels needs for its block's gradient."""
         assert self._record is not None and self._block_party.targets is not None
         if self._record.ending:
             return []
-        targets = self._block_party.targets[rows]
-        weights = self._block_party.weights_of(rows)
-        residuals, loss = self._block_party.loss.residuals_and_mean_loss(completed.total, targets, weights)
-        self._record.add_loss(loss)
-        self._record.staleness.add(np.array([self._answers - answers_then]))
-        self._answers += 1
-        reply = ResidualReply(exchange, residuals)
-        return [Send(sender, reply), *self._record.look_for_an_optimum(completed.total, targets, rows)]
+        effects: list[Effect] = []
+        for one, place in zip(together, laid_out(together)[1], strict=True):
+            targets, weights = self._block_party.targets[one.rows], self._block_party.weights_of(one.rows)
+            outputs = completed.total[place]
+            residuals, loss = self._block_party.loss.residuals_and_mean_loss(outputs, targets, weights)
+            self._record.add_loss(loss)
+            self._record.staleness.add(np.array([self._answers - one.answers_then]))
+            self._answers += 1
+            effects.append(Send(one.sender, ResidualReply(one.exchange, residuals)))
+            effects += self._record.look_for_an_optimum(outputs, targets, one.rows)
+        return [*effects, *self._make_sums()]
 
     # --- earlier weights ---
 
@@ -259,7 +274,7 @@ class AsynchronousLinearParty(LinearParty):
         self._solver.restart(scale)
         self._exchange += 1  # so that a reply to the last request is one that was given up
         self._own_sum, self._others, self._blocked, self._paused = 0, None, False, True
-        self._asked.clear()
+        self._requests.clear()
         self._losses = []
 
     def _begin_again(self, returned: str = "") -> list[Effect]:
@@ -274,7 +289,7 @@ class AsynchronousLinearParty(LinearParty):
 
     def _close(self) -> list[Effect]:
         self._closed = True
-        self._asked.clear()
+        self._requests.clear()
         return [Send(peer, LastCall()) for peer in self._block_party.peers]
 
     # --- the rest of the contract ---
@@ -284,18 +299,6 @@ class AsynchronousLinearParty(LinearParty):
 
     def _progress(self) -> tuple[int, int]:
         return self._exchange, self._solver.steps
-
-    def _save_asked(self, state: State) -> None:
-        asked = self._asked.items()
-        state.values["asked"] = [[number, who, theirs, then] for number, (who, theirs, _, then) in asked]
-        for place, (_, (_, _, rows, _)) in enumerate(asked):
-            state.put(f"asked.{place}", rows)
-
-    def _load_asked(self, state: State) -> None:
-        self._asked = {
-            number: (who, theirs, state.take(f"asked.{place}", np.uint32), then)
-            for place, (number, who, theirs, then) in enumerate(state.values["asked"])
-        }
 
     def _save_others(self, state: State) -> None:
         state.values["has_others"] = self._others is not None
@@ -317,7 +320,7 @@ class AsynchronousLinearParty(LinearParty):
         value("_losses"),
         array("_rows"),
         custom("_others", save=_save_others, load=_load_others),
-        custom("_asked", save=_save_asked, load=_load_asked),
+        included("_requests"),
     )
 
     def restored(self) -> None:

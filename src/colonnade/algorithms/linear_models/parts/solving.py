@@ -64,6 +64,9 @@ class Descent(Remembering):
         self._block_party = block_party
         self._estimator = estimator
         self._fresh = estimator.state()  # before it has seen a row
+        # With everything "auto" all parties draw the same mini-batches, each at its own pace: nearly alike, their steps
+        # stay together within the space that the rows span, outside of which nothing but the penalty brings them back.
+        shared_rows = shared_rows or (block_party.automatic and seat.settings.step == "auto")
         self._windows = Windows(seat, batches_per_request(seat), shared_rows, estimator.independent_rows)
         self._step_size = StepSize(block_party, newton)
         self._pass: FullPass | None = None
