@@ -25,17 +25,23 @@ gc.disable()  # until all tests are collected: nothing that is made meanwhile go
 WAITING = (
     *("runtimes/test_ray.py", "network/test_chaos.py", "network/test_every_algorithm.py", "network/test_identity.py"),
     *("network/test_private_crashes.py", "network/test_join_verb.py", "network/test_hosts_of_their_own.py"),
+    "network",
 )
-"""Files of tests that mostly wait, for processes and for pauses, the longest first."""
+"""Files of tests that mostly wait, for processes and for pauses, the longest first; then the rest of a folder.
+
+All that start parties stay together: every worker that starts one loads everything once more for its fork server.
+"""
 LONG = (
     *("cli/test_verbs.py::test_the_demo", "algorithms/test_paper_claims.py", "algorithms/test_scale_free_steps.py"),
     *(
         "reports/test_page.py",
         "cli/test_sweep_verb.py",
         "agreement/test_examples.py",
+        "agreement/test_contributing.py",
         "properties/test_any_schedule.py",
     ),
-    *("properties/test_stop_and_resume.py", "algorithms/test_linear_memory.py"),
+    *("properties/test_stop_and_resume.py", "algorithms/test_linear_memory.py", "recorded", "estimators"),
+    *("algorithms/test_linear_stability.py", "runtimes/test_processes.py", "reproductions/test_reproductions.py"),
 )
 """Tests that compute longest, or files with such."""
 
@@ -66,10 +72,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _those_of(places: Sequence[str], items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """The tests of these files, or of these names, in the order of the places."""
+    """The tests of these files, of these folders or of these names, in the order of the places, each once."""
+    left = dict.fromkeys(items)
     for place in places:
         start = f"tests/{place}"
-        yield from (item for item in items if item.nodeid == start or item.nodeid.startswith(f"{start}::"))
+        found = [one for one in left if one.nodeid == start or one.nodeid.startswith((f"{start}::", f"{start}/"))]
+        for item in found:
+            del left[item]
+            yield item
 
 
 def pytest_collection_finish() -> None:
