@@ -56,12 +56,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if workers == 1:
         return
     waiters = workers // 2
+    left_over = dict.fromkeys(items)
     first = [
-        *([*_those_of(WAITING[worker::waiters], items)] for worker in range(waiters)),
-        *([*_those_of(LONG[worker :: workers - waiters], items)] for worker in range(workers - waiters)),
+        *([*_taken_from(left_over, WAITING[worker::waiters])] for worker in range(waiters)),
+        *([*_taken_from(left_over, LONG[worker :: workers - waiters])] for worker in range(workers - waiters)),
     ]
-    taken = {item for stretch in first for item in stretch}
-    rest = [item for item in items if item not in taken]
+    rest = [*left_over]
     stretches, left = [], len(items)
     for worker, own in enumerate(first):
         length = max(left // (workers - worker) - len(own), 0)
@@ -71,14 +71,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = stretches
 
 
-def _those_of(places: Sequence[str], items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """The tests of these files, of these folders or of these names, in the order of the places, each once."""
-    left = dict.fromkeys(items)
+def _taken_from(items: dict[pytest.Item, None], places: Sequence[str]) -> Iterator[pytest.Item]:
+    """The tests of these files, of these folders or of these names, in the order of the places; they are taken out."""
     for place in places:
         start = f"tests/{place}"
-        found = [one for one in left if one.nodeid == start or one.nodeid.startswith((f"{start}::", f"{start}/"))]
+        found = [one for one in items if one.nodeid == start or one.nodeid.startswith((f"{start}::", f"{start}/"))]
         for item in found:
-            del left[item]
+            del items[item]
             yield item
 
 
