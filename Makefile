@@ -7,13 +7,16 @@ INSTALLED := $(VENV)/.installed
 # What Python has compiled is kept, also by who asks it not to: tests start many interpreters.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test postgres quick lint format tables coverage bench fuzz docs lock clean
+.PHONY: demo test postgres quick lint style format tables coverage bench fuzz docs lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/colonnade demo
 
-test: $(INSTALLED) lint postgres
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+# Types are checked beside the tests, which now and then leave a core idle; what is wrong with them is said at the end.
+test: $(INSTALLED) style postgres
+	@mkdir -p build; $(BIN)/mypy >build/types.txt 2>&1 & types=$$!; \
+	$(BIN)/python -m pytest -n 3 --dist worksteal; tests=$$?; \
+	wait $$types || { cat build/types.txt; exit 1; }; exit $$tests
 
 # A test starts a private PostgreSQL server. Without its programs it says why it is skipped; in CI it must not be.
 postgres:
@@ -27,10 +30,12 @@ quick: $(INSTALLED) lint
 		tests/agreement/test_documents.py tests/agreement/test_words.py tests/agreement/test_sizes.py \
 		tests/agreement/test_no_algorithm_named.py tests/reference/test_first_order_twin.py
 
-lint: $(INSTALLED)
+lint: style
+	$(BIN)/mypy
+
+style: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 
 format: $(INSTALLED)
 	$(BIN)/ruff format .

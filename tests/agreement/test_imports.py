@@ -4,7 +4,7 @@ import ast
 import sys
 
 import pytest
-from tree import MODULES, imports_of, is_in, parsed, reached_from
+from tree import MODULES, imports_of, is_in, nodes_of, reached_from
 
 ALGORITHMS = [name for name in MODULES if is_in(name, ("colonnade.algorithms",))]
 RUNTIMES = [name for name in MODULES if is_in(name, ("colonnade.runtimes",))]
@@ -60,7 +60,7 @@ def test_an_algorithm_cannot_know_what_carries_it(module: str) -> None:
 @pytest.mark.parametrize("module", ALGORITHMS)
 def test_an_algorithm_has_no_clock_no_thread_and_no_files(module: str) -> None:
     assert not [name for name in imports_of(module) if is_in(name, IMPURE)]
-    for node in ast.walk(parsed(MODULES[module])):
+    for node in nodes_of(MODULES[module]):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             used = f"{node.value.id}.{node.attr}"
             assert used not in ("np.random", "numpy.random", "torch.manual_seed", "torch.seed", "torch.save"), used
@@ -190,7 +190,7 @@ def dotted(node: ast.expr) -> str:
 @pytest.mark.parametrize("module", MODULES)
 def test_nothing_that_is_read_can_run(module: str) -> None:
     assert not [name for name in imports_of(module) if is_in(name, UNSAFE)]
-    for node in ast.walk(parsed(MODULES[module])):
+    for node in nodes_of(MODULES[module]):
         if isinstance(node, ast.ImportFrom) and node.module == "torch":
             assert not {"load", "save"} & {alias.name for alias in node.names}
         if not isinstance(node, ast.Call):

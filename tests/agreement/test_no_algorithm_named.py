@@ -6,9 +6,10 @@ are written from the table.
 
 import ast
 import re
+from collections.abc import Iterable
 
 import pytest
-from tree import MODULES, imports_of, is_in, parsed
+from tree import MODULES, imports_of, is_in, nodes_of
 
 from colonnade.algorithms import ALGORITHMS
 
@@ -18,16 +19,17 @@ ABOUT_SOME = (
 )
 ELSEWHERE = [name for name in MODULES if name != "colonnade" and not is_in(name, ABOUT_SOME)]
 SETTINGS = {row.settings.__name__ for row in ALGORITHMS.values()}
+ASKED_FOR = {*SETTINGS, "DirectionSettings", "directions_used"}
 FILES = {row.settings.__module__ for row in ALGORITHMS.values()}
 # Also words of their own: columns are split, and `split` is the name of a setting of [data].
 ORDINARY = {"split", "zoo"}
 NAMED = re.compile(rf"(?<![\w-])({'|'.join(sorted(set(ALGORITHMS) - ORDINARY, key=len, reverse=True))})(?![\w-])")
 
 
-def docstrings(tree: ast.Module) -> set[int]:
+def docstrings(nodes: Iterable[ast.AST]) -> set[int]:
     """The nodes of a tree's docstrings, by identity: their examples are those of a user, who names an algorithm."""
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         body = getattr(node, "body", None)
         if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
             found.add(id(body[0].value))
@@ -47,16 +49,16 @@ def test_no_file_of_an_algorithm_is_imported(module: str) -> None:
 
 @pytest.mark.parametrize("module", ELSEWHERE)
 def test_no_settings_of_an_algorithm_are_asked_for(module: str) -> None:
-    for node in ast.walk(parsed(MODULES[module])):
+    for node in nodes_of(MODULES[module]):
         name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-        assert name not in {*SETTINGS, "DirectionSettings", "directions_used"}, f"line {node.lineno}"  # type: ignore[attr-defined]
+        assert name not in ASKED_FOR, f"line {node.lineno}"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("module", ELSEWHERE)
 def test_no_string_names_an_algorithm(module: str) -> None:
-    tree = parsed(MODULES[module])
-    skipped = docstrings(tree)
-    for node in ast.walk(tree):
+    nodes = nodes_of(MODULES[module])
+    skipped = docstrings(nodes)
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
             found = NAMED.search(node.value)
             assert found is None, f"line {node.lineno} names {found[1]}"

@@ -3,7 +3,7 @@
 import ast
 
 import pytest
-from tree import MODULES, is_in, parsed
+from tree import MODULES, is_in, nodes_of
 
 ELSEWHERE = ("colonnade.files", "colonnade.testing", "colonnade.benchmarks")  # the latter work in folders of their own
 METHODS = {"mkdir", "makedirs", "write_text", "write_bytes", "touch", "savez", "mkfifo", "symlink_to"}
@@ -16,7 +16,7 @@ ALLOWED = {("colonnade.wire.authority", "os.open")}
 def calls_of(module: str) -> set[str]:
     """Calls of a module that go round `files.py`."""
     found: set[str] = set()
-    for node in ast.walk(parsed(MODULES[module])):
+    for node in nodes_of(MODULES[module]):
         if not isinstance(node, ast.Call):
             continue
         called = node.func

@@ -9,7 +9,7 @@ from dataclasses import replace
 from importlib import metadata
 
 import pytest
-from tree import MODULES, PACKAGE, ROOT, parsed, repository_files
+from tree import MODULES, PACKAGE, ROOT, nodes_of, parsed, repository_files
 
 import colonnade
 from colonnade import algorithms
@@ -26,7 +26,7 @@ def test_every_public_name_exists_and_is_documented() -> None:
 def test_everything_imported_for_the_public_is_public_and_comes_from_where_types_say() -> None:
     imported = {
         alias.name: node.module
-        for node in ast.walk(parsed(PACKAGE / "__init__.py"))
+        for node in nodes_of(PACKAGE / "__init__.py")
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("colonnade")
         for alias in node.names
     }
@@ -122,7 +122,7 @@ VAGUE_CLASSES = re.compile(r"(Manager|Helper|Utils?|Base|Impl|Wrapper|Factory)$|
 @pytest.mark.parametrize("module", MODULES)
 def test_names_say_what_a_thing_is(module: str) -> None:
     assert not VAGUE_FILES & set(re.split(r"[._]", module))
-    for node in ast.walk(parsed(MODULES[module])):
+    for node in nodes_of(MODULES[module]):
         if isinstance(node, ast.ClassDef):
             assert not VAGUE_CLASSES.search(node.name), node.name
 

@@ -7,7 +7,7 @@ import ast
 import re
 
 import pytest
-from tree import MODULES, ROOT, is_in, parsed
+from tree import MODULES, ROOT, is_in, nodes_of
 
 from colonnade.algorithms import ALGORITHMS
 
@@ -63,7 +63,7 @@ def test_there_is_something_to_look_at() -> None:
 
 @pytest.mark.parametrize("module", [name for name in MODULES if not is_in(name, ABOUT_SOME)])
 def test_every_word_of_a_public_class_is_explained(module: str) -> None:
-    classes = [node.name for node in ast.walk(parsed(MODULES[module])) if isinstance(node, ast.ClassDef)]
+    classes = [node.name for node in nodes_of(MODULES[module]) if isinstance(node, ast.ClassDef)]
     unknown = {
         name: strange
         for name in classes

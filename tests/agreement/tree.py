@@ -25,10 +25,16 @@ def parsed(path: Path) -> ast.Module:
 
 
 @cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """Everything in a file, its tree walked once for all who look at it."""
+    return tuple(ast.walk(parsed(path)))
+
+
+@cache
 def imports_of(module: str) -> frozenset[str]:
     """Everything a module imports, at its top or inside a function; submodules by their own name."""
     found: set[str] = set()
-    for node in ast.walk(parsed(MODULES[module])):
+    for node in nodes_of(MODULES[module]):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -147,7 +147,8 @@ def _load_everything() -> None:
     """What a training would load or compile in every process anew: everything that a small one does."""
     for module in ("sklearn.metrics", "colonnade.launch.join", "colonnade.runtimes.operations"):
         importlib.import_module(module)
-    importlib.import_module("grpc.aio")
+    for module in ("grpc.aio", "pyarrow.csv", "pyarrow.pandas_compat"):
+        importlib.import_module(module)
     data = colonnade.from_arrays(np.arange(24.0).reshape(6, 4), np.arange(6) % 2, parties=2, test_fraction=0.5)
     colonnade.train(data, Afsaga(), training=colonnade.Training(epochs=1, batch_size=3))
     with tempfile.TemporaryDirectory() as folder:

@@ -9,7 +9,6 @@ the user's own is not written down, only its weights, and is given again when th
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from colonnade.models.network import network_for
 from colonnade.models.top import TopSettings
 from colonnade.party import Party
 from colonnade.privacy.noise import LayerNoise, PerturbationSettings
+from colonnade.reports.summary import versions
 from colonnade.settings import as_values, build
 
 FORMAT = 1
@@ -126,9 +126,10 @@ class SavedModel:
         }
         tensors |= {f"{_STAND_IN}{name}": mean.contiguous() for name, mean in self.stand_ins.items()}
         blob = save(tensors)
-        versions = {package: version(package) for package in ("colonnade", "torch")}
+        made_with = versions()
+        own = {package: made_with[package] for package in ("colonnade", "torch")}
         digest = hashlib.sha256(blob).hexdigest()
-        described = msgspec.structs.replace(self.description, weights_sha256=digest, versions=versions)
+        described = msgspec.structs.replace(self.description, weights_sha256=digest, versions=own)
         try:
             if not folder.parent.exists():
                 make_folder(folder.parent)
