@@ -41,7 +41,9 @@ def run(
         Path | None, typer.Option(help="The run's directory. Default: runs/NAME-ALGORITHM-SEED.", show_default=False)
     ] = None,
     changes: Changes = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue a stopped run from its checkpoint.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue a stopped run, or a finished one with more epochs.")
+    ] = False,
     trace: Trace = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Do not write report.html at the end.")] = False,
     threads: Annotated[int, typer.Option(help="PyTorch threads.", min=1)] = 1,

@@ -23,6 +23,7 @@ from colonnade.errors import SettingsError, unknown_name
 from colonnade.federation.building import BuiltFederation, build_federation, facts_of, notes_on_size
 from colonnade.federation.plan import Bottoms, Plan, check_plan, decided_training
 from colonnade.files import write_atomically
+from colonnade.launch.extension import check_noise
 from colonnade.launch.launches import launch_of, placed
 from colonnade.launch.outcome import Outcome
 from colonnade.launch.run_directory import data_digests, disk_errors
@@ -60,7 +61,8 @@ def train(
     `algorithm` is a name or a settings object such as `Vafl(wait_for=2)`. The `options` are those of a run:
 
     - `out`: the run directory to write; without it, nothing is kept.
-    - `resume`: continue the stopped run in `out`; in virtual time to the same final models.
+    - `resume`: continue the stopped run in `out`, in virtual time to the same final models; or one that has finished,
+      with more epochs.
     - `trace`: record every event and effect, for replay.
     - `watch`: is given every line of metrics.
     - `report`: is given each party's name and what its process or actor says of itself.
@@ -104,6 +106,8 @@ def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | 
     """The same from a plan, such as a federation.toml's, and the settings of a runtime."""
     with _threads(options.threads):
         federation = _agreed(data, plan)
+        if options.resume and options.directory is not None:
+            check_noise(options.directory, plan, federation.plan, federation.facts)
         launch = launch_of(TrainingRun(federation), runtime)
         with launch.ready(), placed(launch, partial(data_digests, data), options) as settled:
             record = launch.run(settled)

@@ -90,6 +90,7 @@ def lives_of(federation: Runnable, endurance: Endurance, options: RunOptions) ->
             endurance,
             trace,
             tuple(federation.parties),
+            extension=options.extension,
         )
         for name in federation.parties
     }

@@ -45,6 +45,7 @@ class RunOptions:
     checkpoint_seconds: float = 30.0
     threads: int = 1  # of PyTorch
     settings: dict[str, Any] | None = None  # what the run directory keeps as its federation.toml
+    extension: int = 0  # how often its plan was extended after its end, as the run directory says
 
     def __post_init__(self) -> None:
         if self.trace and self.out is None:

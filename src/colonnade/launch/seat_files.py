@@ -52,6 +52,7 @@ class Life:
     slowdown: float = 1.0
     compute_seconds: float = 0.0
     calls_in_flight: int = 0  # of Ray actors
+    extension: int = 0  # how often the plan was extended after the end of the run
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ def open_station(
         limits=limits,
         pace=Pace(life.slowdown, life.compute_seconds),
         guard=guard,
+        extension=life.extension,
     )
 
 

@@ -53,6 +53,7 @@ class SimulationLaunch:
                 directory=directory,
                 trace=trace,
                 resume=saved,
+                extension=options.extension,
                 checkpoint_seconds=options.checkpoint_seconds,
                 stop_requested=options.stop_requested,
             )

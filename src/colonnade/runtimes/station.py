@@ -21,7 +21,7 @@ from typing import Any
 
 from colonnade.errors import ColonnadeError, ProtocolError, RunError
 from colonnade.messages import Message
-from colonnade.party import Event, Party, PeerLost, PeerReturned, Received, Started, TimerFired
+from colonnade.party import Event, Extended, Party, PeerLost, PeerReturned, Received, Started, TimerFired
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.checkpoint import CheckpointError, joined_frames, split_frames
 from colonnade.runtimes.delivery import ForgottenError
@@ -97,8 +97,10 @@ class Station:
         limits: Limits = DEFAULT_LIMITS,
         pace: Pace = FULL_SPEED,
         guard: Guard = TRUSTING,
+        extension: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`extension`: how often the plan was extended after the end of the run."""
         self.name = name
         self.peers = frozenset(peers.names)
         self.party = party
@@ -110,6 +112,7 @@ class Station:
         self.expelled: dict[str, str] = {}  # who is put out of this run, and why
         self._leads = name == peers.label_party
         self._guard = guard
+        self._extension = extension
         self._directory = directory
         self._recorder = recording.recorder
         self._pace = pace if pace != FULL_SPEED else None
@@ -137,8 +140,12 @@ class Station:
             self._restore(saved)
         else:
             self._recorder.forget()
+        had = saved.values["station"].get("extension", 0) if saved else 0
         try:
+            is_extended = had < self._extension and self._extend()
             passed_over = self._replay()
+            if had < self._extension and not is_extended and not self._extend():  # the journal may have had the end
+                raise RunError(f"{self.name} has not finished, so it cannot go on to more epochs.")
             self._check_not_over(self._clock())  # what ended a life before this one ends it again
         except BaseException:
             self._ledger.abandon()
@@ -150,10 +157,19 @@ class Station:
         self._links.begin()
         for peer, why in passed_over.items():
             self._expel(peer, why)
-        if passed_over:
+        if passed_over or had < self._extension:
             self.save()  # the journal, which still has the events, begins anew
         # A life that begins after the end may follow one that was killed before it could say so.
         self._farewell_until = self._clock() + FAREWELL_SECONDS if self.finished else 0.0
+
+    def _extend(self) -> bool:
+        """The plan was extended after the end: begin again, with the party as it was then. False: it had not ended."""
+        if not self.finished:
+            return False
+        self.started = self.finished = False
+        self._timers.clear()
+        self._links.extend()
+        return True
 
     # --- what the carrier tells ---
 
@@ -321,7 +337,7 @@ class Station:
 
     def _start(self) -> None:
         self.started = True
-        self._handle_event(Started(self.now()))
+        self._handle_event(Extended(self.now()) if self._extension else Started(self.now()))
         if self._leads:
             self._links.say_start(*self._links.peers)
 
@@ -490,6 +506,7 @@ class Station:
             "frame_sizes": [len(frame) for frame in frames],
             "trace": None if self._trace is None else self._trace.position(),
             "recorder": self._recorder.state(),
+            **({"extension": self._extension} if self._extension else {}),
         }
         state = State({"frames": joined_frames(frames)}, {"station": values})
         state.add("party", self.party.state())
@@ -536,7 +553,7 @@ class Station:
                     if (answer := self._handled_again(event, frame, place, passed_over)) is not None:
                         self._perform(event, answer, frame)
                     continue
-                case Started():
+                case Started() | Extended():
                     self.started = True
                 case TimerFired(_, timer):
                     self._timers.pop(timer, None)

@@ -52,6 +52,7 @@ from colonnade.messages import (
 from colonnade.party import (
     Effect,
     Event,
+    Extended,
     Finish,
     Observe,
     PeerLost,
@@ -185,6 +186,8 @@ class AsynchronousFeatureParty(Remembering):
                 return effects if self._gap else [*effects, *self._upload()]
             case Started():
                 return [*self._warm_up(), *(self._next_activation() if self._gap else self._fill())]
+            case Extended():
+                return self._next_activation() if self._gap else self._fill()
             case TimerFired():
                 # An activation while all uploads are out is void, as in a Poisson process with a busy server.
                 return [*(self._upload() if self._room() else []), *self._next_activation()]
@@ -420,6 +423,8 @@ class AsynchronousLabelParty(Remembering):
                 return []
             case Started():
                 return []
+            case Extended():
+                return self._extend()
             case Received(sender=sender, message=message):
                 raise ProtocolError(f"{sender} sent {type(message).__name__}, which a label party does not take here.")
 
@@ -471,13 +476,27 @@ class AsynchronousLabelParty(Remembering):
         effects: list[Effect] = [Observe(self._record.exchange, self._top.steps, self._record.epoch(), note=note)]
         if self._record.ending:
             return effects
-        if not self._without_budget >= {*self._seat.feature_parties}:
+        if not self._nobody_has_budget:
             return [*effects, *self._go_on()]  # what waits for enough parties may not have to any more
+        return [*effects, *self._end_for_want_of_budget()]
+
+    @property
+    def _nobody_has_budget(self) -> bool:
+        return self._without_budget >= {*self._seat.feature_parties}
+
+    def _end_for_want_of_budget(self) -> list[Effect]:
         self._record.ending = True
         self._record.reason = "the privacy budget is spent"
         self._waiting.clear()
         self._update = None
-        return [*effects, *self._record.observe([])]
+        return self._record.observe([])
+
+    def _extend(self) -> list[Effect]:
+        """Go on after the end: everybody uploads anew, unless nobody has the budget for it."""
+        self._record.extend()
+        self._waiting, self._held = [], []
+        self._update, self._void_requests = None, self._requests
+        return self._end_for_want_of_budget() if self._nobody_has_budget else []
 
     def _go_on(self) -> list[Effect]:
         """Answer as many updates as are complete, each only after the refreshes it needs."""

@@ -44,6 +44,7 @@ from colonnade.messages import (
 from colonnade.party import (
     Effect,
     Event,
+    Extended,
     Finish,
     Observe,
     PeerLost,
@@ -121,7 +122,7 @@ class SynchronousFeatureParty(Remembering):
                 return effects
             case Received(message=Stop()):
                 return [Finish()]
-            case Started() | TimerFired() | PeerLost() | PeerReturned():
+            case Started() | Extended() | TimerFired() | PeerLost() | PeerReturned():
                 return []
             case Received(sender=sender, message=message):
                 raise ProtocolError(
@@ -241,6 +242,10 @@ class SynchronousLabelParty(Remembering):
                 self._step, self._rows = 1, self._batches.next()
                 request = BatchRequest(self._step, self._rows)
                 return [Send(party, request) for party in self._seat.feature_parties]
+            case Extended():
+                self._record.extend()
+                self._rows, self._uploaded = self._batches.next(), {}
+                return [Send(party, BatchRequest(self._step, self._rows)) for party in self._seat.feature_parties]
             case PeerLost(peer=peer):
                 effects: list[Effect] = self._record.lose(peer)
                 if not self._record.ending:
