@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Unpack
 
 import msgspec
@@ -23,6 +24,7 @@ from colonnade.errors import SettingsError, unknown_name
 from colonnade.federation.building import BuiltFederation, build_federation, facts_of, notes_on_size
 from colonnade.federation.plan import Bottoms, Plan, check_plan, decided_training
 from colonnade.files import write_atomically
+from colonnade.launch.acceptance import check_comparable, judged
 from colonnade.launch.extension import check_noise
 from colonnade.launch.launches import launch_of, placed
 from colonnade.launch.outcome import Outcome
@@ -34,6 +36,7 @@ from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.prediction.joint_model import JointModel
 from colonnade.prediction.saved_model import SavedModel, described, stand_ins_of, trained_together
+from colonnade.prediction.starting import joint_start, notes_on_start, starts_of
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
@@ -69,6 +72,8 @@ def train(
     - `stop_requested`: is asked now and then; once it says True, the run is saved and stopped.
     - `checkpoint_seconds`: wall time between checkpoints, 30 by default.
     - `threads`: of PyTorch, 1 by default.
+    - `start`: a model to begin with, such as `outcome.model` or a run's directory; columns are matched by name.
+    - `accept_if_better`: save the model only if it is not worse than `start` on validation rows.
     - `settings`: what the run directory records as its federation.toml; by default what was given here.
 
     >>> import colonnade
@@ -98,14 +103,18 @@ def train(
     for note in notes_on_size(data, plan):
         warnings.warn(note, stacklevel=2)
     if asked.settings is None:
-        asked = replace(asked, settings=_settings_values(data, plan, simulate))
+        values = _settings_values(data, plan, simulate)
+        if asked.start is not None:
+            values["start"] = {"model": str(asked.start) if isinstance(asked.start, str | Path) else "given"}
+        asked = replace(asked, settings=values)
     return train_plan(data, plan, chosen_runtime, asked)
 
 
 def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | Ray, options: RunOptions) -> Outcome:
     """The same from a plan, such as a federation.toml's, and the settings of a runtime."""
     with _threads(options.threads):
-        federation = _agreed(data, plan)
+        federation = _agreed(data, plan, options)
+        before = _comparable(data, federation, options) if options.accept_if_better else None
         if options.resume and options.directory is not None:
             check_noise(options.directory, plan, federation.plan, federation.facts)
         launch = launch_of(TrainingRun(federation), runtime)
@@ -114,13 +123,26 @@ def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | 
         summary = summarise(
             federation.plan, federation.facts, record, data.name, options.settings or {}, data.row_counts
         )
+        model = _trained(federation, recorded_threshold(record.recorder.metrics))
+        accepted = True
+        if before is not None and record.finished:
+            summary["acceptance"] = judged(data, plan, before, model)
+            accepted = summary["acceptance"]["accepted"]
         if options.directory is not None:
             with disk_errors(options.directory):
                 write_atomically(options.directory / "summary.json", json.dumps(summary, indent=1).encode())
-        model = _trained(federation, recorded_threshold(record.recorder.metrics))
-        if options.directory is not None and record.finished:
-            model.save(options.directory / "model")
+            if record.finished and accepted:
+                model.save(options.directory / "model")
     return Outcome(summary, record.recorder.metrics, model, options.directory, record.finished)
+
+
+def _comparable(data: FederatedData, federation: BuiltFederation, options: RunOptions) -> JointModel:
+    """The model to begin with, as it takes these data: the new one is compared with it."""
+    start = None if options.start is None else joint_start(options.start)
+    check_comparable(data, start)
+    assert start is not None
+    # With other columns or parties it is its weights as they were matched. A linear model is then centred anew.
+    return _trained(federation, start.unit.threshold) if notes_on_start(start, data) else start
 
 
 def _trained(federation: BuiltFederation, threshold: float) -> JointModel:
@@ -185,11 +207,15 @@ def _settings_values(data: FederatedData, plan: Plan, simulate: Simulate) -> dic
 # --- what it takes ----------------------------------------------------------------------------------------------
 
 
-def _agreed(data: FederatedData, plan: Plan) -> BuiltFederation:
+def _agreed(data: FederatedData, plan: Plan, options: RunOptions) -> BuiltFederation:
     """The parties, built by the plan with the noise that its targets ask for."""
     check_plan(plan, data.rows, (data.label_party, *data.feature_parties), data.columns, data.validation_rows)
     facts = facts_of(data, plan)
-    return build_federation(data, calibrated(plan, facts), facts)  # noise changes nobody's shape
+    starts = None
+    if options.start is not None:
+        parties = (data.label_party, *data.feature_parties)
+        starts = starts_of(joint_start(options.start), data.label_party, parties)
+    return build_federation(data, calibrated(plan, facts), facts, starts)  # noise changes nobody's shape
 
 
 @contextmanager

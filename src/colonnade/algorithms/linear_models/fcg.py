@@ -73,6 +73,11 @@ class Fcg(Linear):
 
 
 def linear_party(seat: LinearSeat) -> Party:
+    if seat.start is not None:
+        raise SettingsError(
+            "fcg begins with weights of 0, whose products the label party knows: leave --from out. It comes near the "
+            "optimum in few steps all the same; or choose another algorithm, such as fsaga."
+        )
     # Columns are centred, and no more: M_m is formed here, from the curvature where the weights are.
     centred: Precondition = "none" if seat.settings.precondition == "none" else "centre"
     block_party = BlockParty(
@@ -354,7 +359,7 @@ class ConjugateParty(LinearParty):
         if anew:
             raise RunError(
                 "fcg cannot go on from a model that is not its last one: the label party knows the products of the "
-                'last one alone. Train with training.keep = "last", or begin a new run from this model (--from).'
+                'last one alone. Train with training.keep = "last", or begin a new run.'
             )
         self._rests, self._told = True, None
         return self._announce() if self._search else []
