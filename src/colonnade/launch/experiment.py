@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import msgspec
+import numpy as np
 import torch
 from torch import nn
 
@@ -35,6 +36,7 @@ from colonnade.launch.summary import recorded_threshold, summarise
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.prediction.joint_model import JointModel
+from colonnade.prediction.profile import LEAST_ROWS, OutputProfile, quantiles_of
 from colonnade.prediction.saved_model import SavedModel, described, stand_ins_of, trained_together
 from colonnade.prediction.starting import joint_start, notes_on_start, starts_of
 from colonnade.privacy.noise import PerturbationSettings
@@ -132,7 +134,7 @@ def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | 
             with disk_errors(options.directory):
                 write_atomically(options.directory / "summary.json", json.dumps(summary, indent=1).encode())
             if record.finished and accepted:
-                model.save(options.directory / "model")
+                _with_outputs(model, data).save(options.directory / "model")
     return Outcome(summary, record.recorder.metrics, model, options.directory, record.finished)
 
 
@@ -156,10 +158,22 @@ def _trained(federation: BuiltFederation, threshold: float) -> JointModel:
             msgspec.structs.replace(described(plan, facts, private[name], threshold), training=training),
             models[name],
             stand_ins=stand_ins_of(party),
+            columns=private[name].columns,
         )
         for name, party in federation.parties.items()
     }
     return JointModel(parties, facts.label_party)
+
+
+def _with_outputs(model: JointModel, data: FederatedData) -> JointModel:
+    """With what it says of test rows, for whoever asks later whether it still says so."""
+    if data.test_rows < LEAST_ROWS:
+        return model
+    rows = {party: held.test for party, held in data.columns.items()}
+    said = model.predict_proba(rows)[:, -1] if model.unit.classes else model.predict(rows)
+    leader = model.parties[model.label_party]
+    outputs = OutputProfile(len(said), quantiles_of(np.asarray(said, dtype=np.float64)))
+    return replace(model, parties={**model.parties, model.label_party: replace(leader, outputs=outputs)})
 
 
 # --- what was asked for -----------------------------------------------------------------------------------------

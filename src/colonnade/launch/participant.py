@@ -159,7 +159,7 @@ class Participant(Member):
         assert self.known is not None
         description = described(self.plan, self.known, self._private_data(0), threshold)
         description = msgspec.structs.replace(description, training=self.training)
-        return SavedModel(description, party.model(), stand_ins=stand_ins_of(party))
+        return SavedModel(description, party.model(), stand_ins=stand_ins_of(party), columns=self.data.columns)
 
     def keep_model(
         self, party: Party, metrics: list[dict[str, Any]], released: Sequence[Mapping[str, Any]], directory: Path
