@@ -46,6 +46,5 @@ def placed(launch: Launch, digests: Callable[[], Mapping[str, str]], options: Ru
         if options.directory is not None:
             settings = options.settings or {}
             stack.enter_context(disk_errors(options.directory))
-            directory = opened(options.directory, launch.runtime, settings, digests(), options.resume)
-            options = replace(options, extension=stack.enter_context(directory))
+            stack.enter_context(opened(options.directory, launch.runtime, settings, digests(), options.resume))
         yield options

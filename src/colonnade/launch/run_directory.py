@@ -27,33 +27,34 @@ _DIGESTS = "checkpoints/data.json"
 @contextmanager
 def opened(
     directory: Path, runtime: str, settings: Mapping[str, Any], digests: Mapping[str, str], resume: bool
-) -> Iterator[int]:
-    """A run directory, made or checked, and held against a second process. `digests`: of what it is made from.
-
-    Gives how often the run's plan was extended after its end, this time included.
-    """
-    if not resume:
+) -> Iterator[None]:
+    """A run directory, made or checked, and held against a second process. `digests`: of what it is made from."""
+    extends = False
+    if resume:
+        _check_whose(directory)
+        extends = _check(directory, runtime, settings, digests)
+    else:
         _make(directory, runtime, settings, digests)
-        with only_process_in(directory):
-            yield 0
-        return
-    _check_whose(directory)
-    extends = _check(directory, runtime, settings, digests)
     with only_process_in(directory):
-        kept = json_of(read_private(directory / _DIGESTS))
-        yield _extend(directory, settings, kept) if extends else int(kept.get("extension", 0))
+        if extends:
+            _extend(directory, settings)
+        yield
 
 
-def _extend(directory: Path, settings: Mapping[str, Any], kept: dict[str, Any]) -> int:
+def extension_of(directory: Path | None) -> int:
+    """How often the plan of the run there was extended after its end."""
+    return 0 if directory is None else int(json_of(read_private(directory / _DIGESTS)).get("extension", 0))
+
+
+def _extend(directory: Path, settings: Mapping[str, Any]) -> None:
     """Write down that the plan is longer now, so that it is done again if this is interrupted."""
-    text = write_toml(settings).encode()
+    text, kept = write_toml(settings).encode(), json_of(read_private(directory / _DIGESTS))
     longer, extension = _settings_digest(toml_of(text)), int(kept.get("extension", 0)) + 1
     write_atomically(directory / _DIGESTS, json.dumps({**kept, "longer": longer}).encode())
     write_atomically(directory / "federation.toml", text)
     kept = {**kept, "settings": longer, "extension": extension}
     kept.pop("longer", None)
     write_atomically(directory / _DIGESTS, json.dumps(kept).encode())
-    return extension
 
 
 @contextmanager

@@ -50,7 +50,6 @@ class RunOptions:
     settings: dict[str, Any] | None = None  # what the run directory keeps as its federation.toml
     start: JointModel | str | Path | None = None  # the model to begin with, or where it lies; None: fresh weights
     accept_if_better: bool = False  # leave a model that is worse than the one to begin with out of the run directory
-    extension: int = 0  # how often its plan was extended after its end, as the run directory says
 
     def __post_init__(self) -> None:
         if self.trace and self.out is None:

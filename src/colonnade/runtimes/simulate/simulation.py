@@ -59,7 +59,6 @@ class Simulation:
         directory: Path | None = None,
         trace: bool = False,
         resume: Mapping[str, State] | None = None,
-        extension: int = 0,
         checkpoint_seconds: float = 30.0,
         stop_requested: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -70,7 +69,7 @@ class Simulation:
         self._directory = directory
         self._stop_requested = stop_requested
         self._checkpoints = 0
-        self._extension = 0  # how often the plan was extended after the end
+        self.extension = 0  # how often the plan was extended after the end
         self._checkpoint_seconds = checkpoint_seconds
         self._saved_at = time.perf_counter()
         self._agenda = Agenda()
@@ -91,8 +90,6 @@ class Simulation:
             place.driver = Driver(name, party, place, ledger, recorder, self._traces.get(name))
         if resume:
             self._restore(resume)
-            if extension > self._extension:
-                self._extend(extension)
         else:
             self._begin()
 
@@ -105,9 +102,12 @@ class Simulation:
                 if back < inf:
                     self._agenda.enter(back, place.index, Return())
 
-    def _extend(self, extension: int) -> None:
-        """Everybody has finished, and goes on: of what was under way then, absences and returns alone are left."""
-        self._extension = extension
+    def extend(self, extension: int) -> None:
+        """Everybody has finished, and goes on: of what was under way then, absences and returns alone are left.
+
+        `extension`: how often the plan was extended, this time included.
+        """
+        self.extension = extension
         agenda = self._agenda
         agenda.restore(
             agenda.now, agenda.number, [due for due in agenda.entries if isinstance(due.what, Crash | Return)]
@@ -338,8 +338,8 @@ class Simulation:
             traces={name: trace.position() for name, trace in self._traces.items()},
             recorder=self._recorder.state(),
         )
-        if self._extension:
-            own.values["extension"] = self._extension
+        if self.extension:
+            own.values["extension"] = self.extension
         own.add("ledger", self._ledger.state())
         write_checkpoint(folder, "simulate", self._checkpoints, own)
         self._saved_at = time.perf_counter()
@@ -350,6 +350,6 @@ class Simulation:
         for place in self._places:
             place.driver.party.restore(saved[place.name])
         self._checkpoints = own.values["checkpoints"]
-        self._extension = own.values.get("extension", 0)
+        self.extension = own.values.get("extension", 0)
         self._recorder.restore(own.values["recorder"])
         self._ledger.restore(own.part("ledger"))

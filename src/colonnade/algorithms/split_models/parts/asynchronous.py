@@ -30,6 +30,7 @@ from colonnade.algorithms.split_models.parts.embedder import BottomModel
 from colonnade.algorithms.split_models.parts.evaluation import AnswersToEvaluation
 from colonnade.algorithms.split_models.parts.record import SplitRecord, TopModel
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
+from colonnade.algorithms.split_models.parts.uploads import embeddings_of, entering, not_from
 from colonnade.algorithms.split_models.parts.validation import FeatureValidation, heals
 from colonnade.data.batches import Batches
 from colonnade.errors import ProtocolError, SettingsError, unknown_name
@@ -111,25 +112,6 @@ class Asynchronous:
         if isinstance(self.activation_seconds, Mapping):
             return self.activation_seconds.get(party, 0.0)
         return self.activation_seconds
-
-
-def not_from(sender: str) -> ProtocolError:
-    """The error for a message to a feature party of anybody but the label party."""
-    return ProtocolError(f"{sender} spoke to a feature party, which only the label party may.")
-
-
-def entering(enters_table: Callable[[Any], NDArray[np.float32]], sender: str, upload: Any) -> NDArray[np.float32]:
-    """What of an upload enters the table; if it holds more or less than was agreed, its sender is named."""
-    try:
-        return enters_table(upload)
-    except ProtocolError as error:
-        raise ProtocolError(f"{sender} uploaded what was not agreed. {error}") from None
-
-
-def embeddings_of(upload: Any) -> list[NDArray[np.float32]]:
-    """What an upload holds besides its `embedding`: others near it, or a pair."""
-    held = (getattr(upload, name, None) for name in ("perturbed", "plus", "minus"))
-    return [one for one in held if one is not None]
 
 
 class AsynchronousFeatureParty(Remembering):

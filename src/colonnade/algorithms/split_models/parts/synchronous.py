@@ -19,12 +19,12 @@ from colonnade.algorithms.parts.divergence import DivergedError
 from colonnade.algorithms.parts.kept_messages import messages
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
-from colonnade.algorithms.split_models.parts.asynchronous import embeddings_of, entering, not_from
 from colonnade.algorithms.split_models.parts.budget import check_each_once, check_rows
 from colonnade.algorithms.split_models.parts.embedder import BottomModel
 from colonnade.algorithms.split_models.parts.evaluation import AnswersToEvaluation
 from colonnade.algorithms.split_models.parts.record import SplitRecord, TopModel
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
+from colonnade.algorithms.split_models.parts.uploads import embeddings_of, entering, not_from
 from colonnade.algorithms.split_models.parts.validation import FeatureValidation, heals
 from colonnade.data.batches import Batches
 from colonnade.errors import ProtocolError, SettingsError
