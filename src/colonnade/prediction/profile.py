@@ -73,6 +73,8 @@ class Drift(msgspec.Struct, frozen=True):
 
 def profile_of(columns: torch.Tensor, names: Sequence[str], preparation: Preparation | None = None) -> Profile | None:
     """Of prepared rows; None if there are too few, or they are no table."""
+    if preparation is not None and preparation.tells_absence:
+        columns = columns[columns[:, -1] == 0]  # rows that this party holds
     rows = columns.shape[0]
     if rows < LEAST_ROWS or columns.ndim != 2 or not 0 < columns.shape[1] <= MOST_COLUMNS:
         return None
