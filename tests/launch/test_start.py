@@ -1,5 +1,6 @@
 """A training that begins with the model of another: it first says what that one said, and what cannot be is said."""
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -296,3 +297,15 @@ def test_run_from_a_run(files: Path) -> None:
     answer = command("run", file, *asked, *bad, "--no-report")
     assert answer.code == 4 and "The model is not accepted" in answer.err + answer.out
     assert not (files / "fourth" / "model").exists()
+
+
+def test_a_poor_match_is_asked_about_at_a_terminal(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = pd.read_csv(files / "shop.csv", dtype=str)
+    shop["id"] = shop["id"].where(shop.index < 10, "x" + shop["id"])
+    shop.to_csv(files / "shop.csv", index=False)
+    file, short = files / "federation.toml", ("--set", "training.epochs=1", "--no-report")
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    answer = command("run", file, "--out", files / "run", *short)
+    assert answer.code != 0 and "Fewer than half" in answer.err and not (files / "run").exists()
+    assert command("run", file, "--out", files / "run", "--yes", *short).code == 0

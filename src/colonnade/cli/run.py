@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -54,6 +55,9 @@ def run(
             "--accept-if-better", help="With --from: keep the model only if it is no worse on validation rows."
         ),
     ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask whether to train though fewer than half of a party's rows match.")
+    ] = False,
     trace: Trace = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Do not write report.html at the end.")] = False,
     threads: Annotated[int, typer.Option(help="PyTorch threads.", min=1)] = 1,
@@ -85,6 +89,8 @@ def run(
         tell_data(data, settings.plan(data))
         for note in [] if model is None else notes_on_start(model, data):
             tell(note)
+        if data.notes and not (yes or resume) and sys.stdin.isatty():
+            typer.confirm("Train on these rows all the same?", abort=True, err=True)
     settings = settings.with_absolute_files(path.parent)
     again = _again(directory, runtime, address, threads, accept_if_better)
     with (
