@@ -17,6 +17,8 @@ class ExitCode(IntEnum):
     STOPPED = 3
     """Stopped as requested, with its state saved: the same work can be resumed. Not a failure, after which a supervisor
     should start it again at once, and not the end of the work, after which it should not start it again at all."""
+    NOT_BETTER = 4
+    """A model was trained, and is not as good as the one that it was to replace."""
     INTERRUPTED = 130
     """Ctrl-C ended it without saving: before anything was done, in work that cannot be resumed, or by a second Ctrl-C
     that did not wait for the checkpoint. It is what shells return for a program that SIGINT ended, 128 + 2."""

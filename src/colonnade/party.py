@@ -27,6 +27,14 @@ class Started(msgspec.Struct, frozen=True):
     now: float
 
 
+class Extended(msgspec.Struct, frozen=True):
+    """The plan has more epochs than it had when this party finished. Of the time before, nothing is under way any more:
+    what was sent and not handled by then is gone, and so are timers. Everybody is told before anybody hears of anybody.
+    """
+
+    now: float
+
+
 class Received(msgspec.Struct, frozen=True):
     """A message arrived, decoded and checked against its declaration. The sender is the link's, not the message's."""
 
@@ -56,7 +64,7 @@ class PeerReturned(msgspec.Struct, frozen=True):
     peer: str
 
 
-Event = Started | Received | TimerFired | PeerLost | PeerReturned
+Event = Started | Extended | Received | TimerFired | PeerLost | PeerReturned
 
 
 # --- effects: what to do ----------------------------------------------------------------------------------------
@@ -103,7 +111,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """This party is done; it will not be given another event."""
+    """This party is done; it will not be given another event, unless the plan is extended."""
 
 
 Effect = Send | Spend | Observe | SetTimer | Checkpoint | Finish

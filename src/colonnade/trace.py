@@ -25,6 +25,7 @@ from colonnade.party import (
     Checkpoint,
     Effect,
     Event,
+    Extended,
     Finish,
     Observe,
     PeerLost,
@@ -56,10 +57,13 @@ class Record(NamedTuple):
         return self.type in _EVENTS
 
 
-_EVENTS: dict[str, Any] = {kind.__name__: kind for kind in (Started, Received, TimerFired, PeerLost, PeerReturned)}
+_EVENTS: dict[str, Any] = {
+    kind.__name__: kind for kind in (Started, Extended, Received, TimerFired, PeerLost, PeerReturned)
+}
 
 _EVENT_FIELDS: dict[str, tuple[Any, ...]] = {
     "Started": (float | int,),
+    "Extended": (float | int,),
     "Received": (float | int, str, bytes),
     "TimerFired": (float | int, str),
     "PeerLost": (float | int, str),
@@ -82,7 +86,7 @@ def record_of(item: Event | Effect, frame: bytes | bytearray | None = None) -> R
         case Observe():
             told = (item.exchange, item.step, item.epoch, item.loss, item.metric, item.note)
             return Record(name, told if item.validation is None else (*told, item.validation))
-        case Started(now):
+        case Started(now) | Extended(now):
             return Record(name, (now,))
         case TimerFired(now, timer):
             return Record(name, (now, timer))

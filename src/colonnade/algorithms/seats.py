@@ -6,6 +6,8 @@ A seat holds nothing of another party's. (`centralised` is the exception by defi
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from colonnade.algorithms.training import DecidedTraining
@@ -72,6 +74,8 @@ class LinearSeat:
     seed: int
     secret: int  # also of the masks
     largest_weight: float = 1.0  # of a training row, their mean being 1; the weights themselves are with the labels
+    # The weights to begin with, [columns, outputs], and their constant; None: zeros.
+    start: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     @property
     def is_label_party(self) -> bool:

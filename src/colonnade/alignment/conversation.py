@@ -35,6 +35,7 @@ from colonnade.party import (
     Checkpoint,
     Effect,
     Event,
+    Extended,
     Finish,
     Observe,
     PeerLost,
@@ -83,8 +84,8 @@ class AligningParty(Remembering):
                 return self._meet(sender, message)
             case Received(_, sender, message):
                 return self._hear(sender, message)
-            case PeerLost() | PeerReturned():
-                return []  # what was sent to it is kept
+            case PeerLost() | PeerReturned() | Extended():
+                return []  # what was sent to it is kept; an alignment has no epochs
 
     def model(self) -> dict[str, torch.nn.Module]:
         return {}

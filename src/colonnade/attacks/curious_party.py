@@ -33,7 +33,7 @@ from colonnade.messages import (
     SlopesReply,
     Stop,
 )
-from colonnade.party import Effect, Event, Finish, PeerLost, PeerReturned, Received, Send, Started, TimerFired
+from colonnade.party import Effect, Event, Extended, Finish, PeerLost, PeerReturned, Received, Send, Started, TimerFired
 from colonnade.state import Memory, Remembering, array, generator, value
 
 
@@ -107,7 +107,7 @@ class CuriousParty(Remembering):
                 return self._evaluated()
             case Received(message=Stop()):
                 return [Finish()]
-            case TimerFired() | PeerLost() | PeerReturned():
+            case TimerFired() | PeerLost() | PeerReturned() | Extended():
                 return []
             case Received(sender=sender, message=message):
                 raise ProtocolError(f"{sender} sent {type(message).__name__}, which a curious party does not take.")

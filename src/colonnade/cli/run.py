@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,7 +42,22 @@ def run(
         Path | None, typer.Option(help="The run's directory. Default: runs/NAME-ALGORITHM-SEED.", show_default=False)
     ] = None,
     changes: Changes = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue a stopped run from its checkpoint.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue a stopped run, or a finished one with more epochs.")
+    ] = False,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", help="Begin with the model of this run or folder.", metavar="RUN", show_default=False),
+    ] = None,
+    accept_if_better: Annotated[
+        bool,
+        typer.Option(
+            "--accept-if-better", help="With --from: keep the model only if it is no worse on validation rows."
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask whether to train though fewer than half of a party's rows match.")
+    ] = False,
     trace: Trace = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Do not write report.html at the end.")] = False,
     threads: Annotated[int, typer.Option(help="PyTorch threads.", min=1)] = 1,
@@ -58,19 +74,25 @@ def run(
         raise SettingsError(f"{path} is a directory. Give a federation.toml, or --resume to continue the run in it.")
     with interrupted("The training had not begun; nothing was written."):
         from colonnade.cli.progress import progress_of, tell_data
-        from colonnade.data import load
         from colonnade.federation.file import federation_values, read_federation
         from colonnade.launch.experiment import train_plan
         from colonnade.launch.run_options import RunOptions
+        from colonnade.prediction.starting import load_with_start, notes_on_start
         from colonnade.runtimes.interrupt import stop_on_interrupt
 
         settings = read_federation(path, changes or [])
+        if start is not None:
+            settings = replace(settings, start=replace(settings.start, model=str(Path(start).absolute())))
         directory = out or (federation if federation.is_dir() else default_directory(settings, path))
-        data = load(settings.data, settings.party_data(), settings.label_party, path.parent)
+        data, model = load_with_start(settings, path.parent)
     if not as_json:
         tell_data(data, settings.plan(data))
+        for note in [] if model is None else notes_on_start(model, data):
+            tell(note)
+        if data.notes and not (yes or resume) and sys.stdin.isatty():
+            typer.confirm("Train on these rows all the same?", abort=True, err=True)
     settings = settings.with_absolute_files(path.parent)
-    again = _again(directory, runtime, address, threads)
+    again = _again(directory, runtime, address, threads, accept_if_better)
     with (
         interrupted(f"If it had written a checkpoint, continue with: {again}"),
         stop_on_interrupt() as stop,
@@ -86,6 +108,8 @@ def run(
             checkpoint_seconds=checkpoint_seconds,
             threads=threads,
             settings=federation_values(settings),
+            start=model,
+            accept_if_better=accept_if_better,
         )
         outcome = train_plan(data, settings.plan(data), _chosen(settings, runtime, address), options)
     page = _report(directory) if outcome.finished and not no_report else None
@@ -96,6 +120,9 @@ def run(
     if not outcome.finished:
         tell(f"Stopped. Continue with: {again}")
         raise typer.Exit(ExitCode.STOPPED)
+    if not outcome.summary.get("acceptance", {}).get("accepted", True):
+        tell("The model is not accepted, and was not written: the one that the training began with is better.")
+        raise typer.Exit(ExitCode.NOT_BETTER)
 
 
 def _file_of_run(directory: Path) -> Path:
@@ -106,13 +133,15 @@ def _file_of_run(directory: Path) -> Path:
     return path
 
 
-def _again(directory: Path, runtime: str, address: str | None, threads: int) -> str:
+def _again(directory: Path, runtime: str, address: str | None, threads: int, accept_if_better: bool) -> str:
     """The command that resumes this run."""
     again = f"colonnade run {shlex.quote(str(directory))} --resume"
     if runtime != "simulate":
         again += f" --runtime {runtime}"
     if address is not None:
         again += f" --address {shlex.quote(address)}"
+    if accept_if_better:
+        again += " --accept-if-better"
     if threads > 1:
         again += f" --threads {threads}"  # the order of additions is part of the result
     return again
@@ -155,6 +184,11 @@ def show(outcome: "Outcome", directory: Path, page: Path | None) -> None:
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in summary["test"].items():
         table.add_row(f"test {name.replace('_', ' ')}", f"{value:.4f}")
+    if "acceptance" in summary:
+        judged = summary["acceptance"]
+        table.add_row(
+            f"validation {judged['metric'].replace('_', ' ')}", f"{judged['after']:.4f}, before {judged['before']:.4f}"
+        )
     if summary["train_loss"] is not None:
         table.add_row("training loss (last epoch)", f"{summary['train_loss']:.4f}")
     if summary["exchanges"]:

@@ -1,7 +1,7 @@
 """Data sets by name, each read whole; `loading` shares their columns out afterwards.
 
 Small ones come with scikit-learn. The others are read from the folder that the environment variable
-COLONNADE_DATA names, one subfolder per set; none is shipped or downloaded here.
+COLONNADE_DATA names, one subfolder per set, or from where `downloads` has put them; none is shipped.
 scikit-learn and Pillow are imported only where needed: a party that reads no set should not wait for them.
 """
 
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from colonnade.data.catalogue import FOLDER_VARIABLE, MOST_WORDS
+from colonnade.data.downloads import REMOTE, kept_at
 from colonnade.data.ids import Array
 from colonnade.data.partition import spread_out
 from colonnade.data.preparation import numeric_matrix
@@ -292,16 +293,19 @@ def _from_frame(
 
 
 def _existing(name: str, file: str) -> Path:
+    if (kept := kept_at(name, file)) is not None:
+        return kept
     folder = os.environ.get(FOLDER_VARIABLE, "")
+    fetched = f", or fetch it: colonnade data get {name}" if name in REMOTE else ""
     expected = f"The data set {name!r} is read from the file {name}/{file} in the folder of data sets"
     if not folder:
-        raise DataError(f"{expected}, but {FOLDER_VARIABLE} is not set: set that variable to the folder's path.")
-    path = Path(folder) / name / file
-    if not path.is_file():
         raise DataError(
-            f"{expected}, but {str(path)!r} does not exist: put the file there, or correct {FOLDER_VARIABLE}."
+            f"{expected}, but {FOLDER_VARIABLE} is not set: set that variable to the folder's path{fetched}."
         )
-    return path
+    raise DataError(
+        f"{expected}, but {str(Path(folder) / name / file)!r} does not exist: put the file there, or correct "
+        f"{FOLDER_VARIABLE}{fetched}."
+    )
 
 
 def _from_file(name: str, file: str, read: Callable[[Path], Read]) -> Read:

@@ -38,14 +38,25 @@ WORDS_OF_A_TEXT = 3.0
 
 
 def prepare_own(
-    table: Table, chosen: Sequence[str], train: Array, test: Array, *, own: PartyData, data: DataSettings, party: str
+    table: Table,
+    chosen: Sequence[str],
+    train: Array,
+    test: Array,
+    *,
+    own: PartyData,
+    data: DataSettings,
+    party: str,
+    known: Preparation | None = None,
 ) -> PartyColumns:
-    """A party's own dense table: each column fitted on the train rows, then applied to both parts."""
+    """A party's own dense table: each column fitted on the train rows, then applied to both parts.
+
+    `known`: what was learnt before, and is applied again to the columns that it knows.
+    """
     for name in own.prepare:
         if name not in table.names:
             raise SettingsError(f"Party {party!r} prepares a column {name!r}.{nearest(name, table.names)} It has none.")
     kept = [name for name in chosen if own.prepare.get(name, ColumnSettings()).kind != "leave-out"]
-    fitting = _Fitting(table, own, data, Complaints(party, table))
+    fitting = _Fitting(table, own, data, Complaints(party, table), known)
     # Whose outputs can be counted only after they were looked at.
     fitted = {name: fitting.fit(name, train) for name in kept if fitting.needs_a_look(name)}
     widths = [len(column.outputs) if (column := fitted.get(name)) else 1 for name in kept]
@@ -76,7 +87,10 @@ def prepare_own(
 class _Fitting:
     """How one party's columns are to be taken, found out column by column."""
 
-    def __init__(self, table: Table, own: PartyData, data: DataSettings, complaints: Complaints) -> None:
+    def __init__(
+        self, table: Table, own: PartyData, data: DataSettings, complaints: Complaints, known: Preparation | None
+    ) -> None:
+        self._known = {column.name: column for column in known.columns} if known else {}
         self._table = table
         self._own = own
         self._data = data
@@ -86,14 +100,21 @@ class _Fitting:
         return self._own.prepare.get(name, ColumnSettings())
 
     def needs_a_look(self, name: str) -> bool:
-        return not (self._asked(name).kind in ("", "number") and self._table.is_full_of_numbers(name))
+        return name in self._known or not (
+            self._asked(name).kind in ("", "number") and self._table.is_full_of_numbers(name)
+        )
 
     def raw(self, name: str) -> RawColumn:
-        return RawColumn(self._table, name, self.complaints, self._asked(name).format)
+        known = self._known.get(name)
+        return RawColumn(
+            self._table, name, self.complaints, self._asked(name).format if known is None else known.format
+        )
 
     def fit(self, name: str, train: Array, raw: RawColumn | None = None) -> PreparedColumn | None:
         """The column's encoder; None if something is wrong with it, of which is then complained."""
         asked = self._asked(name)
+        if name in self._known:
+            return self._known[name]
         raw = raw or self.raw(name)
         if not cells.is_known(raw.column.type):
             self.complaints.of_column(name, f"is of the type {raw.column.type}, which cannot be used")

@@ -21,6 +21,7 @@ from colonnade.data.federated import FederatedData, OwnData, PartyColumns, first
 from colonnade.data.ids import Array
 from colonnade.data.own_tables import load_own_table, load_tables, tables_of_frames
 from colonnade.data.preparation import numeric_matrix, prepare_image, prepare_labels, prepare_sparse, prepare_table
+from colonnade.data.prepared import Preparation
 from colonnade.data.settings import DEFAULT_TEST_FRACTION, ColumnSettings, DataSettings, PartyData, data_settings
 from colonnade.data.sources import Source, is_pandas
 from colonnade.data.sparse import is_sparse
@@ -38,11 +39,20 @@ else:
 Share = tuple[slice | list[int], ...]
 
 
-def load(data: DataSettings, parties: Mapping[str, PartyData], label_party: str, base: Path) -> FederatedData:
-    """What a configuration asks for; relative files are relative to the folder `base`."""
+def load(
+    data: DataSettings,
+    parties: Mapping[str, PartyData],
+    label_party: str,
+    base: Path,
+    known: Mapping[str, Preparation] | None = None,
+) -> FederatedData:
+    """What a configuration asks for; relative files are relative to the folder `base`.
+
+    `known`: what parties have learnt of the columns of their tables before, to be applied to them again.
+    """
     if data.set:
         return _load_set(data, parties, label_party)
-    return load_tables(data, parties, label_party, base)
+    return load_tables(data, parties, label_party, base, known)
 
 
 def from_frames(
@@ -53,12 +63,13 @@ def from_frames(
     id: str = "id",
     columns: Mapping[str, Sequence[str]] | None = None,
     prepare: Mapping[str, Mapping[str, ColumnSettings]] | None = None,
+    known: Mapping[str, Preparation] | None = None,
     **settings: Any,
 ) -> FederatedData:
     """Each party's own frame (pandas, polars, Arrow) or file, matched by id; `settings` are fields of `DataSettings`.
 
     `prepare` says, for each party and column, how the column is prepared; what it leaves out is found from the train
-    rows.
+    rows. `known` is what was learnt before, of the columns that it knows (`model.parties["shop"].preparation`).
 
     >>> bank = pd.DataFrame({"id": [1, 2, 3, 4], "income": [10, 20, 30, 40], "defaulted": [0, 1, 0, 1]})
     >>> shop = pd.DataFrame({"id": [4, 3, 2, 1], "orders": [9, 7, 5, 3], "returns": [0, 0, 1, 2]})
@@ -74,7 +85,7 @@ def from_frames(
         party: PartyData(columns=tuple((columns or {}).get(party, ())), prepare=(prepare or {}).get(party, {}))
         for party in frames
     }
-    made = tables_of_frames(frames, own, data, label_party)
+    made = tables_of_frames(frames, own, data, label_party, known)
     for note in made.notes:
         warnings.warn(note, stacklevel=2)
     return made
@@ -184,13 +195,14 @@ def load_own(
     base: Path,
     *,
     labels_everywhere: bool = False,
+    known: Preparation | None = None,
 ) -> OwnData:
     """One party's own part, from its own table alone: the rows follow from its ids, the label from its own column.
 
     A data set by name lies at every party as a whole; each then takes its own share of it.
     """
     if not data.set:
-        return load_own_table(data, own, party, label_party, base, labels_everywhere=labels_everywhere)
+        return load_own_table(data, own, party, label_party, base, labels_everywhere=labels_everywhere, known=known)
     columns = {name: PartyData(columns=own.columns if name == party else ()) for name in parties}
     whole = load(data, columns if data.split == "named-columns" or not data.parties else {}, label_party, base)
     labels = whole.labels if party == label_party or labels_everywhere else None

@@ -22,6 +22,7 @@ from colonnade.data.federated import FederatedData, Labels, OwnData, PartyColumn
 from colonnade.data.fitting import prepare_own
 from colonnade.data.id_columns import read_id_columns
 from colonnade.data.preparation import prepare_labels, prepare_sparse
+from colonnade.data.prepared import Preparation
 from colonnade.data.settings import DEFAULT_TEST_FRACTION, DataSettings, PartyData
 from colonnade.data.sources import Source, Table, choose_columns, nearest, read_own, read_table, without_ids
 from colonnade.data.weights import checked_weights
@@ -34,8 +35,14 @@ else:
     pa = on_demand("pyarrow")
 
 
-def load_tables(data: DataSettings, parties: Mapping[str, PartyData], label_party: str, base: Path) -> FederatedData:
-    """The tables that parties' settings name."""
+def load_tables(
+    data: DataSettings,
+    parties: Mapping[str, PartyData],
+    label_party: str,
+    base: Path,
+    known: Mapping[str, Preparation] | None = None,
+) -> FederatedData:
+    """The tables that parties' settings name. `known`: what parties have learnt of their columns before."""
     for party, own in parties.items():
         if not own.has_table:
             raise SettingsError(
@@ -55,7 +62,7 @@ def load_tables(data: DataSettings, parties: Mapping[str, PartyData], label_part
         party: read_own(own, base, party=party, id="" if aligned else own.id or data.id, label=data.label)
         for party, own in ((party, parties[party]) for party in order)
     }
-    return _federated("files", tables, parties, data, label_party, aligned)
+    return _federated("files", tables, parties, data, label_party, aligned, known)
 
 
 def _alignment_of(party: str, own: PartyData, base: Path) -> Aligned:
@@ -86,20 +93,31 @@ def _without_columns(names: tuple[str, ...], aligned: Aligned) -> tuple[str, ...
 
 
 def tables_of_frames(
-    frames: Mapping[str, Source], own: Mapping[str, PartyData], data: DataSettings, label_party: str
+    frames: Mapping[str, Source],
+    own: Mapping[str, PartyData],
+    data: DataSettings,
+    label_party: str,
+    known: Mapping[str, Preparation] | None = None,
 ) -> FederatedData:
     """The tables that somebody holds in Python, or as files."""
     order = _order(list(frames), data, label_party)
     tables = {
         party: read_table(frames[party], party=party, id=data.id, label=data.label, own=own[party]) for party in order
     }
-    return _federated("frames", tables, own, data, label_party)
+    return _federated("frames", tables, own, data, label_party, known=known)
 
 
 def load_own_table(
-    data: DataSettings, own: PartyData, party: str, label_party: str, base: Path, *, labels_everywhere: bool = False
+    data: DataSettings,
+    own: PartyData,
+    party: str,
+    label_party: str,
+    base: Path,
+    *,
+    labels_everywhere: bool = False,
+    known: Preparation | None = None,
 ) -> OwnData:
-    """One party's own part, from its own table alone."""
+    """One party's own part, from its own table alone. `known`: what it has learnt of its columns before."""
     has_labels = party == label_party or labels_everywhere
     if own.weight and not has_labels:
         raise _weight_elsewhere(party, own.weight, label_party)
@@ -128,7 +146,7 @@ def load_own_table(
     if expects_absence and labels_everywhere:
         raise SettingsError(LABELS_OF_ALL_ROWS)
     if chosen or party != label_party:
-        prepared = _prepared(table, chosen, rows, party, own, data, expects_absence)
+        prepared = _prepared(table, chosen, rows, party, own, data, expects_absence, known)
     has_label = bool(data.label) and data.label in table.names and (party == label_party or not expects_absence)
     labels = _prepared_labels(table, rows, party, data) if has_label else None
     sizes = len(rows.train), len(rows.test), len(rows.validation)
@@ -176,6 +194,7 @@ def _federated(
     data: DataSettings,
     label_party: str,
     aligned: Mapping[str, Aligned] | None = None,
+    known: Mapping[str, Preparation] | None = None,
 ) -> FederatedData:
     if data.rows == "aligned" and aligned is None:
         raise SettingsError("data.rows = 'aligned' is for files, whose rows colonnade align has matched.")
@@ -207,7 +226,9 @@ def _federated(
     expects_absence = data.rows == "any" or (aligned is not None and aligned[label_party].expects_absence)
     tables = {party: without_ids(table) for party, table in tables.items()}
     prepared = {
-        party: _prepared(table, chosen[party], rows[party], party, own[party], data, expects_absence)
+        party: _prepared(
+            table, chosen[party], rows[party], party, own[party], data, expects_absence, (known or {}).get(party)
+        )
         for party, table in tables.items()
         if chosen[party] or party != label_party
     }
@@ -256,12 +277,13 @@ def _prepared(
     own: PartyData,
     data: DataSettings,
     expects_absence: bool,
+    known: Preparation | None = None,
 ) -> PartyColumns:
     """A party's columns of the rows to train, to validate and to test on."""
     if not chosen:
         raise DataError(f"Party {party!r} holds no column besides the id: give it columns or leave it out.")
     if not expects_absence:
-        return _prepared_rows(table, chosen, rows, party, own, data)
+        return _prepared_rows(table, chosen, rows, party, own, data, known)
     present = Rows(*(part != NOWHERE for part in rows))
     lacking = 1 - float(present.train.mean())
     if lacking == 1:
@@ -269,7 +291,8 @@ def _prepared(
             f"Party {party!r} holds none of the {len(rows.train)} training rows, so there is nothing to learn from it: "
             "give it more rows, or leave it out."
         )
-    held = _prepared_rows(table, chosen, Rows(*(part[part != NOWHERE] for part in rows)), party, own, data)
+    here = Rows(*(part[part != NOWHERE] for part in rows))
+    held = _prepared_rows(table, chosen, here, party, own, data, known)
     preparation = None if held.preparation is None else replace(held.preparation, tells_absence=True)
     validation = None
     if len(rows.validation):
@@ -285,11 +308,17 @@ def _prepared(
 
 
 def _prepared_rows(
-    table: Table, chosen: tuple[str, ...], rows: Rows, party: str, own: PartyData, data: DataSettings
+    table: Table,
+    chosen: tuple[str, ...],
+    rows: Rows,
+    party: str,
+    own: PartyData,
+    data: DataSettings,
+    known: Preparation | None,
 ) -> PartyColumns:
     """The same of rows that are all there."""
     if table.sparse is None:
-        prepared = prepare_own(table, chosen, rows.train, rows.scored, own=own, data=data, party=party)
+        prepared = prepare_own(table, chosen, rows.train, rows.scored, own=own, data=data, party=party, known=known)
         return first_to_validate(prepared, len(rows.validation))
     if own.prepare:
         raise SettingsError(f"Party {party!r}: `prepare` works with dense tables; {table.where} is sparse.")

@@ -25,6 +25,7 @@ from colonnade.data.federated import FederatedData, Labels, PartyColumns
 from colonnade.data.weights import largest_weight, weighted
 from colonnade.errors import SettingsError
 from colonnade.federation.plan import Bottoms, Facts, Plan, check_plan, decided_training, embedding_order
+from colonnade.federation.start import Start, labels_to_start_with, start_block, start_bottom, start_top
 from colonnade.models.bottom import BottomSettings, build_bottom
 from colonnade.models.layers import SumEmbeddings, linear_bottom
 from colonnade.models.network import initialise, output_width
@@ -46,6 +47,7 @@ class PrivateData:
     columns: PartyColumns | None
     labels: Labels | None
     secret: int
+    start: Start | None = None  # None: its models begin with fresh weights
 
 
 def build_parties(
@@ -78,13 +80,23 @@ class BuiltFederation:
         return tuple(private for private in self.private_data if private.name == name)
 
 
-def build_federation(data: FederatedData, plan: Plan, facts: Facts | None = None) -> BuiltFederation:
-    """Every party of a plan that is checked, from data that lie in one place; `facts` are theirs, if known already."""
+def build_federation(
+    data: FederatedData, plan: Plan, facts: Facts | None = None, starts: Mapping[str, Start] | None = None
+) -> BuiltFederation:
+    """Every party of a plan that is checked, from data that lie in one place; `facts` are theirs, if known already.
+
+    `starts`: what each party's models begin with.
+    """
     check_plan(plan, data.rows, (data.label_party, *data.feature_parties), data.columns, data.validation_rows)
     if not plan.is_linear:
         data = all_dense(data)
     facts = facts or facts_of(data, plan)
-    private_data = tuple(private_data_of(data, name, plan) for name in (data.label_party, *data.feature_parties))
+    if starts is not None:
+        data = replace(data, labels=labels_to_start_with(data.labels, starts[data.label_party]))
+    private_data = tuple(
+        replace(private_data_of(data, name, plan), start=None if starts is None else starts[name])
+        for name in (data.label_party, *data.feature_parties)
+    )
     federation = BuiltFederation(plan, facts, private_data, {})
     names = [data.label_party] if plan.is_alone else [private.name for private in private_data]
     parties = {name: build_seated(federation.seat_of(name), facts, plan) for name in names}
@@ -176,7 +188,7 @@ def _feature_seat(private: PrivateData, facts: Facts, plan: Plan) -> FeatureSeat
         name=private.name,
         label_party=facts.label_party,
         columns=private.columns,
-        bottom=_bottom_for(private.name, facts, plan, private.secret),
+        bottom=_bottom_of(private, facts, plan),
         width=facts.widths[private.name],
         training=plan.training,
         settings=plan.algorithm,
@@ -196,8 +208,8 @@ def _label_seat(private: PrivateData, facts: Facts, plan: Plan) -> LabelSeat:
         widths={name: facts.widths[name] for name in facts.shapes},
         labels=labels_of(private.labels, plan),
         columns=private.columns,
-        bottom=None if private.columns is None else _bottom_for(private.name, facts, plan, private.secret),
-        top=_top_for(facts, plan, [facts.widths[name] for name in order], private.secret),
+        bottom=None if private.columns is None else _bottom_of(private, facts, plan),
+        top=_top_of(private, facts, plan, [facts.widths[name] for name in order]),
         training=plan.training,
         settings=plan.algorithm,
         privacy=plan.privacy,
@@ -236,6 +248,7 @@ def _linear_seat(private: PrivateData, facts: Facts, plan: Plan) -> LinearSeat:
         settings=plan.algorithm,
         seed=plan.seed,
         secret=private.secret,
+        start=None if private.start is None else start_block(private.start, _column_names(private), private.name),
     )
 
 
@@ -296,6 +309,26 @@ def all_dense_columns(name: str, columns: PartyColumns) -> PartyColumns:
 
 
 # --- models -----------------------------------------------------------------------------------------------------
+
+
+def _column_names(private: PrivateData) -> tuple[str, ...]:
+    return () if private.columns is None else tuple(str(name) for name in private.columns.names)
+
+
+def _bottom_of(private: PrivateData, facts: Facts, plan: Plan) -> nn.Module:
+    """A party's bottom model with the weights that it begins with."""
+    module = _bottom_for(private.name, facts, plan, private.secret)
+    if private.start is not None:
+        only_sums = plan.chosen.top is not None or (isinstance(plan.top, TopSettings) and plan.top.only_sums)
+        start_bottom(module, private.start, _column_names(private), private.name, only_sums)
+    return module
+
+
+def _top_of(private: PrivateData, facts: Facts, plan: Plan, widths: list[int]) -> nn.Module:
+    module = _top_for(facts, plan, widths, private.secret)
+    if private.start is not None:
+        start_top(module, private.start, facts)
+    return module
 
 
 def _bottom_for(name: str, facts: Facts, plan: Plan, secret: int) -> nn.Module:

@@ -1,8 +1,8 @@
 """`federation.toml`: what all parties of a federation share, read strictly and written back whole.
 
-Sections: [federation], [data], [alignment], [parties.NAME], [algorithm], [training], [privacy], [bottom], [top], and
-one for each runtime: [simulate], [processes], [ray], [network]. Every name must exist; a misspelt one is refused with
-the nearest. A run keeps the file it ran with, defaults filled in.
+Sections: [federation], [data], [alignment], [parties.NAME], [algorithm], [training], [start], [privacy], [bottom],
+[top], and one for each runtime: [simulate], [processes], [ray], [network]. Every name must exist; a misspelt one is
+refused with the nearest. A run keeps the file it ran with, defaults filled in.
 """
 
 import hashlib
@@ -21,6 +21,7 @@ from colonnade.data.federated import FederatedData
 from colonnade.data.settings import DataSettings, PartyData
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.federation.plan import Plan, decided_training
+from colonnade.federation.start import StartSettings
 from colonnade.federation.toml import read_toml
 from colonnade.files import toml_of
 from colonnade.models.bottom import BottomSettings
@@ -34,7 +35,7 @@ from colonnade.runtimes.simulate.settings import Simulate
 from colonnade.settings import as_values, build, check_table
 
 _SECTIONS = (
-    *("federation", "data", "alignment", "parties", "algorithm", "training", "privacy", "bottom", "top"),
+    *("federation", "data", "alignment", "parties", "algorithm", "training", "start", "privacy", "bottom", "top"),
     *("simulate", "processes", "ray", "network"),
 )
 
@@ -58,6 +59,7 @@ class Federation:
     alignment: AlignmentSettings = field(default_factory=AlignmentSettings)
     parties: Mapping[str, PartySection] = field(default_factory=dict)
     training: Training = field(default_factory=Training)
+    start: StartSettings = field(default_factory=StartSettings)
     privacy: PerturbationSettings = field(default_factory=PerturbationSettings)
     bottom: BottomSettings = field(default_factory=BottomSettings)
     top: TopSettings = field(default_factory=TopSettings)
@@ -89,7 +91,9 @@ class Federation:
                 return replace(own, folder=str(folder))
             return replace(own, file=str((folder / own.file).resolve()), folder="") if own.file else own
 
-        return replace(self, parties={name: absolute(own) for name, own in self.parties.items()})
+        model = self.start.model and str((base / self.start.model).resolve())
+        parties = {name: absolute(own) for name, own in self.parties.items()}
+        return replace(self, parties=parties, start=replace(self.start, model=model))
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,7 @@ def parse_federation(values: Mapping[str, Any]) -> Federation:
         parties=parties,
         algorithm=build(algorithm.settings, chosen, "algorithm"),
         training=build(Training, values.get("training", {}), "training"),
+        start=build(StartSettings, values.get("start", {}), "start"),
         privacy=build(PerturbationSettings, values.get("privacy", {}), "privacy"),
         bottom=build(BottomSettings, values.get("bottom", {}), "bottom"),
         top=build(TopSettings, values.get("top", {}), "top"),
@@ -163,6 +168,7 @@ def federation_values(federation: Federation) -> dict[str, Any]:
         "data",
         "alignment",
         "training",
+        "start",
         "privacy",
         "bottom",
         "top",

@@ -1,7 +1,7 @@
 """`party.toml`: one organisation's own part of a federation, which never leaves it.
 
-Sections: [party] who and where, [data] its file, [keys] its certificate, [bottom] a model of its own, [endurance] how
-patient it is. Paths are relative to the file.
+Sections: [party] who and where, [data] its file, [keys] its certificate, [bottom] a model of its own, [start] the model
+that it begins with, [endurance] how patient it is. Paths are relative to the file.
 """
 
 from dataclasses import dataclass, field, fields
@@ -10,6 +10,7 @@ from typing import Any
 
 from colonnade.data.settings import PartyData
 from colonnade.errors import SettingsError, unknown_name
+from colonnade.federation.start import StartSettings
 from colonnade.federation.toml import read_toml
 from colonnade.models.bottom import BottomSettings
 from colonnade.runtimes.endurance import Endurance
@@ -51,6 +52,7 @@ class PartyFile:
     keys: KeySettings
     data: PartyData = field(default_factory=PartyData)
     bottom: BottomSettings | None = None
+    start: StartSettings = field(default_factory=StartSettings)
     endurance: Endurance = field(default_factory=Endurance)
     base: Path = Path()
 
@@ -63,6 +65,7 @@ _KINDS: dict[str, Any] = {
     "keys": KeySettings,
     "data": PartyData,
     "bottom": BottomSettings,
+    "start": StartSettings,
     "endurance": Endurance,
 }
 _NEEDED = {"party": 'name = "shop"', "keys": 'certificate = "shop.pem", key = "shop.key", authority = "authority.pem"'}

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Unpack
 
 import msgspec
+import numpy as np
 import torch
 from torch import nn
 
@@ -23,7 +25,9 @@ from colonnade.errors import SettingsError, unknown_name
 from colonnade.federation.building import BuiltFederation, build_federation, facts_of, notes_on_size
 from colonnade.federation.plan import Bottoms, Plan, check_plan, decided_training
 from colonnade.files import write_atomically
+from colonnade.launch.acceptance import check_comparable, judged
 from colonnade.launch.card import write_card
+from colonnade.launch.extension import check_noise
 from colonnade.launch.launches import launch_of, placed
 from colonnade.launch.outcome import Outcome
 from colonnade.launch.run_directory import data_digests, disk_errors
@@ -33,7 +37,9 @@ from colonnade.launch.summary import recorded_threshold, summarise
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.prediction.joint_model import JointModel
+from colonnade.prediction.profile import LEAST_ROWS, OutputProfile, quantiles_of
 from colonnade.prediction.saved_model import SavedModel, described, stand_ins_of, trained_together
+from colonnade.prediction.starting import joint_start, notes_on_start, starts_of
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
@@ -61,13 +67,16 @@ def train(
     `algorithm` is a name or a settings object such as `Vafl(wait_for=2)`. The `options` are those of a run:
 
     - `out`: the run directory to write; without it, nothing is kept.
-    - `resume`: continue the stopped run in `out`; in virtual time to the same final models.
+    - `resume`: continue the stopped run in `out`, in virtual time to the same final models; or one that has finished,
+      with more epochs.
     - `trace`: record every event and effect, for replay.
     - `watch`: is given every line of metrics.
     - `report`: is given each party's name and what its process or actor says of itself.
     - `stop_requested`: is asked now and then; once it says True, the run is saved and stopped.
     - `checkpoint_seconds`: wall time between checkpoints, 30 by default.
     - `threads`: of PyTorch, 1 by default.
+    - `start`: a model to begin with, such as `outcome.model` or a run's directory; columns are matched by name.
+    - `accept_if_better`: save the model only if it is not worse than `start` on validation rows.
     - `settings`: what the run directory records as its federation.toml; by default what was given here.
 
     >>> import colonnade
@@ -97,28 +106,47 @@ def train(
     for note in notes_on_size(data, plan):
         warnings.warn(note, stacklevel=2)
     if asked.settings is None:
-        asked = replace(asked, settings=_settings_values(data, plan, simulate))
+        values = _settings_values(data, plan, simulate)
+        if asked.start is not None:
+            values["start"] = {"model": str(asked.start) if isinstance(asked.start, str | Path) else "given"}
+        asked = replace(asked, settings=values)
     return train_plan(data, plan, chosen_runtime, asked)
 
 
 def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | Ray, options: RunOptions) -> Outcome:
     """The same from a plan, such as a federation.toml's, and the settings of a runtime."""
     with _threads(options.threads):
-        federation = _agreed(data, plan)
+        federation = _agreed(data, plan, options)
+        before = _comparable(data, federation, options) if options.accept_if_better else None
+        if options.resume and options.directory is not None:
+            check_noise(options.directory, plan, federation.plan, federation.facts)
         launch = launch_of(TrainingRun(federation), runtime)
         with launch.ready(), placed(launch, partial(data_digests, data), options) as settled:
             record = launch.run(settled)
         summary = summarise(
             federation.plan, federation.facts, record, data.name, options.settings or {}, data.row_counts
         )
+        model = _trained(federation, recorded_threshold(record.recorder.metrics))
+        accepted = True
+        if before is not None and record.finished:
+            summary["acceptance"] = judged(data, plan, before, model)
+            accepted = summary["acceptance"]["accepted"]
         if options.directory is not None:
             with disk_errors(options.directory):
                 write_atomically(options.directory / "summary.json", json.dumps(summary, indent=1).encode())
-        model = _trained(federation, recorded_threshold(record.recorder.metrics))
-        if options.directory is not None and record.finished:
-            model.save(options.directory / "model")
-            write_card(options.directory)
+            if record.finished and accepted:
+                _with_outputs(model, data).save(options.directory / "model")
+                write_card(options.directory)
     return Outcome(summary, record.recorder.metrics, model, options.directory, record.finished)
+
+
+def _comparable(data: FederatedData, federation: BuiltFederation, options: RunOptions) -> JointModel:
+    """The model to begin with, as it takes these data: the new one is compared with it."""
+    start = None if options.start is None else joint_start(options.start)
+    check_comparable(data, start)
+    assert start is not None
+    # With other columns or parties it is its weights as they were matched. A linear model is then centred anew.
+    return _trained(federation, start.unit.threshold) if notes_on_start(start, data) else start
 
 
 def _trained(federation: BuiltFederation, threshold: float) -> JointModel:
@@ -132,10 +160,22 @@ def _trained(federation: BuiltFederation, threshold: float) -> JointModel:
             msgspec.structs.replace(described(plan, facts, private[name], threshold), training=training),
             models[name],
             stand_ins=stand_ins_of(party),
+            columns=private[name].columns,
         )
         for name, party in federation.parties.items()
     }
     return JointModel(parties, facts.label_party)
+
+
+def _with_outputs(model: JointModel, data: FederatedData) -> JointModel:
+    """With what it says of test rows, for whoever asks later whether it still says so."""
+    if data.test_rows < LEAST_ROWS:
+        return model
+    rows = {party: held.test for party, held in data.columns.items()}
+    said = model.predict_proba(rows)[:, -1] if model.unit.classes else model.predict(rows)
+    leader = model.parties[model.label_party]
+    outputs = OutputProfile(len(said), quantiles_of(np.asarray(said, dtype=np.float64)))
+    return replace(model, parties={**model.parties, model.label_party: replace(leader, outputs=outputs)})
 
 
 # --- what was asked for -----------------------------------------------------------------------------------------
@@ -183,11 +223,15 @@ def _settings_values(data: FederatedData, plan: Plan, simulate: Simulate) -> dic
 # --- what it takes ----------------------------------------------------------------------------------------------
 
 
-def _agreed(data: FederatedData, plan: Plan) -> BuiltFederation:
+def _agreed(data: FederatedData, plan: Plan, options: RunOptions) -> BuiltFederation:
     """The parties, built by the plan with the noise that its targets ask for."""
     check_plan(plan, data.rows, (data.label_party, *data.feature_parties), data.columns, data.validation_rows)
     facts = facts_of(data, plan)
-    return build_federation(data, calibrated(plan, facts), facts)  # noise changes nobody's shape
+    starts = None
+    if options.start is not None:
+        parties = (data.label_party, *data.feature_parties)
+        starts = starts_of(joint_start(options.start), data.label_party, parties)
+    return build_federation(data, calibrated(plan, facts), facts, starts)  # noise changes nobody's shape
 
 
 @contextmanager

@@ -11,6 +11,9 @@ from colonnade.party import Party
 from colonnade.wire.certificates import CredentialFiles, Credentials
 from colonnade.wire.handshake import Roster
 
+_OWN = ("simulate", "processes", "ray", "start")
+"""Sections that are about one machine."""
+
 
 class Member:
     """What a party of a network run is, before it says a word to anybody; what it is there for, its kind says."""
@@ -32,9 +35,14 @@ class Member:
             path(keys.key), path(keys.certificate), path(keys.authority), revoked, self.name
         )
         self.credentials()  # a wrong certificate is said before anything is loaded
+        if federation.start.model:
+            raise SettingsError(
+                "[start] names a model in the federation.toml that all parties share, but a party's model is its own: "
+                "say it in [start] of each party.toml."
+            )
         # As JSON, so that a difference can be named; runtimes of one machine are nobody else's business.
         values = federation_values(federation)
-        self.settings = {name: value for name, value in values.items() if name not in ("simulate", "processes", "ray")}
+        self.settings = {name: value for name, value in values.items() if name not in _OWN}
         self.agreed = without_address(self.settings)
         self.digest = digest(self.agreed)
 

@@ -22,6 +22,7 @@ from colonnade.federation.building import PrivateData, all_dense_columns, build_
 from colonnade.federation.file import Federation, digest
 from colonnade.federation.party_file import PartyFile
 from colonnade.federation.plan import Facts, Plan, check_plan, decided_training
+from colonnade.federation.start import labels_to_start_with
 from colonnade.files import make_folder
 from colonnade.launch.member import Member
 from colonnade.launch.seat_files import peers_of
@@ -29,7 +30,9 @@ from colonnade.launch.summary import recorded_threshold
 from colonnade.models.top import TopSettings
 from colonnade.party import Party
 from colonnade.prediction.account import RowAccount
+from colonnade.prediction.joint_model import JointModel, load_model
 from colonnade.prediction.saved_model import SavedModel, described, stand_ins_of
+from colonnade.prediction.starting import start_of
 from colonnade.privacy.accounting import SECRET, SHARED
 from colonnade.settings import as_values
 from colonnade.wire.handshake import Roster
@@ -49,6 +52,7 @@ class Participant(Member):
         chosen = algorithms.find(algorithms.name_of(federation.algorithm))
         self.known: Facts | None = None
         self.training = ""  # by which models that are trained together are known
+        self.start = self._start()
         self.data = self._load(chosen.family is algorithms.Family.LINEAR)
         self.plan = self._plan()
         holders = [name for name in self.everyone if name != self.name] + ([self.name] if self.data.columns else [])
@@ -112,7 +116,10 @@ class Participant(Member):
             self.label_party,
             self.party_file.base,
             labels_everywhere=everywhere,
+            known=self.start.preparation if self.start and self.party_file.start.preparation == "keep" else None,
         )
+        if self.start is not None and data.labels is not None and self.is_label_party:
+            data = replace(data, labels=labels_to_start_with(data.labels, start_of(self.start)))
         if everywhere and data.labels is None:
             raise SettingsError(
                 f'algorithm.labels is "everywhere", but the file of {self.name} has no column '
@@ -123,6 +130,22 @@ class Participant(Member):
         if not linear and data.columns is not None:
             data = replace(data, columns=all_dense_columns(self.name, data.columns))
         return data
+
+    def _start(self) -> SavedModel | None:
+        """This party's own model of an earlier training, if it is to begin with one."""
+        folder = self.party_file.start.model
+        if not folder:
+            return None
+        model = load_model(self.party_file.path(folder))
+        if isinstance(model, JointModel):
+            if self.name not in model.parties:
+                raise SettingsError(f"The model in {folder} ([start] model) has no party {self.name!r}.")
+            model = model.parties[self.name]
+        if model.description.party != self.name:
+            raise SettingsError(
+                f"The model in {folder} ([start] model) is that of {model.description.party!r}; this is {self.name!r}."
+            )
+        return model
 
     def build(self, roster: Roster, secret: int) -> Party:
         """Everybody is known: fill in what follows from that, above all the noise that keeps a privacy target."""
@@ -136,7 +159,7 @@ class Participant(Member):
         assert self.known is not None
         description = described(self.plan, self.known, self._private_data(0), threshold)
         description = msgspec.structs.replace(description, training=self.training)
-        return SavedModel(description, party.model(), stand_ins=stand_ins_of(party))
+        return SavedModel(description, party.model(), stand_ins=stand_ins_of(party), columns=self.data.columns)
 
     def keep_model(
         self, party: Party, metrics: list[dict[str, Any]], released: Sequence[Mapping[str, Any]], directory: Path
@@ -160,7 +183,8 @@ class Participant(Member):
         RowAccount(folder).create([one for ids in parts.values() for one in ids], np.concatenate([*costs.values()]))
 
     def _private_data(self, secret: int) -> PrivateData:
-        return PrivateData(self.name, self.data.columns, self.data.labels, secret)
+        start = None if self.start is None else start_of(self.start)
+        return PrivateData(self.name, self.data.columns, self.data.labels, secret, start)
 
     def check_without(self, without: Sequence[str]) -> None:
         """Refuse to begin without parties that are needed, or that another party says it can do without."""
@@ -193,6 +217,8 @@ class Participant(Member):
             found["columns"] = data_digest(data.columns)
         if data.labels is not None:
             found["labels"] = data_digest(data.labels)
+        if self.start is not None:
+            found["model to start from"] = self.start.description.weights_sha256
         if own_bottom is not None:
             found["bottom model"] = digest(as_values(own_bottom))
         return found

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from colonnade.errors import unknown_name
-from colonnade.launch.run_directory import continues_trace
+from colonnade.launch.run_directory import continues_trace, extension_of
 from colonnade.launch.run_options import RunOptions
 from colonnade.launch.run_record import RunRecord, gather
 from colonnade.launch.runnable import Runnable, write_seats
@@ -90,6 +90,7 @@ def lives_of(federation: Runnable, endurance: Endurance, options: RunOptions) ->
             endurance,
             trace,
             tuple(federation.parties),
+            extension=extension_of(directory),
         )
         for name in federation.parties
     }

@@ -15,6 +15,7 @@ from colonnade.errors import DataError, RunError, SettingsError
 from colonnade.federation.file import digest, with_new_settings
 from colonnade.federation.toml import write_toml
 from colonnade.files import json_of, make_folder, read_private, take_over, toml_of, write_atomically
+from colonnade.launch.extension import EPOCHS, check_finished, is_longer
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.run_lock import only_process_in
 from colonnade.runtimes.simulate.settings import Simulate
@@ -28,13 +29,32 @@ def opened(
     directory: Path, runtime: str, settings: Mapping[str, Any], digests: Mapping[str, str], resume: bool
 ) -> Iterator[None]:
     """A run directory, made or checked, and held against a second process. `digests`: of what it is made from."""
+    extends = False
     if resume:
         _check_whose(directory)
-        _check(directory, runtime, settings, digests)
+        extends = _check(directory, runtime, settings, digests)
     else:
         _make(directory, runtime, settings, digests)
     with only_process_in(directory):
+        if extends:
+            _extend(directory, settings)
         yield
+
+
+def extension_of(directory: Path | None) -> int:
+    """How often the plan of the run there was extended after its end."""
+    return 0 if directory is None else int(json_of(read_private(directory / _DIGESTS)).get("extension", 0))
+
+
+def _extend(directory: Path, settings: Mapping[str, Any]) -> None:
+    """Write down that the plan is longer now, so that it is done again if this is interrupted."""
+    text, kept = write_toml(settings).encode(), json_of(read_private(directory / _DIGESTS))
+    longer, extension = _settings_digest(toml_of(text)), int(kept.get("extension", 0)) + 1
+    write_atomically(directory / _DIGESTS, json.dumps({**kept, "longer": longer}).encode())
+    write_atomically(directory / "federation.toml", text)
+    kept = {**kept, "settings": longer, "extension": extension}
+    kept.pop("longer", None)
+    write_atomically(directory / _DIGESTS, json.dumps(kept).encode())
 
 
 @contextmanager
@@ -99,8 +119,11 @@ def _check_whose(directory: Path) -> None:
         raise RunError(f"The run directory {directory} cannot be read: {error.strerror}.") from None
 
 
-def _check(directory: Path, runtime: str, settings: Mapping[str, Any], data: Mapping[str, str]) -> None:
-    """Refuse to go on with other settings, another runtime or other data than those the run was started with."""
+def _check(directory: Path, runtime: str, settings: Mapping[str, Any], data: Mapping[str, str]) -> bool:
+    """Refuse to go on with other settings, another runtime or other data than those the run was started with.
+
+    More epochs may be asked for after the end: True, if they are.
+    """
     kept = directory / "federation.toml"
     if not kept.exists():
         raise SettingsError(f"{directory} is not a run to resume: it has no federation.toml.")
@@ -114,7 +137,10 @@ def _check(directory: Path, runtime: str, settings: Mapping[str, Any], data: Map
             f"The run in {directory} cannot be resumed: its federation.toml or {_DIGESTS} is missing or torn. "
             "Start a new run in another directory."
         ) from None
-    if digests.pop("settings", "") != _settings_digest(before):
+    found, longer = _settings_digest(before), digests.pop("longer", None)
+    extends: bool = found == longer  # that was asked for before, and interrupted
+    digests.pop("extension", None)
+    if digests.pop("settings", "") != found and not extends:
         raise SettingsError(
             f"{kept} was changed after its run was started, which has kept a digest of its settings. What was "
             "trained and released so far was by the settings before: put those back, or start a new run with the "
@@ -126,7 +152,10 @@ def _check(directory: Path, runtime: str, settings: Mapping[str, Any], data: Map
         for section in {**before, **settings}.keys() - {Ray.name}  # another cluster, or more of it, is as good
         for name in differences(before.get(section, {}), settings.get(section, {}))
     )
-    if different:
+    if different == [EPOCHS] and is_longer(before, settings):
+        check_finished(directory)
+        extends = True
+    elif different:
         raise SettingsError(
             f"The run in {directory} was started with other settings: {', '.join(different[:5])} differ. "
             f"Resume with {kept}, or start a new run in another directory."
@@ -140,6 +169,7 @@ def _check(directory: Path, runtime: str, settings: Mapping[str, Any], data: Map
             f"The data have changed since the run in {directory} was started: {', '.join(sorted(changed))}. "
             "Resume with the data it was started with, or start a new run."
         )
+    return extends
 
 
 def changed_data(directory: Path, data: FederatedData) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypedDict
 
 from colonnade.errors import SettingsError
 from colonnade.launch.run_record import RunRecord
+from colonnade.prediction.joint_model import JointModel
 
 Watch = Callable[[dict[str, Any]], None]
 """Is given every line of metrics."""
@@ -30,11 +31,13 @@ class RunKeywords(TypedDict, total=False):
     checkpoint_seconds: float
     threads: int
     settings: dict[str, Any] | None
+    start: JointModel | str | Path | None
+    accept_if_better: bool
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Everything about a run that does not change what is trained."""
+    """How a run is asked for, besides its plan and its data."""
 
     out: str | Path | None = None  # the run directory; None = nothing is kept
     resume: bool = False
@@ -45,6 +48,8 @@ class RunOptions:
     checkpoint_seconds: float = 30.0
     threads: int = 1  # of PyTorch
     settings: dict[str, Any] | None = None  # what the run directory keeps as its federation.toml
+    start: JointModel | str | Path | None = None  # the model to begin with, or where it lies; None: fresh weights
+    accept_if_better: bool = False  # leave a model that is worse than the one to begin with out of the run directory
 
     def __post_init__(self) -> None:
         if self.trace and self.out is None:

@@ -23,6 +23,7 @@ from colonnade.data.federated import PARTS, Columns, Labels, PartyColumns
 from colonnade.errors import SettingsError
 from colonnade.federation.building import PrivateData, build_seated
 from colonnade.federation.plan import Facts, Plan
+from colonnade.federation.start import Start
 from colonnade.files import PRIVATE, json_of, make_folder, read_private, write_private
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
@@ -52,6 +53,7 @@ class Life:
     slowdown: float = 1.0
     compute_seconds: float = 0.0
     calls_in_flight: int = 0  # of Ray actors
+    extension: int = 0  # how often the plan was extended after the end of the run
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ def write_seat(folder: Path, seat: SeatFiles) -> None:
                 "labels": None
                 if labels is None
                 else [labels.task, [_plain(one) for one in labels.classes], labels.mean, labels.deviation],
+                "start": _write_start(folder / f"{place}.start.safetensors", private.start),
             }
         )
     content = {
@@ -134,13 +137,30 @@ def read_seat(folder: Path) -> SeatFiles:
             task, classes, mean, deviation = described["labels"]
             held = tensors["label_train"], tensors["label_test"], task, tuple(classes), mean, deviation
             labels = Labels(*held, tensors.get("label_weights"), tensors.get("label_validation"))
-        private_data.append(PrivateData(described["name"], columns, labels, described["secret"]))
+        start = _read_start(folder / f"{place}.start.safetensors", described["start"])
+        private_data.append(PrivateData(described["name"], columns, labels, described["secret"], start))
     facts = content["facts"]
     facts["feature_parties"] = tuple(facts["feature_parties"])
     facts["shapes"] = {name: tuple(shape) for name, shape in facts["shapes"].items()}
     return SeatFiles(
         tuple(private_data), Facts(**facts), plan_from(content["plan"]), build(Life, content["life"], "life")
     )
+
+
+def _write_start(path: Path, start: Start | None) -> dict[str, Any] | None:
+    if start is None:
+        return None
+    save_file({name: tensor.contiguous() for name, tensor in start.tensors.items()}, path)
+    path.chmod(PRIVATE)
+    return {name: value for name, value in vars(start).items() if name != "tensors"}
+
+
+def _read_start(path: Path, described: dict[str, Any] | None) -> Start | None:
+    if described is None:
+        return None
+    for name in ("columns", "order", "classes", "unit"):
+        described[name] = tuple(described[name])
+    return Start(load_file(path), **described)
 
 
 def plan_values(plan: Plan) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def open_station(
     guard: Guard = TRUSTING,
 ) -> Station:
     """A party in real time, with its state of before if it has one."""
-    return Station(
+    station = Station(
         name,
         party,
         Peers(life.peers, label_party, life.without),
@@ -61,6 +61,9 @@ def open_station(
         pace=Pace(life.slowdown, life.compute_seconds),
         guard=guard,
     )
+    if life.extension > station.extension:
+        station.extend(life.extension)
+    return station
 
 
 def progress_of(station: Station) -> dict[str, Any]:

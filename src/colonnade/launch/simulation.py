@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from colonnade.errors import ProtocolError, RunError
-from colonnade.launch.run_directory import continues_trace
+from colonnade.launch.run_directory import continues_trace, extension_of
 from colonnade.launch.run_options import RunOptions
 from colonnade.launch.run_record import RunRecord, counts_of, exchanges_of
 from colonnade.launch.runnable import Runnable
@@ -56,6 +56,8 @@ class SimulationLaunch:
                 checkpoint_seconds=options.checkpoint_seconds,
                 stop_requested=options.stop_requested,
             )
+            if saved and (extension := extension_of(directory)) > simulation.extension:
+                simulation.extend(extension)
             finished = _to_the_end(simulation, recorder)
             counts = counts_of(parties)
             return RunRecord(

@@ -24,6 +24,7 @@ from colonnade.party import (
     Checkpoint,
     Effect,
     Event,
+    Extended,
     Finish,
     Observe,
     PeerLost,
@@ -80,8 +81,8 @@ class PredictingParty(Remembering):
                 return self._meet(sender, message)
             case Received(_, sender, message):
                 return self._hear(sender, message)
-            case TimerFired() | PeerLost() | PeerReturned():
-                return []  # what was sent to a peer is kept until it is back
+            case TimerFired() | PeerLost() | PeerReturned() | Extended():
+                return []  # what was sent to a peer is kept until it is back; a prediction has no epochs
 
     def model(self) -> dict[str, torch.nn.Module]:
         return {}

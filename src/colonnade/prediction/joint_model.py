@@ -172,6 +172,8 @@ def _tensor(name: str, rows: Columns | NDArray[Any]) -> torch.Tensor:
     if isinstance(rows, torch.Tensor):
         return rows.float()
     if isinstance(rows, np.ndarray):
+        if rows.dtype.kind not in "fiub":
+            raise DataError(f"The rows of {name} are an array of {rows.dtype}, not of numbers: give prepared columns.")
         return torch.from_numpy(np.ascontiguousarray(rows, dtype=np.float32))
     if not is_sparse(rows):
         raise DataError(

@@ -2,7 +2,8 @@
 
 `weights.safetensors` holds every tensor under the names of the party's own modules (`bottom.0.weight`); `model.json`
 says what they are of, and has the digest of the weights. It is written last, so a folder without it is no model. Class
-names and the label's unit are in the label party's folder alone, column names in their owner's. No pickle: a module of
+names and the label's unit are in the label party's folder alone, column names in their owner's, and so is
+`profile.json`, how its columns were distributed. No pickle: a module of
 the user's own is not written down, only its weights, and is given again when the model is loaded.
 """
 
@@ -31,6 +32,7 @@ from colonnade.models.bottom import BottomSettings
 from colonnade.models.network import network_for
 from colonnade.models.top import TopSettings
 from colonnade.party import Party
+from colonnade.prediction.profile import OutputProfile, Profile, profile_of
 from colonnade.privacy.noise import LayerNoise, PerturbationSettings
 from colonnade.reports.summary import versions
 from colonnade.settings import as_values, build
@@ -91,6 +93,22 @@ class SavedModel:
     modules: dict[str, nn.Module]  # "bottom", "top"; "bottom of NAME" where one party trained on everybody's columns
     folder: Path | None = None  # that it was read from
     stand_ins: Mapping[str, torch.Tensor] = field(default_factory=dict)  # the label party's: mean embeddings of others
+    columns: PartyColumns | None = field(default=None, repr=False, compare=False)  # that it was trained on, if at hand
+    outputs: OutputProfile | None = None  # at the label party, where everybody's models were in one place
+    kept_profile: Profile | None = field(default=None, repr=False)  # as it was read from its folder
+
+    @property
+    def profile(self) -> Profile | None:
+        """How its columns were distributed in training, and its outputs; None: too few rows, or no table."""
+        if self.kept_profile is not None:
+            return self.kept_profile
+        train = None if self.columns is None or self.columns.sparse else self.columns.train
+        made = (
+            profile_of(train, self.description.columns, self.preparation) if isinstance(train, torch.Tensor) else None
+        )
+        if self.outputs is None:
+            return made
+        return msgspec.structs.replace(made or Profile(0, []), outputs=self.outputs)
 
     @property
     def preparation(self) -> Preparation | None:
@@ -134,7 +152,10 @@ class SavedModel:
             if not folder.parent.exists():
                 make_folder(folder.parent)
             make_folder(folder)
-            (folder / "model.json").unlink(missing_ok=True)  # from here on the one before is no model any more
+            for one in ("model.json", "profile.json"):  # from here on the one before is no model any more
+                (folder / one).unlink(missing_ok=True)
+            if (profile := self.profile) is not None:
+                write_atomically(folder / "profile.json", msgspec.json.encode(profile))
             write_atomically(folder / "weights.safetensors", blob)
             write_atomically(folder / "model.json", msgspec.json.format(msgspec.json.encode(described), indent=1))
         except OSError as error:
@@ -237,7 +258,19 @@ def read_model(folder: str | Path, modules: Mapping[str, nn.Module] | None = Non
         except RuntimeError as error:
             raise DataError(f"The weights in {folder} do not fit the module {name!r}: {error}") from None
     stand_ins = {key.removeprefix(_STAND_IN): one for key, one in weights.items() if key.startswith(_STAND_IN)}
-    return SavedModel(described, built, folder, stand_ins)
+    return SavedModel(described, built, folder, stand_ins, kept_profile=_profile(folder))
+
+
+def _profile(folder: Path) -> Profile | None:
+    path = folder / "profile.json"
+    try:
+        return msgspec.json.decode(read_private(path), type=Profile)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise _damaged(path) from None
 
 
 def _description(folder: Path) -> ModelDescription:

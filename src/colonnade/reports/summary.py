@@ -52,6 +52,7 @@ class Summary(TypedDict):
     validation: NotRequired[dict[str, float]]  # the same of validation rows, at the best evaluation
     kept: NotRequired[dict[str, Any]]  # which model is used, the best or the last, and when the best was scored
     step_cuts: NotRequired[list[float]]  # epochs at which a training did not descend, and went on with shorter steps
+    acceptance: NotRequired[Mapping[str, Any]]  # whether the model is better than the one that the training began with
     headline: str
     staleness: Staleness
     counts: dict[str, int]

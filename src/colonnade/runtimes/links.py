@@ -481,6 +481,15 @@ class Links:
         label_party = self.peers.get(self._label_party)
         return label_party is not None and (label_party.is_done or label_party.phase is Phase.LEFT)
 
+    def extend(self) -> None:
+        """Everybody has finished, and goes on: nothing is under way, and the numbers of both sides begin anew."""
+        self._finished = False
+        self.busy.clear()
+        for peer in self.peers.values():
+            peer.delivery, peer.arrived, peer.is_done = Delivery(), 0, False
+            peer.queue.clear()
+            peer.waiting_bytes, peer.owes_since = 0, inf
+
     # --- what goes out ---
 
     def send(self, to: str, frame: bytearray, message: type[Message]) -> None:

@@ -51,3 +51,8 @@ class Quarantine:
             write_private(path.with_suffix(".frame"), bytes(frame))
         write_private(path, json.dumps(described).encode() + b"\n")
         return path
+
+
+def is_our_own(error: Exception) -> bool:
+    """Whether an error is this machine's: a disk, or a want of memory, of which torch has an error of its own."""
+    return isinstance(error, OSError | MemoryError) or "allocate memory" in str(error)

@@ -6,7 +6,7 @@ Replay checks every effect against the trace, so it also shows where a party is 
 from pathlib import Path
 
 from colonnade.errors import RunError
-from colonnade.party import Event, Party, PeerLost, PeerReturned, Received, Send, Started, TimerFired
+from colonnade.party import Event, Extended, Party, PeerLost, PeerReturned, Received, Send, Started, TimerFired
 from colonnade.trace import Record, read_trace, record_of
 from colonnade.wire.codec import decode, encode
 
@@ -40,6 +40,8 @@ def event_of(record: Record) -> Event:
     match record.type:
         case "Started":
             return Started(fields[0])
+        case "Extended":
+            return Extended(fields[0])
         case "Received":
             return Received(fields[0], fields[1], decode(bytearray(fields[2])))
         case "TimerFired":

@@ -21,7 +21,7 @@ from typing import Any
 
 from colonnade.errors import ColonnadeError, ProtocolError, RunError
 from colonnade.messages import Message
-from colonnade.party import Event, Party, PeerLost, PeerReturned, Received, Started, TimerFired
+from colonnade.party import Event, Extended, Party, PeerLost, PeerReturned, Received, Started, TimerFired
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.checkpoint import CheckpointError, joined_frames, split_frames
 from colonnade.runtimes.delivery import ForgottenError
@@ -30,7 +30,7 @@ from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.journal import Expelled
 from colonnade.runtimes.keeper import Keeper
 from colonnade.runtimes.links import Link, Links, Peers, Waiting
-from colonnade.runtimes.quarantine import Quarantine, kind_and_place
+from colonnade.runtimes.quarantine import Quarantine, is_our_own, kind_and_place
 from colonnade.runtimes.recorder import Recorder
 from colonnade.state import State
 from colonnade.trace import TraceWriter
@@ -110,6 +110,7 @@ class Station:
         self.expelled: dict[str, str] = {}  # who is put out of this run, and why
         self._leads = name == peers.label_party
         self._guard = guard
+        self.extension = 0  # how often the plan was extended after the end
         self._directory = directory
         self._recorder = recording.recorder
         self._pace = pace if pace != FULL_SPEED else None
@@ -154,6 +155,16 @@ class Station:
             self.save()  # the journal, which still has the events, begins anew
         # A life that begins after the end may follow one that was killed before it could say so.
         self._farewell_until = self._clock() + FAREWELL_SECONDS if self.finished else 0.0
+
+    def extend(self, extension: int) -> None:
+        """The plan was extended after the end, so many times by now: begin again, with the party as it was then."""
+        if not self.finished:
+            raise RunError(f"{self.name} has not finished, so it cannot go on to more epochs.")
+        self.started, self.finished, self.extension, self._farewell_until = False, False, extension, 0.0
+        self._timers.clear()
+        self._links.extend()
+        if self._replaying_at is None:
+            self.save()
 
     # --- what the carrier tells ---
 
@@ -321,7 +332,7 @@ class Station:
 
     def _start(self) -> None:
         self.started = True
-        self._handle_event(Started(self.now()))
+        self._handle_event(Extended(self.now()) if self.extension else Started(self.now()))
         if self._leads:
             self._links.say_start(*self._links.peers)
 
@@ -345,7 +356,7 @@ class Station:
             else:
                 answer = encoded(effects)
         except Exception as error:
-            if self._guard.build is None or _is_our_own(error) or self._is_the_runs_own(error):
+            if self._guard.build is None or is_our_own(error) or self._is_the_runs_own(error):
                 raise
             self._set_back(item, event, error)
             return
@@ -490,6 +501,7 @@ class Station:
             "frame_sizes": [len(frame) for frame in frames],
             "trace": None if self._trace is None else self._trace.position(),
             "recorder": self._recorder.state(),
+            **({"extension": self.extension} if self.extension else {}),
         }
         state = State({"frames": joined_frames(frames)}, {"station": values})
         state.add("party", self.party.state())
@@ -511,7 +523,7 @@ class Station:
             self._put_out(peer, why)
         clock = self._clock()
         self._timers = {name: clock + left for name, left in values["timers"].items()}
-        self.started = values["started"]
+        self.started, self.extension = values["started"], values.get("extension", 0)
         self.finished = values["finished"]
         self.busy_seconds = values["busy_seconds"]
         self.frames_taken = values["frames_taken"]
@@ -536,7 +548,9 @@ class Station:
                     if (answer := self._handled_again(event, frame, place, passed_over)) is not None:
                         self._perform(event, answer, frame)
                     continue
-                case Started():
+                case Started() | Extended():
+                    if self.started:  # the checkpoint that began the extension is torn
+                        self.extend(self.extension + 1)
                     self.started = True
                 case TimerFired(_, timer):
                     self._timers.pop(timer, None)
@@ -562,7 +576,7 @@ class Station:
         try:
             return encoded(self.party.handle(event))
         except Exception as error:
-            if self._guard.build is None or _is_our_own(error):
+            if self._guard.build is None or is_our_own(error):
                 raise
             if not self._guard.passes_over:
                 raise RunError(
@@ -583,8 +597,3 @@ class Station:
         if self._trace is not None:
             self._trace.close()
         self._ledger.close()
-
-
-def _is_our_own(error: Exception) -> bool:
-    """Whether an error is this machine's: a disk, or a want of memory, of which torch has an error of its own."""
-    return isinstance(error, OSError | MemoryError) or "allocate memory" in str(error)

@@ -301,6 +301,28 @@ def a_stopped_run_resumes_to_the_same_bits(candidate: Candidate, folder: Path) -
         candidate.require(traces, f"{when}, its parties saw or did something else.")
 
 
+def a_finished_run_goes_on_with_more_epochs(candidate: Candidate, folder: Path) -> None:
+    """Also when it is stopped meanwhile, and where frames are lost: counts go on, and the models learn on."""
+    require, row = candidate.require, candidate.row
+    short, longer = candidate.federation(), candidate.federation().training_with(epochs=4)
+    for own in ("whole", "stopped"):
+        short.run(folder / own, trace=False)
+    before = json.loads((folder / "whole" / "metrics.jsonl").read_text().splitlines()[-1])
+    whole = longer.run(folder / "whole", trace=False, resume=True)
+    require(whole.finished and whole.summary["epochs"] >= 4, "a finished run does not go on to the epochs asked for.")
+    require(whole.metrics[-1]["step"] > before["step"], "a run that goes on after its end counts its steps anew.")
+    stopped = longer.run(folder / "stopped", trace=False, resume=True, stop_requested=StopAfter(7))
+    require(not stopped.finished, "seven events after its end a run has finished twice as many epochs.")
+    resumed = longer.run(folder / "stopped", trace=False, resume=True)
+    _same_models(candidate, whole.models, resumed.models, "stopped after its end and resumed, it has other models")
+    lossy = candidate.federation(simulate=LOSSY)
+    lossy.run(folder / "lossy", trace=False)
+    again = lossy.training_with(epochs=3).run(folder / "lossy", trace=False, resume=True)
+    require(
+        again.finished and again.summary["epochs"] >= 3, f"{row.name} does not go on after its end over a bad link."
+    )
+
+
 Check = Callable[[Candidate, Path], None]
 
 CHECKS: dict[str, Check] = {
@@ -315,6 +337,7 @@ CHECKS: dict[str, Check] = {
         a_party_restored_from_its_state_is_that_party,
         a_model_that_was_handed_out_is_a_copy,
         a_stopped_run_resumes_to_the_same_bits,
+        a_finished_run_goes_on_with_more_epochs,
     )
 }
 """All of them by name, the cheap and telling ones first; each is given a candidate and an empty folder."""

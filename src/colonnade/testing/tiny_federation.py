@@ -93,8 +93,8 @@ class TinyFederation:
         own = row.brings_models
         return (BottomSettings(), TopSettings()) if own else (self.bottom, self.top)
 
-    def run(self, out: Path, **how: Any) -> Outcome:
-        """Train with a trace; `how` is what does not change a result (stop_requested, resume, …)."""
+    def run(self, out: Path, *, trace: bool = True, **how: Any) -> Outcome:
+        """Train; `how` is what does not change a result (stop_requested, resume, …)."""
         bottom, top = self.models()
         return train(
             self.data,
@@ -106,7 +106,7 @@ class TinyFederation:
             simulate=self.simulate,
             seed=self.seed,
             out=out,
-            trace=True,
+            trace=trace,
             **how,
         )
 

@@ -23,12 +23,12 @@ from typing import Any, TypedDict
 import tomli_w
 import torch
 
-from colonnade.data import load
 from colonnade.errors import ColonnadeError, SettingsError
 from colonnade.federation.file import digest, federation_values, parse_federation, read_federation
 from colonnade.files import json_of, make_folder, read_whole, write_atomically
 from colonnade.launch.experiment import train_plan
 from colonnade.launch.run_options import RunOptions
+from colonnade.prediction.starting import load_with_start
 from colonnade.reports.summary import Summary
 from colonnade.runtimes.checkpoint import numbers_of
 from colonnade.trials.pool import run_each
@@ -316,9 +316,9 @@ def run_cell(job: Job) -> Measured:
         resumes = bool(numbers_of(directory / "checkpoints", "simulate"))
         if directory.exists() and not resumes:
             shutil.rmtree(directory)  # it was stopped before its first checkpoint
-        data = load(settings.data, settings.party_data(), settings.label_party, Path(job["base"]))
+        data, model = load_with_start(settings, Path(job["base"]))
         data = data.held_out(job["validation"]) if job["validation"] else data
-        options = RunOptions(directory, resume=resumes, settings=job["values"])
+        options = RunOptions(directory, resume=resumes, settings=job["values"], start=model)
         outcome = train_plan(data, settings.plan(data), settings.simulate, options)
     except ColonnadeError as error:
         return _failed(str(error))

@@ -28,7 +28,7 @@ from colonnade.algorithms.linear_models.parts.sums import Completed
 from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude, largest
 from colonnade.algorithms.row import Algorithm, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
-from colonnade.errors import ProtocolError, SettingsError
+from colonnade.errors import ProtocolError, RunError, SettingsError
 from colonnade.messages import JointStep, MaskedSum, ProductSum, Stop, WeightsSettled
 from colonnade.models.linear import LinearBlock, Precondition
 from colonnade.models.linear_loss import LinearLoss
@@ -75,6 +75,11 @@ class Fcg(Linear):
 
 
 def linear_party(seat: LinearSeat) -> Party:
+    if seat.start is not None:
+        raise SettingsError(
+            "fcg begins with weights of 0, whose products the label party knows: leave --from out. It comes near the "
+            "optimum in few steps all the same; or choose another algorithm, such as fsaga."
+        )
     # Columns are centred, and no more: M_m is formed here, from the curvature where the weights are.
     centred: Precondition = "none" if seat.settings.precondition == "none" else "centre"
     block_party = BlockParty(
@@ -249,7 +254,15 @@ class ConjugateParty(LinearParty):
     TAKES = (JointStep,)
     HEALS = False  # an exact search goes no way but down
 
+    def _save_rests(self, state: State) -> None:
+        if self._rests:
+            state.values["rests"] = True
+
+    def _load_rests(self, state: State) -> None:
+        self._rests = state.values.get("rests", False)
+
     MEMORY = (
+        custom("_rests", save=_save_rests, load=_load_rests),
         value("_steps", "_sum_number", "_under_way"),
         value("_pending", restored=tuple),
         array_or_none("_told", flag="told"),
@@ -264,6 +277,7 @@ class ConjugateParty(LinearParty):
         self._told: Floats | None = None  # at the label party: the sum is there, the step is not made yet
         self._pending = (0.0, 0.0)  # a step that is found and not told yet
         self._sum_number = 0  # of the sum under way
+        self._rests = False  # after the end of the training: the step that is told next was taken before it
         self._under_way = False  # whether everybody has been asked for a direction that is not searched along yet
         self._steps = 0
 
@@ -313,7 +327,9 @@ class ConjugateParty(LinearParty):
 
     def _follow(self, step: JointStep) -> list[Effect]:
         """Every party: take the step, and tell the products of the next direction."""
-        self._direction.advance(step.along, step.conjugate)
+        if not self._rests:
+            self._direction.advance(step.along, step.conjugate)
+        self._rests = False
         if step.number == 0:
             return [] if self._search else [Send(self._seat.label_party, WeightsSettled())]
         self._steps += 1
@@ -344,6 +360,15 @@ class ConjugateParty(LinearParty):
             return [*effects, *self._close()]
         effects += record.count(block_party.seat.rows, block_party.seat.workers)
         return effects if record.ending else [*effects, *self._announce()]
+
+    def _extend(self, anew: bool) -> list[Effect]:
+        if anew:
+            raise RunError(
+                "fcg cannot go on from a model that is not its last one: the label party knows the products of the "
+                'last one alone. Train with training.keep = "last", or begin a new run.'
+            )
+        self._rests, self._told = True, None
+        return self._announce() if self._search else []
 
     def _close(self) -> list[Effect]:
         """The last step, and that of a sum under way, is still everybody's."""

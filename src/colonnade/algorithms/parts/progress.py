@@ -12,6 +12,9 @@ DIVERGED = (
     "regression, scale the label down."
 )
 
+PLANNED = "the planned epochs are done"
+"""Why a training ends that nothing else has ended."""
+
 
 class Progress(Remembering):
     """Turns the loss of every exchange into observations at even distances.

@@ -26,7 +26,7 @@ from colonnade.algorithms.training import BOLD
 from colonnade.data.batches import Batches, batches_per_epoch
 from colonnade.errors import ProtocolError
 from colonnade.messages import Keep
-from colonnade.party import Effect, Event, Finish, Observe, Received, SetTimer, Started, TimerFired
+from colonnade.party import Effect, Event, Extended, Finish, Observe, Received, SetTimer, Started, TimerFired
 from colonnade.state import Remembering, State, optional_part, part, parts
 
 
@@ -73,7 +73,7 @@ class OnlyParty(Remembering):
 
     def handle(self, event: Event) -> Sequence[Effect]:
         match event:
-            case Started():
+            case Started() | Extended():
                 return [SetTimer("step", 0.0)]
             case TimerFired():
                 return self._step()

@@ -168,6 +168,13 @@ class Links:
             for other in receiver.held()
         )
 
+    def forget(self) -> None:
+        """What is under way is gone, and will not be sent again. Numbers go on."""
+        self.off_clock.clear()
+        for link in self.between.values():
+            link.unacknowledged.clear()
+            link.handled_below, link.handled = link.next_number, set()
+
     def acknowledge(self, sender: str, receiver: str, number: int) -> None:
         """A frame is handled; its sender hears of it, unless that is lost."""
         link = self.between[sender, receiver]

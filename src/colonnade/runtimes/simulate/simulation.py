@@ -16,7 +16,7 @@ from math import inf
 from pathlib import Path
 
 from colonnade.errors import RunError
-from colonnade.party import Party, PeerLost, PeerReturned, Started, TimerFired
+from colonnade.party import Extended, Party, PeerLost, PeerReturned, Started, TimerFired
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.checkpoint import write_checkpoint
 from colonnade.runtimes.driver import Driver
@@ -69,6 +69,7 @@ class Simulation:
         self._directory = directory
         self._stop_requested = stop_requested
         self._checkpoints = 0
+        self.extension = 0  # how often the plan was extended after the end
         self._checkpoint_seconds = checkpoint_seconds
         self._saved_at = time.perf_counter()
         self._agenda = Agenda()
@@ -100,6 +101,24 @@ class Simulation:
                 self._agenda.enter(away, place.index, Crash())
                 if back < inf:
                     self._agenda.enter(back, place.index, Return())
+
+    def extend(self, extension: int) -> None:
+        """Everybody has finished, and goes on: of what was under way then, absences and returns alone are left.
+
+        `extension`: how often the plan was extended, this time included.
+        """
+        self.extension = extension
+        agenda = self._agenda
+        agenda.restore(
+            agenda.now, agenda.number, [due for due in agenda.entries if isinstance(due.what, Crash | Return)]
+        )
+        self._links.forget()
+        for place in self._places:
+            place.finished = False
+            place.timers.clear()
+            place.missed_timers = []
+        for place in self._places:
+            place.driver.deliver(Extended(self.now))
 
     @property
     def now(self) -> float:
@@ -319,6 +338,8 @@ class Simulation:
             traces={name: trace.position() for name, trace in self._traces.items()},
             recorder=self._recorder.state(),
         )
+        if self.extension:
+            own.values["extension"] = self.extension
         own.add("ledger", self._ledger.state())
         write_checkpoint(folder, "simulate", self._checkpoints, own)
         self._saved_at = time.perf_counter()
@@ -329,5 +350,6 @@ class Simulation:
         for place in self._places:
             place.driver.party.restore(saved[place.name])
         self._checkpoints = own.values["checkpoints"]
+        self.extension = own.values.get("extension", 0)
         self._recorder.restore(own.values["recorder"])
         self._ledger.restore(own.part("ledger"))

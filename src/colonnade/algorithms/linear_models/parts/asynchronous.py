@@ -287,6 +287,12 @@ class AsynchronousLinearParty(LinearParty):
         self._paused = False
         return [*record.recall.go_on(), *(self._request() if self._block_party.works else [])]
 
+    def _extend(self, anew: bool) -> list[Effect]:
+        self._solver.extend(anew)
+        self._own_sum, self._others, self._blocked, self._paused, self._closed = 0, None, False, False, False
+        self._asked.clear()
+        return self._request() if self._block_party.works else []
+
     def _close(self) -> list[Effect]:
         self._closed = True
         self._requests.clear()

@@ -19,7 +19,7 @@ from colonnade.algorithms.parts.bounds import MOST_KEPT_BYTES, MOST_PRODUCT
 from colonnade.algorithms.parts.randomness import seed_for
 from colonnade.algorithms.parts.versions import Versions
 from colonnade.algorithms.seats import LinearSeat
-from colonnade.errors import ProtocolError
+from colonnade.errors import ProtocolError, SettingsError
 from colonnade.messages import Introduction
 from colonnade.models.known_curvature import known_curvature
 from colonnade.models.layers import SumEmbeddings, linear_bottom
@@ -80,6 +80,9 @@ class BlockParty(Remembering):
             most_leverage=MOST_LEVERAGE * seat.training.batch_size,
             l1=seat.training.l1,
         )
+        self._first = self._to_start_with()
+        if seat.start is not None:
+            self.block.set_weights(*self._first)
         self.targets = None if seat.labels is None else seat.labels.train.double().numpy()
         given = None if seat.labels is None else seat.labels.weights
         self.weights = None if given is None else given.numpy()  # of the training rows in the loss
@@ -107,6 +110,19 @@ class BlockParty(Remembering):
         self._introduced: dict[str, tuple[ColumnsTold, list[int]]] = {}  # what each party told, and its key
 
     # --- before the training ---
+
+    def _to_start_with(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Zeros, or the weights of an earlier training. Columns are centred anew, so the constant is of now."""
+        block, given = self.block, self.seat.start
+        if given is None:
+            return np.zeros((block.columns, block.outputs)), np.zeros(block.outputs)
+        weights, constant = given
+        if weights.shape != (block.columns, block.outputs):
+            raise SettingsError(
+                f"The linear block of {self.seat.name} has the shape {(block.columns, block.outputs)}, and the model "
+                f"to start from {weights.shape}: its task or its columns are others. Begin anew."
+            )
+        return weights, constant + block.centre() @ weights if block.centred else constant
 
     def introduce(self) -> list[Effect]:
         """Tell everybody what they need to know of these columns."""
@@ -218,9 +234,9 @@ class BlockParty(Remembering):
         return products
 
     def go_back(self, version: int) -> int:
-        """Take up the weights of that version, 0 being zeros; −1 if there is no such copy, and the last ones stay."""
+        """Take up the weights of that version, 0 being the first; −1 if there is no such copy: the last ones stay."""
         if version == 0:
-            self.block.set_weights(np.zeros((self.block.columns, self.block.outputs)), np.zeros(self.block.outputs))
+            self.block.set_weights(*self._first)
             return version
         copy = None if self.versions is None else self.versions.take(version)
         if copy is None:

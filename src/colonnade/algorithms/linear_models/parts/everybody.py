@@ -269,6 +269,14 @@ class LessonLinearParty(LinearParty):
                 break
             del self._rows_of[old]
 
+    def _extend(self, anew: bool) -> list[Effect]:
+        self._solver.extend(anew)
+        self._closed = False
+        for gone in (self._asked, self._lessons, self._again, self._asked_at, self._rows_of):
+            gone.clear()
+        self._excused = dict.fromkeys(self._learnt_by, self._told)  # nobody will learn of these any more
+        return self._ask()
+
     def _close(self) -> list[Effect]:
         self._closed = True
         self._asked.clear()
@@ -279,6 +287,7 @@ class LessonLinearParty(LinearParty):
 
     def _take_request(self, sender: str, request: SharedRequest) -> list[Effect]:
         if self._closed:
+            self._last_asked = max(self._last_asked, request.number)  # the numbers go on if the training does
             return []
         if request.number <= self._last_asked:
             raise ProtocolError(f"{sender} asked for the sum {request.number} after the sum {self._last_asked}.")
@@ -299,6 +308,7 @@ class LessonLinearParty(LinearParty):
 
     def _take_lesson(self, sender: str, told: SharedResiduals) -> list[Effect]:
         if self._closed:
+            self._told = max(self._told, told.lesson)
             return []
         if told.lesson <= self._told:
             raise ProtocolError(f"{sender} told the lesson {told.lesson} after the lesson {self._told}.")

@@ -36,7 +36,19 @@ from colonnade.messages import (
     WeightsSettled,
     WentBack,
 )
-from colonnade.party import Effect, Event, Finish, Observe, PeerLost, PeerReturned, Received, Send, Started, TimerFired
+from colonnade.party import (
+    Effect,
+    Event,
+    Extended,
+    Finish,
+    Observe,
+    PeerLost,
+    PeerReturned,
+    Received,
+    Send,
+    Started,
+    TimerFired,
+)
 from colonnade.state import Memory, Remembering, Remembers, State, custom, parts
 
 MOST_EARLY = 1 << 16
@@ -55,6 +67,15 @@ def _load_breaches(party: "LinearParty", state: State) -> None:
     party._breaches = dict(state.values.get("breaches", {}))
 
 
+def _save_went_back(party: "LinearParty", state: State) -> None:
+    if party._went_back:
+        state.values["went_back"] = True
+
+
+def _load_went_back(party: "LinearParty", state: State) -> None:
+    party._went_back = state.values.get("went_back", False)
+
+
 class LinearParty(Remembering, ABC):
     """One party of a linear federation; that with the labels has the record besides.
 
@@ -68,6 +89,7 @@ class LinearParty(Remembering, ABC):
     MEMORY: ClassVar[tuple[Memory, ...]] = (
         messages("_early"),
         custom("_breaches", save=_save_breaches, load=_load_breaches),
+        custom("_went_back", save=_save_went_back, load=_load_went_back),
         parts("_parts"),
     )
     DERIVED = ("_early_bytes",)
@@ -83,6 +105,7 @@ class LinearParty(Remembering, ABC):
         self._early: list[tuple[str, Any]] = []  # messages before their time
         self._early_bytes: Counter[str] = Counter()  # how much of them is whose
         self._breaches: dict[str, str] = {}  # what was found, by sender, when such a message's time had come
+        self._went_back = False  # the training ended with earlier weights than its last
         self._parts: dict[str, Remembers] = {"member": block_party, **learner}
         if self._record is not None:
             self._parts["registrar"] = self._record
@@ -103,6 +126,8 @@ class LinearParty(Remembering, ABC):
             case Started():
                 effects = self._block_party.introduce()
                 return effects if self._block_party.peers else [*effects, *self._begin_all()]
+            case Extended():
+                return self._extend_all()
             case PeerLost(peer=peer):
                 effects = self._lose(peer)
                 if self._record:
@@ -150,6 +175,23 @@ class LinearParty(Remembering, ABC):
     def _restart(self, scale: float) -> None:
         """This party's weights are those of an earlier time: begin anew, with steps of that share of their length."""
         raise NotImplementedError
+
+    @abstractmethod
+    def _extend(self, anew: bool) -> list[Effect]:
+        """Go on after the end of the training. `anew`: with other weights than the last ones."""
+
+    def _extend_all(self) -> list[Effect]:
+        self._sums.extend()
+        self._early, anew = [], self._went_back
+        self._early_bytes.clear()
+        if self._record is not None:
+            # Asked before the record goes on, which then has chosen nothing.
+            anew = self._record.has_gone_back
+            self._record.extend()
+        self._went_back = False
+        if anew:
+            self._sums.forget_last_known()
+        return self._extend(anew)
 
     def _begin_again(self, returned: str = "") -> list[Effect]:
         """Label party: go on after everybody has gone back, if that is so; `returned`: who has, just now."""
@@ -237,6 +279,7 @@ class LinearParty(Remembering, ABC):
                 f"{message.step:g}, which cannot be."
             )
         asked_for = self._progress()[0]
+        self._went_back = message.step == 0
         version = self._go_back(message.version, message.step)
         return [Send(sender, WentBack(message.number, version, asked_for))]
 

@@ -166,6 +166,12 @@ class OpenSums(Remembering):
         """Nothing is waited for any more; whether the sum was open."""
         return self._open.pop(key, None) is not None
 
+    def forget(self) -> None:
+        """No sum is under way any more, nor is a part of one."""
+        self._open.clear()
+        self._early.clear()
+        self._early_bytes.clear()
+
     def items(self) -> list[tuple[Key, OpenSum]]:
         return list(self._open.items())
 

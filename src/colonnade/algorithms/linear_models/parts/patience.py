@@ -48,6 +48,11 @@ class Patience(Remembering):
         open_.due = self.now + self.timeout_seconds * self._leniency * share
         return self._set_timer(open_.due)
 
+    def begin_anew(self) -> None:
+        """Nobody is waited for any more, and no timer is set."""
+        self.silent.clear()
+        self._looks_at = inf
+
     def is_over(self, open_: OpenSum) -> bool:
         return open_.due <= self.now + _MOMENT_SECONDS
 

@@ -17,7 +17,7 @@ from colonnade.algorithms.linear_models.parts.sums import ROWS_A_SUM, Completed
 from colonnade.algorithms.linear_models.parts.validation import LinearRecall, LinearSelection
 from colonnade.algorithms.parts.divergence import DivergedError, DivergenceWatch, Healing
 from colonnade.algorithms.parts.losses import best_threshold, check_threshold, metrics
-from colonnade.algorithms.parts.progress import Progress
+from colonnade.algorithms.parts.progress import PLANNED, Progress
 from colonnade.algorithms.parts.staleness import StalenessCount
 from colonnade.algorithms.training import AUTO
 from colonnade.data.batches import batches_per_epoch
@@ -80,7 +80,7 @@ class LinearRecord(Remembering):
         self._gradient_norm: float | None = None  # None while a party does not know its part, or it is too large
         self._awaited: dict[int, tuple[int, int]] = {}  # number of a sum → first test row and count; (0, 0): the norms
         self._incomplete = False
-        self._reason = "the planned epochs are done"
+        self._reason = PLANNED
         # Rows classified correctly since one was not: all of them, without a penalty, means that there is no optimum.
         self._right: NDArray[np.bool_] = np.zeros(seat.rows, np.bool_)
         self._warned = seat.training.l2 > 0 or seat.training.l1 > 0 or loss.has_least_value
@@ -261,6 +261,20 @@ class LinearRecord(Remembering):
         return best_threshold(torch.from_numpy(self._known[seen]), self._labels.train[torch.from_numpy(seen)])
 
     # --- the end ---
+
+    @property
+    def has_gone_back(self) -> bool:
+        """Whether the training has ended with earlier weights than its last."""
+        return self._selection is not None and self._selection.has_gone_back
+
+    def extend(self) -> None:
+        """The training goes on after its end, with the weights that it ended with."""
+        self.ending = self._stopped = self._incomplete = False
+        self._reason = PLANNED
+        self._awaited, self.settled = {}, set()
+        self.recall.extend()
+        if self._selection is not None:
+            self._selection.chosen = False
 
     def _end(self) -> list[Effect]:
         self.ending = True

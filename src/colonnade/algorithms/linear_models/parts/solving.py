@@ -83,6 +83,13 @@ class Descent(Remembering):
         """Everybody has introduced themselves: choose the step size."""
         self._step_size.prepare()
 
+    def extend(self, anew: bool) -> None:
+        """Go on after the end. A full pass that was cut off begins anew; of other weights, everything does."""
+        if anew:
+            self.restart(self._step_size.scale)
+        elif self._pass is not None:
+            self._pass, self._passed_at = None, -1
+
     def restart(self, scale: float) -> None:
         """The weights are others: forget what was learnt on the way, and take steps of that share of their length."""
         self._pass, self._passed_at = None, -1

@@ -158,6 +158,12 @@ class Sums(Remembering):
         """Everybody has gone back to earlier weights."""
         self._last_known.forget()
 
+    def extend(self) -> None:
+        """A training goes on after its end: what was under way then is gone. Numbers go on, and with them the masks."""
+        self._open.forget()
+        self._failed = []
+        self.patience.begin_anew()
+
     def let_parts_overtake(self) -> None:
         """Requests do not come down the tree: a part from below may be here before the request for it."""
         self._open.may_overtake = True

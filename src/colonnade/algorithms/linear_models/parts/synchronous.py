@@ -97,6 +97,12 @@ class SynchronousLinearParty(LinearParty):
         is_between = self._step_number > 0 and self._rows.size == 0 and self._completed is None and not record.ending
         return self._name_batch(self._solver.next_rows()) if is_between and record.recall.all_are_back else []
 
+    def _extend(self, anew: bool) -> list[Effect]:
+        self._solver.extend(anew)
+        self._rows, self._completed = _NO_ROWS, None
+        self._sums.waits_for_lost = not self._sums.lost or self._sums.waits_for_lost
+        return self._name_batch(self._solver.next_rows()) if self._record else []
+
     def _close(self) -> list[Effect]:
         """The last batch's step, and that of one under way, is still everybody's."""
         return [] if self._rows.size else self._name_batch(_NO_ROWS)

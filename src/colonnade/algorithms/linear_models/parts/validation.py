@@ -45,6 +45,10 @@ class LinearRecall(Remembering):
         self._void[peer] = answer.uploads
         return True
 
+    def extend(self) -> None:
+        """What a peer that was away would have answered is gone: nobody is waited for."""
+        self._went = {*self._block_party.peers}
+
     @property
     def all_are_back(self) -> bool:
         """Those who are away are not waited for."""
@@ -103,6 +107,11 @@ class LinearSelection(Remembering):
             return []
         self._block_party.go_back(version)
         return self._recall.call(version, 0.0)
+
+    @property
+    def has_gone_back(self) -> bool:
+        """Whether everybody has taken up an earlier version than the last."""
+        return self.chosen and self.good_version not in (0, self.version)
 
     @property
     def good_version(self) -> int:

@@ -30,6 +30,7 @@ from colonnade.algorithms.split_models.parts.embedder import BottomModel
 from colonnade.algorithms.split_models.parts.evaluation import AnswersToEvaluation
 from colonnade.algorithms.split_models.parts.record import SplitRecord, TopModel
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
+from colonnade.algorithms.split_models.parts.uploads import embeddings_of, entering, not_from
 from colonnade.algorithms.split_models.parts.validation import FeatureValidation, heals
 from colonnade.data.batches import Batches
 from colonnade.errors import ProtocolError, SettingsError, unknown_name
@@ -52,6 +53,7 @@ from colonnade.messages import (
 from colonnade.party import (
     Effect,
     Event,
+    Extended,
     Finish,
     Observe,
     PeerLost,
@@ -112,25 +114,6 @@ class Asynchronous:
         return self.activation_seconds
 
 
-def not_from(sender: str) -> ProtocolError:
-    """The error for a message to a feature party of anybody but the label party."""
-    return ProtocolError(f"{sender} spoke to a feature party, which only the label party may.")
-
-
-def entering(enters_table: Callable[[Any], NDArray[np.float32]], sender: str, upload: Any) -> NDArray[np.float32]:
-    """What of an upload enters the table; if it holds more or less than was agreed, its sender is named."""
-    try:
-        return enters_table(upload)
-    except ProtocolError as error:
-        raise ProtocolError(f"{sender} uploaded what was not agreed. {error}") from None
-
-
-def embeddings_of(upload: Any) -> list[NDArray[np.float32]]:
-    """What an upload holds besides its `embedding`: others near it, or a pair."""
-    held = (getattr(upload, name, None) for name in ("perturbed", "plus", "minus"))
-    return [one for one in held if one is not None]
-
-
 class AsynchronousFeatureParty(Remembering):
     """Uploads its next batch when a reply is in (or when its Poisson process says so), and answers requests.
 
@@ -185,6 +168,8 @@ class AsynchronousFeatureParty(Remembering):
                 return effects if self._gap else [*effects, *self._upload()]
             case Started():
                 return [*self._warm_up(), *(self._next_activation() if self._gap else self._fill())]
+            case Extended():
+                return self._next_activation() if self._gap else self._fill()
             case TimerFired():
                 # An activation while all uploads are out is void, as in a Poisson process with a busy server.
                 return [*(self._upload() if self._room() else []), *self._next_activation()]
@@ -420,6 +405,8 @@ class AsynchronousLabelParty(Remembering):
                 return []
             case Started():
                 return []
+            case Extended():
+                return self._extend()
             case Received(sender=sender, message=message):
                 raise ProtocolError(f"{sender} sent {type(message).__name__}, which a label party does not take here.")
 
@@ -471,13 +458,27 @@ class AsynchronousLabelParty(Remembering):
         effects: list[Effect] = [Observe(self._record.exchange, self._top.steps, self._record.epoch(), note=note)]
         if self._record.ending:
             return effects
-        if not self._without_budget >= {*self._seat.feature_parties}:
+        if not self._nobody_has_budget:
             return [*effects, *self._go_on()]  # what waits for enough parties may not have to any more
+        return [*effects, *self._end_for_want_of_budget()]
+
+    @property
+    def _nobody_has_budget(self) -> bool:
+        return self._without_budget >= {*self._seat.feature_parties}
+
+    def _end_for_want_of_budget(self) -> list[Effect]:
         self._record.ending = True
         self._record.reason = "the privacy budget is spent"
         self._waiting.clear()
         self._update = None
-        return [*effects, *self._record.observe([])]
+        return self._record.observe([])
+
+    def _extend(self) -> list[Effect]:
+        """Go on after the end: everybody uploads anew, unless nobody has the budget for it."""
+        self._record.extend()
+        self._waiting, self._held = [], []
+        self._update, self._void_requests = None, self._requests
+        return self._end_for_want_of_budget() if self._nobody_has_budget else []
 
     def _go_on(self) -> list[Effect]:
         """Answer as many updates as are complete, each only after the refreshes it needs."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from colonnade.algorithms.parts.bounds import check_magnitude, largest
 from colonnade.algorithms.parts.divergence import DivergedError, DivergenceWatch, Healing
-from colonnade.algorithms.parts.progress import DIVERGED, Progress
+from colonnade.algorithms.parts.progress import DIVERGED, PLANNED, Progress
 from colonnade.algorithms.seats import LabelSeat
 from colonnade.algorithms.split_models.parts.budget import check_each_once
 from colonnade.algorithms.split_models.parts.evaluation import Evaluation
@@ -93,7 +93,7 @@ class SplitRecord(Remembering):
         self.exchange = 0
         self.replies = dict.fromkeys(parties, 0)
         self.lost: set[str] = set()
-        self.reason = "the planned epochs are done"
+        self.reason = PLANNED
         self.ending = False  # the last exchange is made; what is still open is the last evaluation
 
     def epoch(self) -> float:
@@ -213,6 +213,15 @@ class SplitRecord(Remembering):
         if self._selection is not None:
             self._selection.evaluation.abandon()
         return [Observe(self.exchange, self._top.steps, self.epoch(), note=self._healing.words()), *effects]
+
+    def extend(self) -> None:
+        """The training goes on after its end, with the models that it ended with."""
+        self.ending, self.reason = False, PLANNED
+        self._evaluation.abandon()
+        if self._selection is not None:
+            self._selection.evaluation.abandon()
+        if self._recall is not None:
+            self._recall.extend()
 
     def _score(self) -> list[Effect]:
         """Begin an evaluation: of the validation rows, if there are any."""

@@ -19,12 +19,12 @@ from colonnade.algorithms.parts.divergence import DivergedError
 from colonnade.algorithms.parts.kept_messages import messages
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
-from colonnade.algorithms.split_models.parts.asynchronous import embeddings_of, entering, not_from
 from colonnade.algorithms.split_models.parts.budget import check_each_once, check_rows
 from colonnade.algorithms.split_models.parts.embedder import BottomModel
 from colonnade.algorithms.split_models.parts.evaluation import AnswersToEvaluation
 from colonnade.algorithms.split_models.parts.record import SplitRecord, TopModel
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
+from colonnade.algorithms.split_models.parts.uploads import embeddings_of, entering, not_from
 from colonnade.algorithms.split_models.parts.validation import FeatureValidation, heals
 from colonnade.data.batches import Batches
 from colonnade.errors import ProtocolError, SettingsError
@@ -44,6 +44,7 @@ from colonnade.messages import (
 from colonnade.party import (
     Effect,
     Event,
+    Extended,
     Finish,
     Observe,
     PeerLost,
@@ -121,7 +122,7 @@ class SynchronousFeatureParty(Remembering):
                 return effects
             case Received(message=Stop()):
                 return [Finish()]
-            case Started() | TimerFired() | PeerLost() | PeerReturned():
+            case Started() | Extended() | TimerFired() | PeerLost() | PeerReturned():
                 return []
             case Received(sender=sender, message=message):
                 raise ProtocolError(
@@ -241,6 +242,10 @@ class SynchronousLabelParty(Remembering):
                 self._step, self._rows = 1, self._batches.next()
                 request = BatchRequest(self._step, self._rows)
                 return [Send(party, request) for party in self._seat.feature_parties]
+            case Extended():
+                self._record.extend()
+                self._rows, self._uploaded = self._batches.next(), {}
+                return [Send(party, BatchRequest(self._step, self._rows)) for party in self._seat.feature_parties]
             case PeerLost(peer=peer):
                 effects: list[Effect] = self._record.lose(peer)
                 if not self._record.ending:

@@ -188,6 +188,10 @@ class Recall(Remembering):
         self._awaited.remove(party)
         return not self._awaited
 
+    def extend(self) -> None:
+        """Nobody is waited for any more: what a party that was away would have answered is gone."""
+        self._awaited, self._behind = [], []
+
     @property
     def waits(self) -> bool:
         return bool(self._awaited)
