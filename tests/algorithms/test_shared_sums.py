@@ -169,3 +169,13 @@ def test_a_training_with_shared_sums_comes_to_the_same_optimum(scheme: str, monk
 
 def test_small_federations_share_nothing() -> None:
     assert MOST_SUMS >= 16
+
+
+@pytest.mark.parametrize(
+    ("settings", "alike"), [({}, True), ({"step": "fixed"}, False), ({"precondition": "none"}, False)]
+)
+def test_parties_draw_the_same_rows_unless_the_papers_form_is_asked_for(settings: dict[str, str], alike: bool) -> None:
+    federation = TinyFederation(DATA, ALGORITHMS["afsaga"].settings(**settings), Training(epochs=9, batch_size=8))
+    parties: dict[str, Any] = federation.parties()
+    drawn = [parties[name]._solver._windows.next().tolist() for name in ("party1", "party2", "party3")]
+    assert (drawn[0] == drawn[1] == drawn[2]) == alike

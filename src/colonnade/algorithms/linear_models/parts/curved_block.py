@@ -155,7 +155,9 @@ class CurvedBlock(Remembering):
         """All of Hv; where it began as the first-order step, what that could be if nobody else moved: the noise of a
         batch stays as it is."""
         party = self._block_party
-        return self._begun_with * party.sound_step(alone=True) / party.sound_step() if self._begun_with else 1.0
+        # Without delay: the more of it there is, the more would the two differ.
+        longer = party.sound_step(late=0, alone=True) / party.sound_step(late=0) if self._begun_with else 1.0
+        return (self._begun_with or 1.0) * longer
 
     def _curved(self, s: Floats, rows: Rows, residuals: Floats) -> Floats:
         """∇²f s: how the gradient of a batch, or of all rows, changes along s, to first order."""
