@@ -68,7 +68,8 @@ def test_a_loaded_model_prepares_tables_as_the_training_did(frames: dict[str, pd
     assert found.left_out == {"bank": 10, "shop": 0}
     everybody = {name: torch.cat([held.train, held.test]) for name, held in data.columns.items()}  # in another order
     trained = outcome.predict_proba(everybody)[:, 1]
-    assert np.array_equal(np.sort(found.probabilities["yes"]), np.sort(trained))
+    # The last bit of a product depends on a row's place in its batch.
+    assert np.allclose(np.sort(found.probabilities["yes"]), np.sort(trained), rtol=0, atol=1e-6)
 
 
 def test_the_threshold_decides(frames: dict[str, pd.DataFrame]) -> None:
@@ -179,7 +180,8 @@ def test_rows_that_any_party_knows_are_predicted(lenient: Path, tmp_path: Path) 
     assert written["known to"].tolist() == ["shop", "bank", "bank shop", ""]
     assert written["prediction"].isin(["yes", "no"]).tolist() == [True, True, True, False]
     whole = command("predict", lenient, "--out", tmp_path / "all.parquet", "--json").object
-    assert (whole["predicted"], whole["lacking"], whole["left_out"]) == (ROWS, {"bank": 0, "shop": 10}, {})
+    assert (whole["predicted"], whole["lacking"]) == (ROWS, {"bank": 0, "shop": 10})
+    assert "left_out" not in whole
 
 
 def test_a_party_may_be_left_out_where_the_model_expects_it(
