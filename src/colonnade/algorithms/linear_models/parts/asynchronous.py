@@ -290,7 +290,7 @@ class AsynchronousLinearParty(LinearParty):
     def _extend(self, anew: bool) -> list[Effect]:
         self._solver.extend(anew)
         self._own_sum, self._others, self._blocked, self._paused, self._closed = 0, None, False, False, False
-        self._asked.clear()
+        self._requests.clear()
         return self._request() if self._block_party.works else []
 
     def _close(self) -> list[Effect]:
