@@ -17,6 +17,7 @@ from colonnade.prediction.meaning import probabilities_of, values_of
 from colonnade.prediction.saved_model import SavedModel
 
 _LACKS = "does not hold this row"
+_NOTHING: Mapping[str, str] = {}
 
 
 @dataclass
@@ -28,7 +29,7 @@ class Part:
     refused: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Answer:
     """Of one row."""
 
@@ -129,12 +130,18 @@ def answers_of(
     Who holds none of a row, or is away, is stood in for; a row that nobody holds, or whose budget is spent, has no
     prediction.
     """
-    held = {name: {int(row): place for place, row in enumerate(part.rows)} for name, part in parts.items()}
+    held = {name: frozenset(part.rows.tolist()) for name, part in parts.items()}
     values = {name: np.tile(scorer.stand_in(name), (len(ids), 1)) for name in scorer.feature_parties}
     for name, part in parts.items():
         values[name][part.rows] = part.values
     outputs = scorer.outputs(values, None if own is None else own[1])
     classes, probabilities = scorer.meaning(outputs)
+    whole = all(len(rows) == len(ids) for rows in held.values()) and (own is None or len(own[0]) == len(ids))
+    if whole and not absent:
+        each = [None] * len(ids) if probabilities is None else probabilities
+        everybody, version = tuple(held), scorer.version
+        rows = zip(ids, classes, each, strict=True)
+        return [Answer(one, version, everybody, _NOTHING, value, chances) for one, value, chances in rows]
     found = []
     for row, one in enumerate(ids):
         took_part = tuple(name for name in held if row in held[name])
@@ -152,6 +159,6 @@ def answers_of(
                 error, status = "No feature party is there to answer. Try again later.", 503
             found.append(Answer(one, scorer.version, missing=absent, error=error, status=status))
         else:
-            each = None if probabilities is None else probabilities[row]
-            found.append(Answer(one, scorer.version, took_part, missing, classes[row], each))
+            chances = None if probabilities is None else probabilities[row]
+            found.append(Answer(one, scorer.version, took_part, missing, classes[row], chances))
     return found

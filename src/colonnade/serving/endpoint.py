@@ -6,12 +6,10 @@ Every refusal is one sentence and the status that fits it. Nothing in a log or a
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import FastAPI, Header, Request, Response
-from fastapi.exceptions import RequestValidationError
+from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from colonnade.errors import DataError
@@ -24,6 +22,16 @@ log = logging.getLogger("colonnade.serving")
 MOST_BODY_BYTES = 1 << 20
 _encode = msgspec.json.Encoder().encode
 Id = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+
+
+class _Asked(msgspec.Struct, forbid_unknown_fields=True):
+    """The same as `Wanted`, which is for the page: decoded twenty times as fast."""
+
+    id: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
+    ids: list[Annotated[str, msgspec.Meta(min_length=1, max_length=256)]] | None = None
+
+
+_decode = msgspec.json.Decoder(_Asked).decode
 
 
 class Wanted(BaseModel):
@@ -68,37 +76,37 @@ def application(party: ServingLabelParty, keys: ApiKeys | None, seconds: float) 
         status: {"model": Problem} for status in (400, 401, 403, 404, 411, 413, 503, 504)
     }
 
-    @app.middleware("http")
-    async def counted(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
+    body = {"content": {"application/json": {"schema": Wanted.model_json_schema()}}, "required": True}
+    key_header = {"name": "X-API-Key", "in": "header", "schema": {"type": "string"}, "description": "Your key."}
+
+    @app.post(
+        "/predict",
+        response_model=Predictions,
+        responses=problems,
+        summary="Score one row, or several",
+        openapi_extra={"requestBody": body, "parameters": [key_header]},
+    )
+    async def predict(request: Request) -> Response:
         began = time.perf_counter()
-        size = request.headers.get("content-length", "0" if request.method == "GET" else "")
-        if not size.isdigit():
-            response = problem(411, "Say how long the body is: Content-Length is missing.")
-        elif int(size) > MOST_BODY_BYTES:
-            response = problem(413, f"A body may have {MOST_BODY_BYTES} bytes: ask for fewer rows at once.")
-        else:
-            response = await go_on(request)
-        if request.url.path == "/predict":
-            party.metrics.requests.labels(str(response.status_code)).inc()
-            party.metrics.seconds.observe(time.perf_counter() - began)
+        response = await answered(request)
+        party.metrics.requests.labels(str(response.status_code)).inc()
+        party.metrics.seconds.observe(time.perf_counter() - began)
         return response
 
-    @app.exception_handler(RequestValidationError)
-    async def malformed(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        where = ".".join(str(one) for one in first["loc"] if one != "body")
-        what = f" ({where}: {first['msg']})" if where else f" ({first['msg']})"
-        return problem(400, f'The body is not {{"id": …}} or {{"ids": […]}}{what}.')
-
-    @app.post("/predict", response_model=Predictions, responses=problems, summary="Score one row, or several")
-    async def predict(
-        wanted: Wanted,
-        x_api_key: Annotated[str | None, Header(description="Your key; or Authorization: Bearer KEY.")] = None,
-        authorization: Annotated[str | None, Header(include_in_schema=False)] = None,
-    ) -> Response:
-        key = x_api_key or (authorization or "").removeprefix("Bearer ").strip()
-        if keys is not None and keys.name_of(key) is None:
-            return problem(401, "The API key is missing or wrong: send it as X-API-Key.")
+    async def answered(request: Request) -> Response:
+        size = request.headers.get("content-length", "")
+        if not size.isdigit():
+            return problem(411, "Say how long the body is: Content-Length is missing.")
+        if int(size) > MOST_BODY_BYTES:
+            return problem(413, f"A body may have {MOST_BODY_BYTES} bytes: ask for fewer rows at once.")
+        if keys is not None:
+            bearer = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+            if keys.name_of(request.headers.get("x-api-key") or bearer) is None:
+                return problem(401, "The API key is missing or wrong: send it as X-API-Key.")
+        try:
+            wanted = _decode(await request.body())
+        except (msgspec.MsgspecError, RecursionError) as error:
+            return problem(400, f'The body is not {{"id": …}} or {{"ids": […]}} ({error}).')
         if (wanted.id is None) == (wanted.ids is None):
             return problem(400, 'Give "id" for one row or "ids" for several, and not both.')
         ids = [wanted.id] if wanted.id is not None else wanted.ids or []

@@ -6,7 +6,7 @@ and under load each message carries many rows. A party that is away, or does not
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -316,9 +316,9 @@ class ServingLabelParty:
             if not request.done.done():
                 request.done.set_result(answers[at : at + len(request.ids)])
             at += len(request.ids)
-        for answer in answers:
-            outcome = "none" if answer.error else "degraded" if answer.degraded else "whole"
-            self.metrics.rows.labels(outcome).inc()
+        outcomes = Counter("none" if one.error else "degraded" if one.missing else "whole" for one in answers)
+        for outcome, count in outcomes.items():
+            self.metrics.rows.labels(outcome).inc(count)
         if self._shadow is not None and self.version == batch.version:
             self._send([], batch.ids, batch.names, self._scorer(version_of(self._shadow.newest)), answers)
         self._pump()
