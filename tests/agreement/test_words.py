@@ -19,8 +19,8 @@ coefficient colonnade combined command comparison completed completion conjugate
 crossing csv curious curve curved
 damped data dataset date delay dense descent digest door doorkeeper due embedder end error evaluated exit
 exact expected exposed facts fake federated field file files finder finish fired fixed flat forgotten form
-fractions full function gathered gaussian gradient greeting group hand hashed held hello hidden hot id ids inferred interrupt
-interrupted
+fractions full function gathered gaussian gradient greeting group hand hashed held hello hidden hot id ids inferred
+interrupt interrupted
 introduced inversion issued job joined joint kept key keys keywords killed kind known last layer lbfgs left
 letter life limits line linear loss lost markup matched matching measured measurement memory metric missed model
 mortal neighbours named network newton noise noised nonces number observe on one only open operations optimiser
