@@ -144,3 +144,16 @@ def test_wrong_calls_are_named(outcome: Outcome, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused = command("export", tmp_path / "model", "--to", "torchscript", "--out", tmp_path / "file" / "x")
     assert refused.code == 1 and "could not be made" in refused.err
+
+
+def test_a_linear_model_gives_and_takes_float32(iris: colonnade.FederatedData) -> None:
+    model = colonnade.train(iris, "fcg", training=colonnade.Training(epochs=1)).model
+    products = []
+    for name in model.order:
+        (function,) = functions_of(model.parties[name])
+        assert torchscript_file(function, model.parties[name].description)
+        products.append(function.module(iris.columns[name].test).detach())
+    assert {one.dtype for one in products} == {torch.float32}
+    (top,) = functions_of(model.parties["label"])
+    rows = {name: held.test for name, held in iris.columns.items()}
+    assert torch.allclose(top.module(*products).double(), model.outputs(rows).double(), atol=1e-5)

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from colonnade.models.dense import layers_of
-from colonnade.models.layers import Bias, SumEmbeddings
+from colonnade.models.layers import Bias, ExactLinear, SumEmbeddings
 
 Matrix = NDArray[np.float64]
 
@@ -27,7 +27,7 @@ def affine(module: nn.Module, inputs: int) -> tuple[Matrix, Matrix] | None:
         if isinstance(layer, Bias):
             constant = constant + _numbers(layer.bias)
             continue
-        if type(layer) is nn.Linear:
+        if type(layer) in (nn.Linear, ExactLinear):
             own = _numbers(layer.weight)
             bias = np.zeros(len(own)) if layer.bias is None else _numbers(layer.bias)
         elif isinstance(layer, SumEmbeddings):

@@ -43,6 +43,13 @@ class JoinedTop(nn.Module):
         return outputs
 
 
+class _Float32(nn.Module):
+    """What a linear federation computes in float64, in the precision of all other embeddings."""
+
+    def forward(self, products: Tensor) -> Tensor:
+        return products.float()
+
+
 def functions_of(saved: SavedModel) -> list[PartyFunction]:
     """All that this party computes, its bottom model first."""
     described = saved.description
@@ -54,6 +61,8 @@ def functions_of(saved: SavedModel) -> list[PartyFunction]:
         owner = name.removeprefix("bottom of ") if name != "bottom" else described.party
         sends = name == "bottom" and owner != facts.label_party
         module = with_clip(deepcopy(module).eval(), described.clip if sends else 0.0)
+        if any(weight.dtype == torch.float64 for weight in module.parameters()):
+            module = nn.Sequential(module, _Float32())
         found.append(PartyFunction(name, module.eval(), {"rows": facts.shapes[owner]}, "embedding"))
     if "top" in saved.modules:
         order = embedding_order(facts)
