@@ -49,7 +49,9 @@ def readable(values: npt.ArrayLike, kind: type[np.generic]) -> npt.NDArray[Any]:
 
     Always read-only, because Numba would compile a kernel once more for arrays that may be written to.
     """
-    fits = type(values) is np.ndarray and values.dtype == kind and values.flags.c_contiguous and values.flags.aligned
-    view = values.view() if fits else np.require(values, kind, ("C", "ALIGNED")).view()  # type: ignore[union-attr]
+    if type(values) is np.ndarray and values.dtype == kind and values.flags.c_contiguous and values.flags.aligned:
+        view = values.view()  # as below, without what `require` costs
+    else:
+        view = np.require(values, kind, ("C", "ALIGNED")).view()
     view.flags.writeable = False
     return view

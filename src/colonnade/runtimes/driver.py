@@ -26,7 +26,8 @@ def encoded(effects: Sequence[Effect]) -> Answer:
     A message to several peers is encoded once: frames are read, and never written to.
     """
     answer: Answer = []
-    message, frame = None, bytearray()
+    message: Message | None = None
+    frame = bytearray()
     for effect in effects:
         if type(effect) is not Send:
             answer.append((effect, None))
