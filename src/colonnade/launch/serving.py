@@ -187,9 +187,11 @@ class _Process:
         self._child = fork_server_for("colonnade.launch.serving_process").start(self._name, self._arguments, self._log)
 
     def _tell_end(self) -> None:
-        said = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        said = (
+            self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if self._log.exists() else []
+        )
         log.error("%s has ended, and is started again%s", self._name, f": {said[-1]}" if said else "")
-        self._log.write_text("", encoding="utf-8")
+        self._log.unlink()
         assert self._child is not None
         self._child.close()
         self._child = None

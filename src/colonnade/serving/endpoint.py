@@ -72,62 +72,23 @@ class Problem(BaseModel):
 def application(party: ServingLabelParty, keys: ApiKeys | None, seconds: float) -> FastAPI:
     """The endpoint. `keys`: who may ask; None: everybody. `seconds`: the longest that an answer may take."""
     app = FastAPI(title="Colonnade", description="Predictions of a vertical federation.", version=party.version)
-    problems: dict[int | str, dict[str, Any]] = {
-        status: {"model": Problem} for status in (400, 401, 403, 404, 411, 413, 503, 504)
-    }
-
+    asked = _Asking(party, keys, seconds)
     body = {"content": {"application/json": {"schema": Wanted.model_json_schema()}}, "required": True}
     key_header = {"name": "X-API-Key", "in": "header", "schema": {"type": "string"}, "description": "Your key."}
 
     @app.post(
         "/predict",
         response_model=Predictions,
-        responses=problems,
+        responses={status: {"model": Problem} for status in (400, 401, 403, 404, 411, 413, 503, 504)},
         summary="Score one row, or several",
         openapi_extra={"requestBody": body, "parameters": [key_header]},
     )
     async def predict(request: Request) -> Response:
         began = time.perf_counter()
-        response = await answered(request)
+        response = await asked.answered(request)
         party.metrics.requests.labels(str(response.status_code)).inc()
         party.metrics.seconds.observe(time.perf_counter() - began)
         return response
-
-    async def answered(request: Request) -> Response:
-        size = request.headers.get("content-length", "")
-        if not size.isdigit():
-            return problem(411, "Say how long the body is: Content-Length is missing.")
-        if int(size) > MOST_BODY_BYTES:
-            return problem(413, f"A body may have {MOST_BODY_BYTES} bytes: ask for fewer rows at once.")
-        if keys is not None:
-            bearer = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
-            if keys.name_of(request.headers.get("x-api-key") or bearer) is None:
-                return problem(401, "The API key is missing or wrong: send it as X-API-Key.")
-        try:
-            wanted = _decode(await request.body())
-        except (msgspec.MsgspecError, RecursionError) as error:
-            return problem(400, f'The body is not {{"id": …}} or {{"ids": […]}} ({error}).')
-        if (wanted.id is None) == (wanted.ids is None):
-            return problem(400, 'Give "id" for one row or "ids" for several, and not both.')
-        ids = [wanted.id] if wanted.id is not None else wanted.ids or []
-        most = party.limits.most_ids
-        if not ids:
-            return problem(400, '"ids" is empty: name at least one row.')
-        if len(ids) > most:
-            return problem(413, f"{len(ids)} rows were asked for at once; {most} are the most. Ask several times.")
-        try:
-            async with asyncio.timeout(seconds):
-                answers = await party.predict(ids)
-        except BusyError:
-            return problem(503, "Too many rows wait already: try again in a moment.", {"Retry-After": "1"})
-        except TimeoutError:
-            return problem(504, f"No answer was there within {seconds:g} seconds.")
-        except DataError as error:
-            log.error("this party's own rows could not be looked up: %s", error)
-            return problem(503, "The label party cannot look its own rows up at the moment; its log says why.")
-        if wanted.id is not None and answers[0].error:
-            return problem(answers[0].status, answers[0].error)
-        return reply(200, {"version": answers[0].version, "predictions": [told(one) for one in answers]})
 
     @app.get("/healthz", summary="Whether it answers, and who is there")
     async def healthz() -> Response:
@@ -141,6 +102,54 @@ def application(party: ServingLabelParty, keys: ApiKeys | None, seconds: float) 
         return Response(party.metrics.text(), media_type=MEDIA_TYPE)
 
     return app
+
+
+class _Asking:
+    """Requests to /predict, from what is wrong with them to their answers."""
+
+    def __init__(self, party: ServingLabelParty, keys: ApiKeys | None, seconds: float) -> None:
+        self._party = party
+        self._keys = keys
+        self._seconds = seconds
+
+    async def answered(self, request: Request) -> Response:
+        size = request.headers.get("content-length", "")
+        if not size.isdigit():
+            return problem(411, "Say how long the body is: Content-Length is missing.")
+        if int(size) > MOST_BODY_BYTES:
+            return problem(413, f"A body may have {MOST_BODY_BYTES} bytes: ask for fewer rows at once.")
+        if self._keys is not None:
+            bearer = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+            if self._keys.name_of(request.headers.get("x-api-key") or bearer) is None:
+                return problem(401, "The API key is missing or wrong: send it as X-API-Key.")
+        try:
+            wanted = _decode(await request.body())
+        except (msgspec.MsgspecError, RecursionError) as error:
+            return problem(400, f'The body is not {{"id": …}} or {{"ids": […]}} ({error}).')
+        if (wanted.id is None) == (wanted.ids is None):
+            return problem(400, 'Give "id" for one row or "ids" for several, and not both.')
+        ids = [wanted.id] if wanted.id is not None else wanted.ids or []
+        most = self._party.limits.most_ids
+        if not ids:
+            return problem(400, '"ids" is empty: name at least one row.')
+        if len(ids) > most:
+            return problem(413, f"{len(ids)} rows were asked for at once; {most} are the most. Ask several times.")
+        return await self._predicted(ids, alone=wanted.id is not None)
+
+    async def _predicted(self, ids: list[str], alone: bool) -> Response:
+        try:
+            async with asyncio.timeout(self._seconds):
+                answers = await self._party.predict(ids)
+        except BusyError:
+            return problem(503, "Too many rows wait already: try again in a moment.", {"Retry-After": "1"})
+        except TimeoutError:
+            return problem(504, f"No answer was there within {self._seconds:g} seconds.")
+        except DataError as error:
+            log.error("this party's own rows could not be looked up: %s", error)
+            return problem(503, "The label party cannot look its own rows up at the moment; its log says why.")
+        if alone and answers[0].error:
+            return problem(answers[0].status, answers[0].error)
+        return reply(200, {"version": answers[0].version, "predictions": [told(one) for one in answers]})
 
 
 def reply(status: int, content: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
