@@ -48,8 +48,10 @@ def read_own_ids(
 ) -> OwnIds:
     """A party's usable ids, as points. No error made here holds an id."""
     wanted = settings.key_columns(data.id)
-    if not own.file:
-        raise SettingsError(f"Party {party!r} names no file: an alignment needs the table that its ids are in.")
+    if not (own.file or own.sql):
+        raise SettingsError(
+            f"Party {party!r} names no file and no query: an alignment needs the table that its ids are in."
+        )
     if own.id_columns and len(own.id_columns) != len(wanted):
         raise SettingsError(
             f"Party {party!r} names {len(own.id_columns)} id_columns where the federation matches by {len(wanted)} "

@@ -92,8 +92,8 @@ def read_aligned(folder: Path, party: str, own: PartyData, base: Path) -> Aligne
         raise RunError(f"The alignment in {folder} is damaged: run colonnade align again.")
     if digest_of(read_id_columns(own, base, columns, party)) != ids:
         raise DataError(
-            f"Party {party!r}: the ids in {own.file!r} are others than those that were aligned in {str(folder)!r}. "
-            "Align again, or put the table back as it was."
+            f"Party {party!r}: the ids in {own.file or 'its query'} are others than those that were aligned in "
+            f"{str(folder)!r}. Align again, or put the table back as it was."
         )
     found = np.array(pairs, np.int64).reshape(-1, 2)
     return Aligned(digest, columns, held, found[:, 0], found[:, 1], expects_absence)
