@@ -76,8 +76,8 @@ class Predictions:
     def counts(self) -> dict[str, Any]:
         """How many of each."""
         told: dict[str, Any] = {"predicted": len(self.ids), "unknown": len(self.unknown)}
-        if self.not_held is None:
-            told["left_out"] = dict(self.left_out or {})
+        if self.left_out is not None:
+            told["left_out"] = dict(self.left_out)
         if self.present is not None:
             told["lacking"] = self.lacking
         if self.not_held is not None:
