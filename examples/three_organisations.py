@@ -97,7 +97,9 @@ def main(folder: Path, database: str = "", port: int = 7443, customers: int = 15
     made["bank"].to_csv(folder / "bank" / "bank.csv", sep=";", decimal=",", na_rep="?", index=False)
     made["shop"].to_parquet(folder / "shop" / "shop.parquet", index=False)
     address = os.path.expandvars(database).replace("sqlite:///", f"sqlite:///{folder}/clinic/")
-    made["clinic"].to_sql("patients", sqlalchemy.create_engine(address), index=False, if_exists="replace")
+    engine = sqlalchemy.create_engine(address)
+    made["clinic"].to_sql("patients", engine, index=False, if_exists="replace")
+    engine.dispose()
     query = "SELECT customer, visits, smoker FROM patients ORDER BY customer"
     sources = {
         "bank": 'file = "bank.csv"',

@@ -1,16 +1,13 @@
 """Tables by query: DuckDB over files in place, SQLite, and a real PostgreSQL; passwords are shown nowhere."""
 
-import os
-import shutil
 import sqlite3
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from postgres_server import postgres_server
 
 from colonnade.data.settings import PartyData
 from colonnade.data.sources import Table, ids_of, read_own, read_table
@@ -120,43 +117,10 @@ def test_what_a_database_needs_is_told(tmp_path: Path, monkeypatch: pytest.Monke
 # --- PostgreSQL -------------------------------------------------------------------------------------------------
 
 
-def program(name: str) -> Path | None:
-    found = shutil.which(name)
-    places = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)
-    return places[0] if places else Path(found) if found else None
-
-
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Path]:
-    """A server of one's own in a temporary folder, reached through a socket in it; it refuses to run as root."""
-    initdb, control = program("initdb"), program("pg_ctl")
-    if initdb is None or control is None:
-        if os.environ.get("CI"):
-            pytest.fail("PostgreSQL is not installed: apt-get install postgresql")
-        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
-    user = "nobody" if os.geteuid() == 0 else None
-    with tempfile.TemporaryDirectory(prefix="colonnade-pg-", dir="/tmp", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        (folder / "password").write_text(PASSWORD)
-        if user:
-            for path in (folder, folder / "password"):
-                shutil.chown(path, user)
-
-        def run(*words: object) -> None:
-            log = folder / "log"
-            done = subprocess.run([str(word) for word in words], user=user, cwd=folder, capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr + (log.read_text() if log.exists() else "")
-
-        data = folder / "data"
-        run(
-            initdb, "-D", data, "-U", "bank", "-A", "scram-sha-256", "--pwfile", folder / "password", "-N", "-E", "UTF8"
-        )
-        options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
-        run(control, "-D", data, "-w", "-l", folder / "log", "-o", options, "start")
-        try:
-            yield folder
-        finally:
-            run(control, "-D", data, "-w", "-m", "immediate", "stop")
+    with postgres_server(PASSWORD) as folder:
+        yield folder
 
 
 def test_postgresql_with_a_password_from_the_environment_or_a_file(

@@ -1,8 +1,8 @@
 """The fork server of the parties that tests start: `python -m started_party SOCKET` loads everything once, then forks.
 
-What it starts is the command line itself. Before that, a test may choose its folder, give it a terminal, shorten one of
-the product's pauses, have every byte that is given to a carrier written down, slow the party down, limit the size of
-its files or put it on a host of its own (`hosts.py`).
+What it starts is the command line itself. Before that, a test may choose its folder and environment, give it a
+terminal, shorten one of the product's pauses, have every byte that is given to a carrier written down, slow the party
+down, limit the size of its files or put it on a host of its own (`hosts.py`).
 """
 
 import ctypes
@@ -55,6 +55,7 @@ def _prepare(options: dict[str, Any]) -> None:
         module, _, name = place.rpartition(".")
         getattr(importlib.import_module(module), name)  # a name that is gone must not pass for patched
         setattr(importlib.import_module(module), name, value)
+    os.environ.update(options.get("environment", {}))
     if "folder" in options:
         os.chdir(options["folder"])
     if "terminal" in options:
