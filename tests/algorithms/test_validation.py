@@ -153,7 +153,10 @@ def test_a_party_that_is_away_when_the_best_is_scored_keeps_its_last_model() -> 
 
 
 def test_every_runtime_uses_the_best_model(tmp_path: Path) -> None:
-    """A synchronous training has the same bits in processes of their own; an asynchronous one another order."""
+    """A synchronous training has the same bits in processes of their own; an asynchronous one another order.
+
+    Plain sums are added as their parts arrive: a linear one has the same bits but for the last.
+    """
     for name in ("split", "fsaga"):
         given = plan(name)
         bottom, top = given.models()
@@ -166,7 +169,10 @@ def test_every_runtime_uses_the_best_model(tmp_path: Path) -> None:
             runtime="processes",
             out=tmp_path / name,
         )
-        assert_same_bits(weights(there.models), weights(trained(name).models))
+        if name == "split":
+            assert_same_bits(weights(there.models), weights(trained(name).models))
+        else:
+            torch.testing.assert_close(weights(there.models), weights(trained(name).models), rtol=1e-12, atol=1e-14)
         assert there.summary["kept"] == trained(name).summary["kept"]
         assert there.summary["test"] == pytest.approx(trained(name).summary["test"])
 

@@ -141,12 +141,12 @@ def test_a_stop_before_the_first_observation_resumes_too(long: Path, whole: Path
 
 def test_ctrl_c_while_the_data_are_read(long: Path, tmp_path: Path) -> None:
     program = (
-        "import sys, time, colonnade.data\n"
+        "import sys, time, colonnade.prediction.starting\n"
         "from colonnade.cli import main\n"
         "def slow_load(*arguments):\n"
         "    print('reading', flush=True)\n"
         "    time.sleep(120)\n"
-        "colonnade.data.load = slow_load\n"
+        "colonnade.prediction.starting.load_with_start = slow_load\n"
         "sys.argv = ['colonnade', 'run', 'long.toml', '--out', 'mine']\n"
         "main()\n"
     )

@@ -35,6 +35,11 @@ VERBS = [
     ("tune",),
     ("align",),
     ("predict",),
+    ("serve",),
+    ("explain",),
+    ("export",),
+    ("card",),
+    ("drift",),
     ("report",),
     ("replay",),
     ("compare",),
@@ -50,6 +55,7 @@ VERBS = [
     ("algorithms",),
     ("data",),
     ("data", "list"),
+    ("data", "get"),
 ]
 
 

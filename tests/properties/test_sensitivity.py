@@ -184,7 +184,7 @@ def test_with_the_papers_plain_update_a_slope_moves_by_more(server_update: str) 
         top = top_of(torch.tensor([label] + [1.0] * (ROWS - 1)), algorithm, 0, module=nn.Linear(WIDTH, 1))
         top.vector.zero_()
         for _ in range(40):
-            top.update_by(server_update, top.batch(EVERY_ROW), embeddings)
+            top.update_by(server_update, [(top.batch(EVERY_ROW), embeddings)])
         means.append(mean_slope(top, clip, embeddings, first.expand(ROWS, WIDTH)))
     moved = abs(means[0] - means[1])
     assert moved > 4 * (2 * clip / ROWS)  # declared: 2C/B

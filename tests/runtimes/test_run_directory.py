@@ -150,7 +150,7 @@ def test_to_resume_there_must_be_a_run(data: FederatedData, tmp_path: Path) -> N
 
 
 OTHER: dict[str, dict[str, Any]] = {
-    "training.epochs": {"training": replace(TRAINING, epochs=3)},
+    "training.epochs": {"training": replace(TRAINING, epochs=1)},
     "training.learning_rate": {"training": replace(TRAINING, learning_rate=0.25)},
     "algorithm.in_flight": {"algorithm": colonnade.Vafl(in_flight=2)},
     "algorithm.name": {"algorithm": "split"},
@@ -176,6 +176,13 @@ def test_to_resume_with_other_settings_names_what_differs(
     before = digests(stopped)
     with pytest.raises(SettingsError, match=rf"was started with other settings: .*{name}.* differ"):
         run(data, stopped, resume=True, **other)
+    assert digests(stopped) == before
+
+
+def test_more_epochs_are_for_a_run_that_has_finished(data: FederatedData, stopped: Path) -> None:
+    before = digests(stopped)
+    with pytest.raises(SettingsError, match=r"has not finished: resume it without training\.epochs"):
+        run(data, stopped, resume=True, training=replace(TRAINING, epochs=3))
     assert digests(stopped) == before
 
 

@@ -231,7 +231,7 @@ def test_a_cell_that_fails_is_a_row(flowers: Path, tmp_path: Path) -> None:
 def test_a_defect_in_one_cell_does_not_end_the_sweep(
     flowers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeping, "load", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(sweeping, "load_with_start", lambda *arguments: 1 / 0)
     result = sweep(flowers, {}, out=tmp_path / "sweep", workers=1)
     assert result["cells"][0]["why"].startswith("ZeroDivisionError")
 

@@ -13,7 +13,7 @@ from typing import Any
 from colonnade.costs.noise import calibrated
 from colonnade.errors import SettingsError
 from colonnade.federation.plan import Facts, Plan
-from colonnade.files import json_of, read_private, toml_of
+from colonnade.files import json_of, read_private, read_whole, toml_of
 
 EPOCHS = "training.epochs"
 """The setting that may grow."""
@@ -45,7 +45,7 @@ def check_finished(directory: Path) -> None:
 def check_noise(directory: Path, plan: Plan, agreed: Plan, facts: Facts) -> None:
     """Refuse more epochs with noise that was chosen for fewer. `plan`: as it was asked for; `agreed`: with noise."""
     try:
-        epochs = toml_of(read_private(directory / "federation.toml"))["training"]["epochs"]
+        epochs = toml_of(read_whole(directory / "federation.toml"))["training"]["epochs"]
         before = replace(plan, training=replace(plan.training, epochs=epochs))
     except (OSError, ValueError, KeyError, TypeError):
         return  # what is wrong with the directory is said when it is opened
