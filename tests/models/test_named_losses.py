@@ -47,7 +47,7 @@ def test_the_residual_is_the_slope_of_the_loss(drawn: tuple[LossName, float, flo
     step = 1e-6
     slope = (at(loss, theta + step, y)[0] - at(loss, theta - step, y)[0]) / (2 * step)
     assert at(loss, theta, y)[1] == pytest.approx(slope, abs=1e-7 + 2 * step * loss.smoothness)
-    assert abs(at(loss, theta, y)[1]) <= loss.most_residual
+    assert abs(at(loss, theta, y)[1]) <= (1 + 1e-9) * loss.most_residual  # as parties judge what they are told
 
 
 @settings(max_examples=150, deadline=None)

@@ -207,3 +207,13 @@ def test_a_party_may_be_left_out_where_the_model_expects_it(
         model.predict({})
     with pytest.raises(DataError, match=r"Only a model that was trained with data\.rows = 'any'"):
         strict.predict({"shop": torch.zeros(1, 3)})
+
+
+def test_a_model_of_one_place_knows_no_tables_of_others() -> None:
+    ids = list("abcdefgh")
+    bank = pd.DataFrame({"id": ids, "income": range(8), "paid": ["no", "yes"] * 4})
+    shop = pd.DataFrame({"id": ids, "orders": range(8)})
+    data = colonnade.from_frames({"bank": bank, "shop": shop}, label_party="bank", label="paid")
+    outcome = colonnade.train(data, "centralised", training=colonnade.Training(epochs=1))
+    with pytest.raises(DataError, match="trained in one place and does not know how the table of shop"):
+        predict_tables(outcome.model, {"bank": bank, "shop": shop})

@@ -175,6 +175,11 @@ def _read(source: Source | PartyData, name: str, id: str, base: Path) -> Table:
 
 
 def _prepared(model: JointModel, name: str, table: Table, positions: NDArray[Any]) -> Any:
+    if name not in model.parties:  # one party has trained the models of all
+        raise DataError(
+            f"This model was trained in one place and does not know how the table of {name} was prepared: give its "
+            "prepared rows to JointModel.predict, or train with an algorithm between parties."
+        )
     preparation = model.parties[name].preparation
     if preparation is None:
         raise DataError(
