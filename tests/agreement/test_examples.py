@@ -37,6 +37,7 @@ def test_every_example_is_tested_here() -> None:
         "stragglers.py",
         "without_gradients.py",
         "federation.toml",
+        "three_organisations.py",  # in tests/network/test_three_organisations.py
     }
 
 

@@ -106,6 +106,25 @@ def test_no_byte_changes_unseen(run: Path, authority: Path) -> None:
     verify_card(path, authority)
 
 
+def test_a_certificate_or_signature_in_another_spelling_is_told(run: Path, authority: Path) -> None:
+    path = write_card(run, None, keys(authority, "label"))
+    content = path.read_bytes()
+    (signature,) = json.loads(content)["signatures"]
+    pem = signature["certificate"]
+    body = pem.split("-----")[2].strip().replace("\n", "")
+    spellings = [signature["signature"].upper(), pem.replace("-----BEGIN", " -----BEGIN")]
+    if body.endswith("="):  # bits of the last letter that no byte uses
+        letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+        last = body.rstrip("=")[-1]
+        spellings.append(pem.replace(f"{last}=", f"{letters[letters.index(last) ^ 1]}=", 1))
+    for one in spellings:
+        key = "signature" if set(one) <= set("0123456789ABCDEF") else "certificate"
+        rewritten(path, lambda whole, key=key, one=one: whole["signatures"][0].update({key: one}))  # type: ignore[misc]
+        with pytest.raises(colonnade.ColonnadeError):
+            verify_card(path, authority)
+        path.write_bytes(content)
+
+
 def rewritten(path: Path, change: Callable[[dict[str, object]], object]) -> None:
     """A card changed by somebody who knows how cards are written."""
     whole = json.loads(path.read_text())

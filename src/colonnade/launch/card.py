@@ -81,6 +81,8 @@ def verify_card(
     for one in whole["signatures"]:
         try:
             signed = Signed(one["certificate"].encode(), bytes.fromhex(one["signature"]))
+            if signed.signature.hex() != one["signature"]:
+                raise _changed(path)  # in capitals, or with spaces
             facts = check_signature(_signed_bytes(whole["card"], one), _PURPOSE, signed, authority_pem, serials)
         except ProtocolError as error:
             raise RunError(f"{path} is not to be believed. {error}") from None

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from colonnade.errors import ProtocolError
 from colonnade.wire.certificate_files import certificates_of
@@ -32,7 +33,7 @@ class Signed(NamedTuple):
 def sign(content: bytes, purpose: str, own: Credentials) -> Signed:
     """Sign bytes. `purpose`: what they are, so that a signature for one thing is none for another."""
     signature = signing_key(own).sign(_whole(content, purpose), ec.ECDSA(SHA256()))
-    return Signed(own.certificate_pem, signature)
+    return Signed(_as_written(own.certificate_pem), signature)
 
 
 def check_signature(
@@ -43,6 +44,8 @@ def check_signature(
     Else ProtocolError.
     """
     name = check_peer(signed.certificate_pem, authority_pem, revoked, shown="of the signature")
+    if signed.certificate_pem != _as_written(signed.certificate_pem):
+        raise ProtocolError(f"The certificate of {name!r} beside its signature has been written otherwise since.")
     try:
         peer_public_key(signed.certificate_pem).verify(signed.signature, _whole(content, purpose), ec.ECDSA(SHA256()))
     except InvalidSignature:
@@ -51,6 +54,12 @@ def check_signature(
             "another key."
         ) from None
     return facts_of(certificates_of(signed.certificate_pem, "the signer's certificate")[0])
+
+
+def _as_written(certificate_pem: bytes) -> bytes:
+    """In the one form of several that PEM allows: the last bits of its base64, spaces and line ends may differ."""
+    found = certificates_of(certificate_pem, "the signer's certificate")
+    return b"".join(one.public_bytes(Encoding.PEM) for one in found)
 
 
 def _whole(content: bytes, purpose: str) -> bytes:
