@@ -34,3 +34,11 @@ Trace = Annotated[bool, typer.Option("--trace", help="Record every event and eff
 RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="A run's directory.", show_default=False)]
 Trials = Annotated[int, typer.Option("--trials", help="Independent trials, each with a seed of its own.", min=1)]
 Seed = Annotated[int, typer.Option("--seed", help="The seed of the first trial.", min=0)]
+PartyModel = Annotated[
+    Path | None,
+    typer.Option(
+        "--model",
+        help="With --party: the run directory of its training, or its model's folder. Default: runs/NAME-PARTY.",
+        show_default=False,
+    ),
+]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from colonnade.cli.names import RUNTIMES, offering
-from colonnade.cli.options import json_option
+from colonnade.cli.options import PartyModel, json_option
 from colonnade.cli.output import console, interrupted, tell
 from colonnade.cli.party_log import last_words, set_up_logging
 from colonnade.errors import SettingsError
@@ -63,13 +63,7 @@ def predict(
             show_default=False,
         ),
     ] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            help="With --party: the run directory of its training, or its model's folder. Default: runs/NAME-PARTY.",
-            show_default=False,
-        ),
-    ] = None,
+    model: PartyModel = None,
     aligned: Annotated[
         Path | None,
         typer.Option(help="With --party: another folder of colonnade align, such as of new rows.", show_default=False),

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from colonnade.cli.options import PartyModel
 from colonnade.cli.output import console, interrupted, tell
 from colonnade.cli.party_log import last_words, set_up_logging
 from colonnade.errors import SettingsError
@@ -67,13 +68,7 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            help="With --party: the run directory of its training, or its model's folder. Default: runs/NAME-PARTY.",
-            show_default=False,
-        ),
-    ] = None,
+    model: PartyModel = None,
     directory: Annotated[
         Path | None,
         typer.Option(help="With --party: its own directory. Default: runs/NAME-PARTY-serve.", show_default=False),
