@@ -41,7 +41,6 @@ class PartyActor:
         self._stop = False
         self._next_report = 0.0
 
-    @ray.method(max_task_retries=-1)  # lived again whenever Ray starts the actor again
     async def live(self, files: dict[str, bytes], peers: dict[str, Any]) -> dict[str, Any]:
         """A party's whole life: `{"finished": …}`, or `{"failed": why}`. `peers` are the others' actors."""
 

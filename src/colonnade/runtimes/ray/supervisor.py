@@ -1,5 +1,8 @@
 """The parties' actors, watched over by the process that placed them; Ray restarts actors that died.
 
+Ray could call `live` again by itself in an actor that it restarted. It is called again from here, so that a party's
+life begins in one place, and whether it does hangs on nothing that cannot be seen here.
+
 Only bytes, text and plain tables are handed to Ray, which packs them with pickle and trusts its whole cluster: this
 runtime is for one organisation's machines.
 """
@@ -11,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from colonnade.errors import RunError
 from colonnade.runtimes.ray.cluster import NAMESPACE, first_line
@@ -19,6 +22,7 @@ from colonnade.runtimes.ray.settings import Ray
 
 _LOOK_UP_SECONDS = 0.2  # a request to stop is noticed within this time
 _NEWS_SECONDS = 0.5
+_AGAIN_SECONDS = 0.1  # before a party is asked to live again: while its actor restarts, it refuses at once
 _STOP_SECONDS = 20.0
 """How long a party may take to save its state before its actor is ended."""
 
@@ -63,17 +67,16 @@ class ActorSupervisor:
         try:
             if not self._wait_for_places():
                 return False
-            living = {
-                handle.live.remote(
-                    dict(self._seats[party]), {peer: self._handles[peer] for peer in self._peers[party]}
-                ): (party)
-                for party, handle in self._handles.items()
-            }
-            return self._watch_over(living)
+            return self._watch_over({self._live(party): party for party in self._handles})
         finally:
             for handle in self._handles.values():
                 with suppress(RayError):
                     ray.kill(handle)
+
+    def _live(self, party: str) -> Any:
+        """A party's life begins, or begins again from what its run directory holds."""
+        peers = {peer: self._handles[peer] for peer in self._peers[party]}
+        return self._handles[party].live.remote(dict(self._seats[party]), peers)
 
     def _wait_for_places(self) -> bool:
         """Until every actor stands; False if a stop was asked for meanwhile."""
@@ -136,6 +139,10 @@ class ActorSupervisor:
                 else:
                     party = living.pop(one)
                     ended_well = self._ending(party, one)
+                    if ended_well is None:
+                        time.sleep(_AGAIN_SECONDS)
+                        living[self._live(party)] = party
+                        continue
                     self._hear(party, self._handles[party].news.remote())
                     finished = finished and ended_well
         return finished
@@ -152,10 +159,12 @@ class ActorSupervisor:
         for line in lines:
             self._watch(party, line)
 
-    def _ending(self, party: str, life: Any) -> bool:
-        """Whether a party has finished, not merely stopped; RunError if it failed."""
+    def _ending(self, party: str, life: Any) -> bool | None:
+        """Whether a party has finished, not merely stopped; None if Ray restarts its actor; RunError if it failed."""
         try:
             told = ray.get(life)
+        except ActorUnavailableError:
+            return None
         except RayActorError as error:
             raise RunError(
                 f"The actor of {party} has died and was not started again (ray.restarts is "
