@@ -44,6 +44,7 @@ format: $(INSTALLED)
 # What the documents and the exports say of each algorithm, written from the table of algorithms.
 tables: $(INSTALLED)
 	$(BIN)/python tools/algorithm_tables.py
+	$(BIN)/python tools/command_reference.py
 
 coverage: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term

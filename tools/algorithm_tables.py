@@ -101,10 +101,28 @@ def settings() -> str:
 
 
 def navigation() -> str:
-    def pages(rows: Sequence[Algorithm]) -> list[str]:
-        return [f"      - {row.name}: algorithms/{row.name}.md" for row in rows]
+    """The algorithms' pages, by family, those that keep step apart from those that do not."""
 
-    return "\n".join([*pages(OTHERS), "      - Linear federations: linear-federations.md", *pages(LINEAR)])
+    def pages(heading: str, rows: Sequence[Algorithm], *first: str) -> list[str]:
+        named = [f"          - {row.name}: algorithms/{row.name}.md" for row in rows]
+        return [f"      - {heading}:", *(f"          - {one}" for one in first), *named]
+
+    def talks(row: Algorithm, *, asynchronous: bool) -> bool:
+        return row.conversation is not None and row.conversation.asynchronous is asynchronous
+
+    return "\n".join(
+        [
+            *pages("Split models, asynchronous", [row for row in OTHERS if talks(row, asynchronous=True)]),
+            *pages("Split models, synchronous", [row for row in OTHERS if talks(row, asynchronous=False)]),
+            *pages(
+                "Linear models, asynchronous",
+                [row for row in LINEAR if talks(row, asynchronous=True)],
+                "Linear federations: linear-federations.md",
+            ),
+            *pages("Linear models, synchronous", [row for row in LINEAR if talks(row, asynchronous=False)]),
+            *pages("To compare with", [row for row in OTHERS if row.conversation is None]),
+        ]
+    )
 
 
 def imports() -> str:

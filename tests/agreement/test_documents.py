@@ -10,6 +10,7 @@ import pytest
 import typer
 from tree import MODULES, PACKAGE, PAGES, ROOT
 
+import colonnade
 from colonnade import algorithms
 from colonnade.algorithms.training import Training
 from colonnade.cli.application import app
@@ -214,6 +215,20 @@ def test_what_is_written_from_the_table_is_not_stale() -> None:
     assert tool["stale"]() == {}, "run `make tables`"
     row = r"^\| \[`vafl`\]\(docs/algorithms/vafl\.md\) \|"
     assert re.search(row, text_of("README.md"), re.MULTILINE)
+
+
+def test_the_page_of_commands_is_what_their_help_says() -> None:
+    tool = runpy.run_path(str(ROOT / "tools" / "command_reference.py"))
+    assert not tool["stale"](), "run `make tables`"
+    page = text_of("docs/reference/commands.md")
+    assert "## colonnade data list" in page and "`--resume`" in page
+
+
+def test_every_public_name_is_on_the_page_for_python() -> None:
+    """Those of the algorithms are on their own pages."""
+    shown = re.findall(r"^::: colonnade\.(\w+)$", text_of("docs/reference/python.md"), re.MULTILINE)
+    of_algorithms = {row.settings.__name__ for row in algorithms.ALGORITHMS.values()}
+    assert sorted(shown) == sorted({*colonnade.__all__, "testing"} - of_algorithms)
 
 
 SETTINGS = [
