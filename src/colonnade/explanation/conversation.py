@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from colonnade.errors import ProtocolError
+from colonnade.explanation.account import protected
 from colonnade.explanation.ends import Totals
 from colonnade.explanation.explaining import chosen_columns, importances, mean_embedding, sizes_of
 from colonnade.explanation.gradients import Walk
@@ -217,12 +218,9 @@ class ExplainingFeatureParty(ExplainingParty):
         seat = self.seat
         if self._noise is None:
             return []
-        protects = f"columns of {seat.name}, {_PARTS[seat.asked.part]}"
+        protects = protected(seat.name, seat.asked.part)
         event = self._noise.event(len(seat.places), protects, (seat.label_party,), seat.places)
         return [] if event is None else [Spend(event)] * releases
-
-
-_PARTS = {"train": "training rows", "test": "test rows", "validation": "validation rows"}
 
 
 # --- the label party --------------------------------------------------------------------------------------------

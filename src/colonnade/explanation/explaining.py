@@ -84,6 +84,7 @@ def explain_model(
         learnt={name: learnt_by_explaining(name, len(columns[name]), taken) for name in senders},
         epsilon={name: account.epsilon(name) for name in senders},
         told=everybody if taken.tells else (model.label_party,),
+        tells=taken.tells,
     )
 
 

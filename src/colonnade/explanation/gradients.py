@@ -52,9 +52,7 @@ class Walk:
         return found[:, : len(starts)]
 
 
-def integrated_gradients(
-    owners: Mapping[str, ColumnOwner], scorer: Scorer, steps: int
-) -> dict[str, Values] | None:
+def integrated_gradients(owners: Mapping[str, ColumnOwner], scorer: Scorer, steps: int) -> dict[str, Values] | None:
     """What each column of each party accounts for, [rows, groups of columns]; None: a model has no gradients."""
     if not scorer.has_gradients or not all(owner.has_gradients for owner in owners.values()):
         return None

@@ -39,7 +39,8 @@ class Explanation:
     evaluations: int
     learnt: Mapping[str, str]  # of each party: what it had to show for this
     epsilon: Mapping[str, float | None]  # what one row's columns have cost each party by now
-    told: tuple[str, ...]  # who may be shown a part of this
+    told: tuple[str, ...]  # who of those whose columns are here may be shown a part of this
+    tells: bool = True  # whether feature parties may be: not where labels are protected
 
     @property
     def loss(self) -> float:

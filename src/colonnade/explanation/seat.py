@@ -6,11 +6,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from colonnade.errors import SettingsError
 from colonnade.explanation.ends import ColumnGroup
 from colonnade.explanation.settings import ExplainSettings
 from colonnade.federation.plan import embedding_order
 from colonnade.prediction.saved_model import SavedModel
 from colonnade.privacy.noise import PerturbationSettings
+
+MOST_BYTES = 128 << 20
+"""Of one message: what a party takes at once is bounded by that."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,14 @@ class ExplanationSeat:
     groups: tuple[ColumnGroup, ...] = ()
     labels: torch.Tensor | None = None  # the label party's
     tells: bool = True  # the label party's: whether others may be told mean losses
+
+    def __post_init__(self) -> None:
+        size_bytes = 8 * len(self.places) * self.asked.repeats * max(self.width(name) for name in self.order)
+        if size_bytes > MOST_BYTES:
+            raise SettingsError(
+                f"{self.asked.repeats} repeats of {len(self.places):,} rows take {size_bytes >> 20} MB in one message, "
+                f"and a party takes {MOST_BYTES >> 20}: explain fewer rows (--rows) or fewer repeats (--repeats)."
+            )
 
     @property
     def order(self) -> tuple[str, ...]:

@@ -17,17 +17,6 @@ def explanation_of(
     totals, seat = first.totals, first.seat
     if totals is None:
         return None
-    described = seat.model.description
-    taken = Taken(
-        seat.label_party,
-        seat.asked,
-        len(seat.places),
-        parties=len(seat.order),
-        walked=first.walked,
-        noised=seat.privacy.noise > 0,
-        products=not described.widths,
-        tells=first.tells,
-    )
     label = parties.get(seat.label_party)
     if isinstance(label, ExplainingLabelParty):  # it knows how often it was asked, and by whom
         shuffled = {name: label.shuffled_by(name) for name in seat.feature_parties}
@@ -36,14 +25,30 @@ def explanation_of(
     told = tuple(dict.fromkeys([*seat.order, seat.label_party])) if first.tells else (seat.label_party,)
     return Explanation(
         label_party=seat.label_party,
-        task=described.task,
+        task=seat.model.description.task,
         part=seat.asked.part,
         rows=len(seat.places),
         totals=totals,
         columns={name: parties[name].columns() for name in seat.order if name in parties},
         left_out={name: parties[name].left_out for name in seat.order if name in parties},
         evaluations=label.evaluations if isinstance(label, ExplainingLabelParty) else 0,
-        learnt={name: learnt_by_explaining(name, count, taken) for name, count in shuffled.items()},
+        learnt={name: learnt_by_explaining(name, count, taken_by(first)) for name, count in shuffled.items()},
         epsilon=dict(epsilon or {}),
         told=tuple(name for name in told if name in parties),
+        tells=first.tells,
+    )
+
+
+def taken_by(party: ExplainingParty) -> Taken:
+    """What it took, as a party at its end knows it."""
+    seat = party.seat
+    return Taken(
+        seat.label_party,
+        seat.asked,
+        len(seat.places),
+        parties=len(seat.order),
+        walked=party.walked,
+        noised=seat.privacy.noise > 0,
+        products=not seat.model.description.widths,
+        tells=party.tells,
     )

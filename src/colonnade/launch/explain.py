@@ -38,8 +38,8 @@ def explain(
 
     `trained`: an outcome, a joint model, or the directory of a finished run, which knows its data. `out`: a folder for
     one file and one page per party; default: `explain` in the run's directory, if there is one. `combined`: a page of
-    everything, too. `runtime`: what carries messages between the parties ("simulate", "processes", "ray"), each of which
-    has its own model and rows; "": both ends are put together here, which comes to the same.
+    everything, too. `runtime`: what carries messages between the parties ("simulate", "processes", "ray"), each of
+    which has its own model and rows; "": both ends are put together here, which comes to the same.
 
     >>> import colonnade
     >>> data = colonnade.dataset("iris", parties=2)
