@@ -19,7 +19,7 @@ from colonnade.explanation.explaining import explain_model
 from colonnade.explanation.messages import (
     ColumnWorth,
     ExplainedRows,
-    ExplanationBegun,
+    ExplanationStarted,
     ExplanationTotals,
     OutputGradient,
     PathEmbedding,
@@ -134,7 +134,7 @@ def test_where_labels_are_protected_nobody_else_is_told_a_loss(trained: Outcome,
     turned.settle()
     assert turned.finished == set(parties)
     told = [type(one.message) for one in turned.effects[iris.label_party] if isinstance(one, Send)]
-    assert set(told) == {ExplanationBegun, Stop}
+    assert set(told) == {ExplanationStarted, Stop}
     assert explanation_of({"party1": parties["party1"]}) is None
     found = explanation_of({iris.label_party: parties[iris.label_party]})
     assert found is not None and found.told == (iris.label_party,) and found.columns[iris.label_party]
@@ -154,8 +154,8 @@ def begun(seats: dict[str, ExplanationSeat], *heard: Message) -> ExplainingParty
     return party
 
 
-GO = ExplanationBegun(1, 1)
-ALONE = ExplanationBegun(0, 1)
+GO = ExplanationStarted(1, 1)
+ALONE = ExplanationStarted(0, 1)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ ALONE = ExplanationBegun(0, 1)
         ([ALONE], ColumnWorth(1, 0.0, 0.0)),
         ([ALONE], PathEmbedding(0, FEW)),
         ([ALONE, ColumnWorth(0, 0.0, 0.0), ColumnWorth(1, 0.0, 0.0)], ExplanationTotals(0.0, 0.0, 8, np.zeros((2, 4)))),
-        ([], ExplanationBegun(1, 0)),
+        ([], ExplanationStarted(1, 0)),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, list) else str(len(value)),
 )

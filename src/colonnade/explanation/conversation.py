@@ -2,7 +2,7 @@
 
     feature party                                        label party
     ExplainedRows(embeddings of the rows as they are) →  loss, Shapley values
-                                                      ←  ExplanationBegun
+                                                      ←  ExplanationStarted
     PathEmbedding(step)                               →
                                                       ←  OutputGradient(step)
     ShuffledColumn(number)                            →
@@ -28,7 +28,7 @@ from colonnade.explanation.gradients import Walk
 from colonnade.explanation.messages import (
     ColumnWorth,
     ExplainedRows,
-    ExplanationBegun,
+    ExplanationStarted,
     ExplanationTotals,
     OutputGradient,
     PathEmbedding,
@@ -160,7 +160,7 @@ class ExplainingFeatureParty(ExplainingParty):
         if sender != self.seat.label_party:
             raise ProtocolError(f"{sender} sent {type(message).__name__} to {self.seat.name}, which is not its part.")
         match message:
-            case ExplanationBegun(walks, tells) if self._stage == _MEETING:
+            case ExplanationStarted(walks, tells) if self._stage == _MEETING:
                 return self._go(sender, bool(walks), bool(tells))
             case OutputGradient(step, gradient) if self._stage == _WALKING and step == self._step:
                 return self._walk_on(sender, gradient)
@@ -322,7 +322,7 @@ class ExplainingLabelParty(ExplainingParty):
             and scorer.has_gradients
             and (self._owner is None or self._owner.has_gradients)
         )
-        begun = ExplanationBegun(int(walks), int(self.tells))
+        begun = ExplanationStarted(int(walks), int(self.tells))
         said: list[Effect] = [Send(party, begun) for party in seat.feature_parties]
         if not walks:
             return [*said, *self._shuffle()]

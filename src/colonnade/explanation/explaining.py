@@ -18,7 +18,7 @@ from colonnade.explanation.account import ReleaseAccount
 from colonnade.explanation.ends import ColumnGroup, ColumnOwner, Scorer
 from colonnade.explanation.gradients import integrated_gradients
 from colonnade.explanation.own_columns import chosen_rows, column_owner, dense_rows, groups_of, scorer_of
-from colonnade.explanation.results import ColumnImportance, Explanation, Taken, learnt_by_explaining
+from colonnade.explanation.results import ColumnImportance, Explanation, ExplanationDisclosure, learnt_by_explaining
 from colonnade.explanation.settings import ExplainSettings
 from colonnade.explanation.shapley import Importance, Values
 from colonnade.prediction.joint_model import JointModel
@@ -62,7 +62,7 @@ def explain_model(
         columns[name] = importances(owner.groups, chosen, found, sizes)
     everybody = tuple(dict.fromkeys([*model.order, model.label_party]))
     described = model.parties[model.label_party].description
-    taken = Taken(
+    taken = ExplanationDisclosure(
         model.label_party,
         asked,
         len(places),

@@ -26,7 +26,7 @@ class ExplainedRows(Message, frozen=True, eq=False):
 
 
 @declared
-class ExplanationBegun(Message, frozen=True, eq=False):
+class ExplanationStarted(Message, frozen=True, eq=False):
     """The label party has everybody's embeddings."""
 
     walks: int  # 1: integrated gradients are computed

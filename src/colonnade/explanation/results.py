@@ -121,7 +121,7 @@ class Explanation:
 
 
 @dataclass(frozen=True)
-class Taken:
+class ExplanationDisclosure:
     """What an explanation took, beside how many columns of whom."""
 
     label_party: str
@@ -134,7 +134,7 @@ class Taken:
     tells: bool  # whether a feature party is told anything
 
 
-def learnt_by_explaining(party: str, columns: int, taken: Taken) -> str:
+def learnt_by_explaining(party: str, columns: int, taken: ExplanationDisclosure) -> str:
     """What a feature party has shown, and what it is told for it. `columns`: that it has shuffled."""
     asked = taken.asked
     sent = taken.rows * (1 + columns * asked.repeats + (asked.steps if taken.walked else 0))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from colonnade.explanation.conversation import ExplainingLabelParty, ExplainingParty
-from colonnade.explanation.results import Explanation, Taken, learnt_by_explaining
+from colonnade.explanation.results import Explanation, ExplanationDisclosure, learnt_by_explaining
 
 
 def explanation_of(
@@ -39,10 +39,10 @@ def explanation_of(
     )
 
 
-def taken_by(party: ExplainingParty) -> Taken:
+def taken_by(party: ExplainingParty) -> ExplanationDisclosure:
     """What it took, as a party at its end knows it."""
     seat = party.seat
-    return Taken(
+    return ExplanationDisclosure(
         seat.label_party,
         seat.asked,
         len(seat.places),
