@@ -27,7 +27,7 @@ from colonnade import cli
 from colonnade.algorithms.linear_models.afsaga import Afsaga
 from colonnade.cli.application import command
 from colonnade.launch import party_process
-from colonnade.reports import run_page
+from colonnade.reports import explanation_page, run_page
 from colonnade.runtimes import station
 from colonnade.runtimes.network.stream import Stream
 from colonnade.runtimes.processes import sockets
@@ -51,6 +51,7 @@ def main(arguments: list[str]) -> int:
 def _prepare(options: dict[str, Any]) -> None:
     if not options.get("report"):
         run_page.write_report = lambda run, audit=None: run  # figures take seconds to draw
+        explanation_page.explanation_page = lambda told: ""
     for place, value in options.get("patches", {}).items():
         module, _, name = place.rpartition(".")
         getattr(importlib.import_module(module), name)  # a name that is gone must not pass for patched

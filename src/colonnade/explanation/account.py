@@ -21,6 +21,34 @@ _ROWS = {"train": "training rows", "test": "test rows", "validation": "validatio
 _ROUNDING = 1e-9
 
 
+def protected(party: str, part: str) -> str:
+    """What a release of these rows tells of, as ledgers have it."""
+    return f"columns of {party}, {part_named(part)}"
+
+
+def part_named(part: str) -> str:
+    """As ledgers have it."""
+    return _ROWS[part]
+
+
+def check_target(party: str, part: str, releases: int, cost: float, spent: float, target: tuple[float, float]) -> None:
+    """Refuse so many more releases of each row, of `cost` each, where a target (ε, δ) does not allow them.
+
+    `spent`: what the worst row has cost, in μ².
+    """
+    epsilon, delta = target
+    limit = mu_of(epsilon, delta) ** 2 * (1 + _ROUNDING)
+    if spent + releases * cost <= limit:
+        return
+    left = max(0, int((limit - spent) // cost))
+    raise SettingsError(
+        f"This would release each row of {party} {releases} more times, and so cost ε = "
+        f"{epsilon_of(sqrt(spent + releases * cost), delta):.3g} of {protected(party, part)}; the run's target is "
+        f"{epsilon:g}, which leaves {left} releases per row. Ask for fewer columns or repeats"
+        + (" (--columns 0: parties alone)." if left else ", or explain other rows (--on).")
+    )
+
+
 @dataclass
 class ReleaseAccount:
     """What has left of one part of the rows, and what may. Without noise: nothing is counted in ε."""
@@ -41,31 +69,23 @@ class ReleaseAccount:
         sensitivity = 2 * self.clip if self.clip else inf
         return (sensitivity / self.noise) ** 2 if self.noise else 0.0
 
-    def protects(self, party: str) -> str:
-        return f"columns of {party}, {_ROWS[self.part]}"
-
     def check(self, party: str, releases: int) -> None:
         """Refuse what a target does not allow."""
         if not self.noise or not self.target:
             return
-        limit = mu_of(self.target, self.delta) ** 2 * (1 + _ROUNDING)
-        spent = self.spent.get(party, 0.0)
-        if spent + releases * self.cost <= limit:
-            return
-        left = max(0, int((limit - spent) // self.cost))
-        raise SettingsError(
-            f"This would release each row of {party} {releases} more times, and so cost ε = "
-            f"{epsilon_of(sqrt(spent + releases * self.cost), self.delta):.3g} of {self.protects(party)}; the run's "
-            f"target is {self.target:g}, which leaves {left} releases per row. Ask for fewer columns or repeats"
-            + (" (--columns 0: parties alone)." if left else ", or explain other rows (--on).")
-        )
+        check_target(party, self.part, releases, self.cost, self.spent.get(party, 0.0), (self.target, self.delta))
 
     def spend(self, party: str, rows: int, releases: int) -> None:
         """Write so many releases down, before they are made."""
         if not self.noise:
             return
         event = PrivacyEvent(
-            "gaussian", 2 * self.clip if self.clip else inf, self.noise, rows, self.protects(party), (self.label_party,)
+            "gaussian",
+            2 * self.clip if self.clip else inf,
+            self.noise,
+            rows,
+            protected(party, self.part),
+            (self.label_party,),
         )
         self.spent[party] = self.spent.get(party, 0.0) + releases * self.cost
         if self.ledger is None:
@@ -105,7 +125,7 @@ def account_of(summary: Mapping[str, Any], part: str, directory: Path | None) ->
     earlier = [] if account.ledger is None or not account.ledger.exists() else _lines(account.ledger)
     counted = [(one["party"], one, int(one["max_releases_per_row"])) for one in events]
     for party, one, releases in [*counted, *((line["party"], line, 1) for line in earlier)]:
-        if one["protects"] == account.protects(party):
+        if one["protects"] == protected(party, account.part):
             cost = inf if one["sensitivity"] is None else (one["sensitivity"] / one["noise"]) ** 2
             account.spent[party] = account.spent.get(party, 0.0) + releases * cost
     return account

@@ -4,28 +4,23 @@ A party's worth is its Shapley value: its embeddings, or their mean in their pla
 column's worth is by how much the loss grows when its owner deals its values out to the rows anew.
 """
 
-from collections.abc import Callable, Mapping
-from copy import deepcopy
+from collections.abc import Mapping
 from secrets import randbits
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from colonnade.algorithms.parts.randomness import seed_for
-from colonnade.data.federated import FederatedData, Labels, PartyColumns
+from colonnade.data.federated import FederatedData, PartyColumns
 from colonnade.errors import DataError
 from colonnade.explanation.account import ReleaseAccount
 from colonnade.explanation.ends import ColumnGroup, ColumnOwner, Scorer
 from colonnade.explanation.gradients import integrated_gradients
-from colonnade.explanation.results import ColumnImportance, Explanation
+from colonnade.explanation.own_columns import chosen_rows, column_owner, dense_rows, groups_of, scorer_of
+from colonnade.explanation.results import ColumnImportance, Explanation, ExplanationDisclosure, learnt_by_explaining
 from colonnade.explanation.settings import ExplainSettings
-from colonnade.explanation.shapley import MOST_EXACT, Importance, Values, mean_of, shapley
-from colonnade.federation.building import MOST_DENSE_VALUES
-from colonnade.models.clipped import with_clip
-from colonnade.models.network import network_for
+from colonnade.explanation.shapley import Importance, Values
 from colonnade.prediction.joint_model import JointModel
 from colonnade.privacy.noise import LayerNoise, PerturbationSettings
 from colonnade.privacy.secret_gaussian import SecretGaussian
@@ -44,47 +39,53 @@ def explain_model(
     `account`: of a run whose embeddings were noised; default: nothing was.
     """
     asked, account = settings or ExplainSettings(), account or ReleaseAccount()
-    places = _chosen_rows(data.labels, asked)
-    owners = {name: _owner(model, name, data, places, asked.part, account) for name in model.order}
+    held = getattr(data.labels, asked.part)
+    places = chosen_rows(0 if held is None else len(held), asked)
+    owners = {name: owner_in(model, name, data, places, asked.part, account) for name in model.order}
     shuffles = {name: min(len(owner.groups), asked.columns) * asked.repeats for name, owner in owners.items()}
     senders = [name for name in owners if name != model.label_party]
     for name in senders:
         account.check(name, 1 + shuffles[name])
     for name in senders:
         account.spend(name, len(places), 1 + shuffles[name])
-    scorer = _scorer(model, data.labels, places, asked.part)
+    scorer = scorer_in(model, data, places, asked.part)
     embeddings = {name: owner.embedding() for name, owner in owners.items()}
-    full = scorer.losses(embeddings)
-    worth, without = _worth_of_parties(embeddings, _stand_ins(model, embeddings, account), scorer, asked)
+    scorer.take(embeddings)
+    totals = scorer.totals(_stand_ins(model, embeddings, account), asked)
     steps = asked.steps if asked.columns and not account.noise else 0  # a noised way has no gradient
-    walked = integrated_gradients(owners, scorer, scorer.chosen(embeddings), steps) if steps else None
-    columns = {
-        name: _worth_of_columns(owner, embeddings, scorer, full, asked, None if walked is None else walked[name])
-        for name, owner in owners.items()
-    }
+    walked = integrated_gradients(owners, scorer, steps) if steps else None
+    columns = {}
+    for name, owner in owners.items():
+        sizes = None if walked is None else sizes_of(walked[name])
+        chosen = chosen_columns(owner.groups, sizes, asked.columns)
+        found = [scorer.grown(name, owner.variants(owner.groups[place], asked, asked.seed)) for place in chosen]
+        columns[name] = importances(owner.groups, chosen, found, sizes)
     everybody = tuple(dict.fromkeys([*model.order, model.label_party]))
+    described = model.parties[model.label_party].description
+    taken = ExplanationDisclosure(
+        model.label_party,
+        asked,
+        len(places),
+        parties=len(model.order),
+        walked=walked is not None,
+        noised=account.noise > 0,
+        products=not described.widths,
+        tells=not account.labels_are_noised,
+    )
     return Explanation(
         label_party=model.label_party,
-        task=model.parties[model.label_party].description.task,
+        task=described.task,
         part=asked.part,
         rows=len(places),
-        loss=float(full.mean()),
-        loss_without=float(without.mean()),
-        parties=worth,
-        shuffled={name: _worth_shuffled(name, embeddings, scorer, full, asked) for name in owners},
-        coalitions=2 ** len(owners) if len(owners) <= MOST_EXACT else 0,
+        totals=totals,
         columns=columns,
         left_out={name: len(owner.groups) - len(columns[name]) for name, owner in owners.items()},
         evaluations=scorer.evaluations,
-        learnt={
-            name: _learnt(owners[name], model, account, len(columns[name]), walked is not None) for name in senders
-        },
+        learnt={name: learnt_by_explaining(name, len(columns[name]), taken) for name in senders},
         epsilon={name: account.epsilon(name) for name in senders},
-        told=(model.label_party,) if account.labels_are_noised else everybody,
+        told=everybody if taken.tells else (model.label_party,),
+        tells=taken.tells,
     )
-
-
-# --- what is worth how much ---------------------------------------------------------------------------------------
 
 
 def _stand_ins(model: JointModel, embeddings: Mapping[str, Tensor], account: ReleaseAccount) -> dict[str, Tensor]:
@@ -93,152 +94,82 @@ def _stand_ins(model: JointModel, embeddings: Mapping[str, Tensor], account: Rel
     for name, own in embeddings.items():
         saved = model.parties.get(name)
         learnt = None if saved is None or account.noise else saved.stand_in()
-        found[name] = own.double().mean(0).to(own.dtype) if learnt is None else learnt
+        found[name] = mean_embedding(own) if learnt is None else learnt
     return found
 
 
-def _worth_of_parties(
-    embeddings: Mapping[str, Tensor], stand_ins: Mapping[str, Tensor], scorer: Scorer, asked: ExplainSettings
-) -> tuple[dict[str, Importance], Values]:
-    """Shapley values in what the loss is less by, and the loss of each row without anybody."""
-    absent = {name: stand_ins[name][None].expand_as(own) for name, own in embeddings.items()}
-
-    def game(present: frozenset[str]) -> Values:
-        return -scorer.losses({name: own if name in present else absent[name] for name, own in embeddings.items()})
-
-    draws = np.random.default_rng(seed_for(asked.seed, "orders"))
-    return shapley(list(embeddings), game, asked.orders, draws), -game(frozenset())
+def mean_embedding(own: Tensor) -> Tensor:
+    """What stands for a party where the model has learnt nothing for that."""
+    return own.double().mean(0).to(own.dtype)
 
 
-def _worth_shuffled(
-    name: str, embeddings: Mapping[str, Tensor], scorer: Scorer, full: Values, asked: ExplainSettings
-) -> Importance:
-    """Of a whole party: the label party deals its embeddings out to the rows anew, and asks nobody."""
-    grown: Values = np.zeros_like(full)
-    for repeat in range(asked.repeats):
-        order = np.random.default_rng(seed_for(asked.seed, name, str(repeat))).permutation(len(full))
-        shuffled = scorer.losses({**embeddings, name: embeddings[name][torch.from_numpy(order)]})
-        grown += (shuffled - full) / asked.repeats
-    return mean_of(grown)
+# --- columns --------------------------------------------------------------------------------------------------------
 
 
-def _worth_of_columns(
-    owner: ColumnOwner,
-    embeddings: Mapping[str, Tensor],
-    scorer: Scorer,
-    full: Values,
-    asked: ExplainSettings,
-    walked: Values | None,
+def sizes_of(walked: Values) -> Values:
+    """Mean |integrated gradient| of each column, from that of each row."""
+    found: Values = np.abs(walked).mean(0)
+    return found
+
+
+def chosen_columns(groups: tuple[ColumnGroup, ...], sizes: Values | None, most: int) -> list[int]:
+    """Places of the columns that are shuffled: the largest first, where sizes are known."""
+    order = range(len(groups)) if sizes is None else np.argsort(-sizes, kind="stable").tolist()
+    return [*order][:most]
+
+
+def importances(
+    groups: tuple[ColumnGroup, ...], chosen: list[int], found: list[Importance], sizes: Values | None
 ) -> list[ColumnImportance]:
-    sizes = None if walked is None else np.abs(walked).mean(0)
-    order = range(len(owner.groups)) if sizes is None else np.argsort(-sizes, kind="stable").tolist()
-    found = []
-    for place in [*order][: asked.columns]:
-        group = owner.groups[place]
-        grown: Values = np.zeros_like(full)
-        for repeat in range(asked.repeats):
-            draws = np.random.default_rng(seed_for(asked.seed, owner.name, group.name, str(repeat)))
-            shuffled = scorer.losses({**embeddings, owner.name: owner.shuffled(group, draws)})
-            grown += (shuffled - full) / asked.repeats
-        gradient = None if sizes is None else float(sizes[place])
-        found.append(ColumnImportance(group.name, mean_of(grown), gradient))
-    return sorted(found, key=lambda one: -one.shuffled.value)
-
-
-def _learnt(owner: ColumnOwner, model: JointModel, account: ReleaseAccount, columns: int, walked: bool) -> str:
-    described = model.parties[model.label_party].description
-    what = "embeddings" if described.widths else "products"
-    sort = "noisy" if account.noise else "exact"
-    told = (
-        "nothing"
-        if account.labels_are_noised
-        else f"{columns + 2 * len(model.order) + 2} mean losses, which tell of labels"
-    )
-    if walked and not account.labels_are_noised:
-        told += ", and sums of the outputs' gradients along its own columns"
-    return (
-        f"{model.label_party} was given {owner.embeddings_sent:,} {sort} {what} of {account.part} rows of "
-        f"{owner.name}; {owner.name} is told {told}."
-    )
+    """What was found of a party's columns, the most important first."""
+    each = [
+        ColumnImportance(groups[place].name, one, None if sizes is None else float(sizes[place]))
+        for place, one in zip(chosen, found, strict=True)
+    ]
+    return sorted(each, key=lambda one: -one.shuffled.value)
 
 
 # --- the two ends, from a model and data in one place -------------------------------------------------------------
 
 
-def _chosen_rows(labels: Labels, asked: ExplainSettings) -> NDArray[np.int64]:
-    held = getattr(labels, asked.part)
-    count = 0 if held is None else len(held)
-    if count < 2:
-        raise DataError(f"There are {count} {asked.part} rows, and an explanation needs two: choose other rows (--on).")
-    order = np.random.default_rng(seed_for(asked.seed, "rows")).permutation(count)
-    return np.sort(order[: asked.rows])
-
-
-def _scorer(model: JointModel, labels: Labels, places: NDArray[np.int64], part: str) -> Scorer:
+def scorer_in(model: JointModel, data: FederatedData, places: NDArray[np.int64], part: str) -> Scorer:
+    """The label party's end."""
     top = model.parties[model.label_party].modules["top"]
-    own = getattr(labels, part)[torch.from_numpy(places)]
-    return Scorer(model.order, network_for(top), deepcopy(top).eval(), labels.task, own)
+    return scorer_of(model.order, top, data.labels.task, getattr(data.labels, part)[torch.from_numpy(places)])
 
 
-def _owner(
+def owner_in(
     model: JointModel, name: str, data: FederatedData, places: NDArray[np.int64], part: str, account: ReleaseAccount
 ) -> ColumnOwner:
-    if name not in data.columns:
-        raise DataError(f"These data have no columns of {name}, whose model is part of the joint one.")
-    held, label = data.columns[name], model.parties[model.label_party]
-    if held.shape != label.description.facts.shapes[name]:
-        raise DataError(
-            f"The rows of {name} have the shape {held.shape}; the model was trained with "
-            f"{label.description.facts.shapes[name]}. Give the data that it was trained with."
-        )
+    """A party's end."""
+    held = columns_in(model, name, data)
+    label = model.parties[model.label_party]
     alone = label.modules.get(f"bottom of {name}")
     module = model.parties[name].modules["bottom"] if alone is None else alone
-    sends = alone is None and name != model.label_party
-    clip = label.description.clip if sends else 0.0
-    rows = _dense(held, part, places, name)
-    return ColumnOwner(
-        name,
-        rows,
-        _groups(held),
-        with_clip(deepcopy(module).eval(), clip).eval(),
-        _embedder(module, clip, sends, account),
-        held.expects_absence,
+    noise = None
+    if alone is None and name != model.label_party:
+        noise = _noise(label.description.clip, account)
+    return column_owner(
+        name, dense_rows(held, part, places, name), groups_of(held), module, noise, held.expects_absence
     )
 
 
-def _embedder(module: nn.Module, clip: float, sends: bool, account: ReleaseAccount) -> Callable[[Tensor], Tensor]:
-    """As the party sends: clipped, and noised if the run was, with noise that nothing else was hidden by."""
-    network = network_for(module)
-    noise = account.noise if sends else 0.0
-    if not clip and not noise:
-        return network.embed
-    secret = SecretGaussian(randbits(_SECRET_BITS), "explanation") if noise else None
-    layers = LayerNoise(PerturbationSettings(noise=noise, clip=clip), torch.Generator(), secret)
-    return lambda rows: network.embed(rows, layers)
-
-
-def _dense(held: PartyColumns, part: str, places: NDArray[np.int64], name: str) -> Tensor:
-    own: Any = getattr(held, part)
-    if isinstance(own, Tensor):
-        return own[torch.from_numpy(places)].float()
-    if len(places) * own.shape[1] > MOST_DENSE_VALUES:
+def columns_in(model: JointModel, name: str, data: FederatedData) -> PartyColumns:
+    """A party's columns, if they are such as its model takes."""
+    if name not in data.columns:
+        raise DataError(f"These data have no columns of {name}, whose model is part of the joint one.")
+    held, shape = data.columns[name], model.parties[model.label_party].description.facts.shapes[name]
+    if held.shape != shape:
         raise DataError(
-            f"The sparse rows of {name} are too many to be made dense at once: explain fewer rows (--rows)."
+            f"The rows of {name} have the shape {held.shape}; the model was trained with {shape}. Give the data that "
+            "it was trained with."
         )
-    return torch.from_numpy(own[places].toarray()).float()
+    return held
 
 
-def _groups(held: PartyColumns) -> tuple[ColumnGroup, ...]:
-    """The columns of a table, each with what it was prepared to; of others, each prepared column; an image is one."""
-    width, names = int(np.prod(held.shape)), [str(name) for name in held.names]
-    if held.preparation is None:
-        if len(names) != width:
-            return (ColumnGroup(" ".join(names), tuple(range(width))),)
-        return tuple(ColumnGroup(name, (place,)) for place, name in enumerate(names[: width - held.expects_absence]))
-    found, place = [], 0
-    for column in held.preparation.columns:
-        count = len(column.outputs)
-        if count:
-            found.append(ColumnGroup(column.name, tuple(range(place, place + count))))
-        place += count
-    return tuple(found)
+def _noise(clip: float, account: ReleaseAccount) -> LayerNoise | None:
+    """As the party sends: clipped, and noised if the run was, with noise that nothing else was hidden by."""
+    if not clip and not account.noise:
+        return None
+    secret = SecretGaussian(randbits(_SECRET_BITS), "explanation") if account.noise else None
+    return LayerNoise(PerturbationSettings(noise=account.noise, clip=clip), torch.Generator(), secret)

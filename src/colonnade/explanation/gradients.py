@@ -16,26 +16,50 @@ from colonnade.explanation.ends import ColumnOwner, Scorer
 from colonnade.explanation.shapley import Values
 
 
-def integrated_gradients(
-    owners: Mapping[str, ColumnOwner], scorer: Scorer, chosen: torch.Tensor, steps: int
-) -> dict[str, Values] | None:
+class Walk:
+    """One party's way along its own columns, a step at a time."""
+
+    def __init__(self, owner: ColumnOwner, steps: int) -> None:
+        self._owner = owner
+        self._steps = steps
+        self.added: torch.Tensor | None = None  # slopes so far, [rows, prepared columns]
+        self._points: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def embedding(self, step: int) -> torch.Tensor:
+        """Of its rows, that far on the way."""
+        self._points = self._owner.on_the_way((step + 0.5) / self._steps)
+        return self._points[1].detach()
+
+    def answered(self, step: int, gradient: torch.Tensor) -> None:
+        """The outputs' gradient by its embedding there, carried on to its columns."""
+        if self._points is None:  # it was restored in between
+            self.embedding(step)
+        assert self._points is not None
+        points, embedding = self._points
+        (slope,) = torch.autograd.grad(embedding, points, gradient)
+        slope = slope.reshape(len(slope), -1).double() / self._steps
+        self.added = slope if self.added is None else self.added + slope
+        self._points = None
+
+    def accounted_for(self) -> Values:
+        """What each column accounts for, [rows, groups of columns]."""
+        assert self.added is not None
+        owner = self._owner
+        each = (owner.away_from_mean().double() * self.added).numpy()
+        starts = [group.places[0] for group in owner.groups]  # they follow one another
+        end = owner.groups[-1].places[-1] + 1  # the column that tells of absent rows comes after them
+        found: Values = np.add.reduceat(each, [*starts, *([end] if end < each.shape[1] else [])], axis=1)
+        return found[:, : len(starts)]
+
+
+def integrated_gradients(owners: Mapping[str, ColumnOwner], scorer: Scorer, steps: int) -> dict[str, Values] | None:
     """What each column of each party accounts for, [rows, groups of columns]; None: a model has no gradients."""
-    added: dict[str, torch.Tensor] = {}
+    if not scorer.has_gradients or not all(owner.has_gradients for owner in owners.values()):
+        return None
+    chosen = scorer.chosen()
+    walks = {name: Walk(owner, steps) for name, owner in owners.items()}
     for step in range(steps):
-        walked = {name: owner.on_the_way((step + 0.5) / steps) for name, owner in owners.items()}
-        if any(embedding.grad_fn is None for _, embedding in walked.values()):
-            return None
-        answers = scorer.gradients({name: embedding for name, (_, embedding) in walked.items()}, chosen)
-        for name, (points, embedding) in walked.items():
-            (slope,) = torch.autograd.grad(embedding, points, answers[name])
-            slope = slope.reshape(len(slope), -1).double() / steps
-            added[name] = slope if step == 0 else added[name] + slope
-    return {name: _by_group(owners[name], slope) for name, slope in added.items()}
-
-
-def _by_group(owner: ColumnOwner, slope: torch.Tensor) -> Values:
-    each = (owner.away_from_mean().double() * slope).numpy()
-    starts = [group.places[0] for group in owner.groups]  # they follow one another
-    end = owner.groups[-1].places[-1] + 1  # the column that tells of absent rows comes after them
-    found: Values = np.add.reduceat(each, [*starts, *([end] if end < each.shape[1] else [])], axis=1)
-    return found[:, : len(starts)]
+        answers = scorer.gradients({name: walk.embedding(step) for name, walk in walks.items()}, chosen)
+        for name, walk in walks.items():
+            walk.answered(step, answers[name])
+    return {name: walk.accounted_for() for name, walk in walks.items()}

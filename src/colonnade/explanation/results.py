@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from colonnade.explanation.ends import Totals
+from colonnade.explanation.settings import ExplainSettings
 from colonnade.explanation.shapley import Importance
 
 FORMAT = 1
@@ -31,17 +33,34 @@ class Explanation:
     task: str
     part: str  # which rows
     rows: int
-    loss: float  # with everybody's embeddings
-    loss_without: float  # with the mean embedding of everybody
-    parties: Mapping[str, Importance]  # Shapley values; they add up to the difference of the two
-    shuffled: Mapping[str, Importance]  # by how much the loss grows when a party's embeddings go to other rows
-    coalitions: int  # that were tried; 0: orders were drawn
+    totals: Totals
     columns: Mapping[str, Sequence[ColumnImportance]]  # of each party, the most important first
     left_out: Mapping[str, int]  # columns that were not shuffled, because there are too many
     evaluations: int
     learnt: Mapping[str, str]  # of each party: what it had to show for this
     epsilon: Mapping[str, float | None]  # what one row's columns have cost each party by now
-    told: tuple[str, ...]  # who may be shown a part of this
+    told: tuple[str, ...]  # who of those whose columns are here may be shown a part of this
+    tells: bool = True  # whether feature parties may be: not where labels are protected
+
+    @property
+    def loss(self) -> float:
+        """With everybody's embeddings."""
+        return self.totals.loss
+
+    @property
+    def loss_without(self) -> float:
+        """With the mean embedding of everybody."""
+        return self.totals.loss_without
+
+    @property
+    def parties(self) -> Mapping[str, Importance]:
+        """Shapley values; they add up to the difference of the two."""
+        return self.totals.parties
+
+    @property
+    def shuffled(self) -> Mapping[str, Importance]:
+        """By how much the loss grows when a party's embeddings go to other rows."""
+        return self.totals.shuffled
 
     def of(self, party: str) -> dict[str, Any]:
         """What that party sees: its own columns, and totals of others."""
@@ -76,7 +95,7 @@ class Explanation:
             "loss_is": LOSSES.get(self.task, LOG_LOSS),
             "loss": self.loss,
             "loss_without": self.loss_without,
-            "coalitions": self.coalitions,
+            "coalitions": self.totals.coalitions,
             "parties": {
                 name: {
                     "shapley": one.value,
@@ -99,3 +118,31 @@ class Explanation:
             }
             for one in self.columns.get(party, ())
         ]
+
+
+@dataclass(frozen=True)
+class ExplanationDisclosure:
+    """What an explanation took, beside how many columns of whom."""
+
+    label_party: str
+    asked: ExplainSettings
+    rows: int
+    parties: int  # with columns
+    walked: bool  # along integrated gradients
+    noised: bool
+    products: bool  # of a linear federation, in the place of embeddings
+    tells: bool  # whether a feature party is told anything
+
+
+def learnt_by_explaining(party: str, columns: int, taken: ExplanationDisclosure) -> str:
+    """What a feature party has shown, and what it is told for it. `columns`: that it has shuffled."""
+    asked = taken.asked
+    sent = taken.rows * (1 + columns * asked.repeats + (asked.steps if taken.walked else 0))
+    what = "products" if taken.products else "embeddings"
+    sort = "noisy" if taken.noised else "exact"
+    told = f"{columns + 2 * taken.parties + 2} mean losses, which tell of labels" if taken.tells else "nothing"
+    if taken.walked and taken.tells:
+        told += ", and gradients of the outputs by its own embeddings"
+    return (
+        f"{taken.label_party} was given {sent:,} {sort} {what} of {asked.part} rows of {party}; {party} is told {told}."
+    )

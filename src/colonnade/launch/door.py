@@ -21,9 +21,11 @@ MOST_COLUMNS, MOST_NUMBERS, MOST_CLASSES = 1 << 24, 1 << 16, 1 << 16
 """What a party believes of another before anything is built from it: columns, numbers in an embedding, classes."""
 PURPOSE = "purpose"
 """What the settings of an alignment or a prediction say besides, and a training's do not: they must not meet."""
-_DOES = {"alignment": "aligns rows", "prediction": "predicts", "serving": "serves"}
+_DOES = {"alignment": "aligns rows", "prediction": "predicts", "serving": "serves", "explanation": "explains"}
 MODEL = "model"
-"""What the settings of a prediction say of the model that all have a part of."""
+"""What the settings of a prediction or an explanation say of the model that all have a part of."""
+EXPLAIN = "explain"
+"""What those of an explanation say of how much is computed, and so released."""
 _TABLE_SHARE = 0.5
 """How much of this machine's memory the last embeddings of all parties may fill."""
 
@@ -120,6 +122,11 @@ def refuse_difference(ours: Mapping[str, Any], theirs: dict[str, Any], name: str
         raise ProtocolError(f"One of {name} and {host} {own} and the other {others}: start the same.")
     if differs and differs.startswith(f"{MODEL}."):
         raise ProtocolError(f"{name} and {host} have models of different trainings: they differ in {plain(differs)}.")
+    if differs and differs.startswith(f"{EXPLAIN}."):
+        raise ProtocolError(
+            f"{name} and {host} are to explain different things: their commands differ in {plain(differs)}. Give the "
+            "same options everywhere."
+        )
     if differs:
         raise ProtocolError(
             f"The federation.toml of {name} and that of {host} differ in {plain(differs)}: use the same file."

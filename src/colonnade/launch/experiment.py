@@ -99,7 +99,7 @@ def train(
         seed,
     )
     simulate = simulate or Simulate()
-    chosen_runtime = _chosen_runtime(runtime, simulate)
+    carrier = chosen_runtime(runtime, simulate)
     if seed < 0:
         raise SettingsError(f"The seed is {seed}; it must be 0 or more.")
     asked = RunOptions(**options)
@@ -110,7 +110,7 @@ def train(
         if asked.start is not None:
             values["start"] = {"model": str(asked.start) if isinstance(asked.start, str | Path) else "given"}
         asked = replace(asked, settings=values)
-    return train_plan(data, plan, chosen_runtime, asked)
+    return train_plan(data, plan, carrier, asked)
 
 
 def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | Ray, options: RunOptions) -> Outcome:
@@ -188,7 +188,8 @@ def _chosen_algorithm(algorithm: Any) -> Any:
     return algorithms.find(algorithm).settings() if isinstance(algorithm, str) else algorithm
 
 
-def _chosen_runtime(runtime: str | Processes | Ray, simulate: Simulate) -> Simulate | Processes | Ray:
+def chosen_runtime(runtime: str | Processes | Ray, simulate: Simulate) -> Simulate | Processes | Ray:
+    """Settings of a runtime, from themselves or its name."""
     if not isinstance(runtime, str):
         return runtime
     if runtime not in RUNTIMES:

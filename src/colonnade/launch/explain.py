@@ -6,15 +6,20 @@ from pathlib import Path
 from colonnade.data import load
 from colonnade.data.federated import FederatedData
 from colonnade.errors import DataError, RunError, SettingsError
-from colonnade.explanation.account import account_of
+from colonnade.explanation.account import ReleaseAccount, account_of
 from colonnade.explanation.explaining import explain_model
 from colonnade.explanation.results import Explanation
 from colonnade.explanation.settings import ExplainSettings
 from colonnade.federation.file import read_federation
 from colonnade.files import json_of, make_folder, read_private, write_atomically
+from colonnade.launch.experiment import chosen_runtime
+from colonnade.launch.explanation import explain_between
 from colonnade.launch.outcome import Outcome
 from colonnade.launch.run_directory import changed_data
 from colonnade.prediction.joint_model import JointModel, load_model
+from colonnade.runtimes.processes.settings import Processes
+from colonnade.runtimes.ray.settings import Ray
+from colonnade.runtimes.simulate.settings import Simulate
 
 FOLDER = "explain"
 EVERYBODY = "everybody"
@@ -27,12 +32,14 @@ def explain(
     *,
     out: str | Path | None = None,
     combined: bool = False,
+    runtime: str | Processes | Ray = "",
 ) -> Explanation:
     """Which parties and columns a model's answers rest on; see docs/how-to/explain.md.
 
     `trained`: an outcome, a joint model, or the directory of a finished run, which knows its data. `out`: a folder for
     one file and one page per party; default: `explain` in the run's directory, if there is one. `combined`: a page of
-    everything, too.
+    everything, too. `runtime`: what carries messages between the parties ("simulate", "processes", "ray"), each of
+    which has its own model and rows; "": both ends are put together here, which comes to the same.
 
     >>> import colonnade
     >>> data = colonnade.dataset("iris", parties=2)
@@ -51,14 +58,29 @@ def explain(
         directory, model, summary = None, trained, {}
     if data is None:
         raise SettingsError("Give the data that the model was trained with, as colonnade.explain(outcome, data).")
-    account = None
+    account = ReleaseAccount()
     if summary:
         account = account_of(summary, asked.part, None if directory is None else directory / FOLDER)
-    found = explain_model(model, data, asked, account)
+    if runtime:
+        found = explain_between(model, data, asked, account, _runtime(runtime, directory))
+    else:
+        found = explain_model(model, data, asked, account)
     folder = directory / FOLDER if out is None and directory is not None else out
     if folder is not None:
         write_pages(found, Path(folder), combined)
     return found
+
+
+def _runtime(runtime: str | Processes | Ray, run: Path | None) -> Simulate | Processes | Ray:
+    """Its settings: those of the run's federation.toml, where that is one of tables."""
+    try:
+        federation = read_federation((run or Path()) / "federation.toml")
+    except SettingsError:  # of a run that was started from Python
+        return chosen_runtime(runtime, Simulate())
+    chosen = chosen_runtime(runtime, federation.simulate)
+    if isinstance(runtime, str):
+        chosen = getattr(federation, runtime)
+    return chosen
 
 
 def write_pages(found: Explanation, folder: Path, combined: bool = False) -> list[Path]:

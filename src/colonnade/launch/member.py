@@ -99,6 +99,14 @@ class Member:
         raise NotImplementedError
 
 
+def next_directory(trained: Path, purpose: str) -> Path:
+    """Beside the training's: the one that was begun last, or the next after one that has ended."""
+    number = 1
+    while (trained.with_name(f"{trained.name}-{purpose}-{number}") / "summary.json").exists():
+        number += 1
+    return trained.with_name(f"{trained.name}-{purpose}-{number}")
+
+
 def without_address(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What must be the same at all parties from beginning to end; how one reaches the label party is its own matter."""
     network = {name: value for name, value in settings["network"].items() if name != "address"}

@@ -166,7 +166,8 @@ class Participant(Member):
     ) -> None:
         folder = directory / "model" / self.name
         model = self.trained(party, recorded_threshold(metrics))
-        if not self.is_label_party and self.plan.privacy.columns_epsilon > 0 and not self.federation.data.set:
+        counts = self.plan.privacy.noise > 0 and self.plan.privacy.clip > 0
+        if not self.is_label_party and counts and not self.federation.data.set:
             self._keep_account(folder, released)  # first: a model that may be used has its account
         model.save(folder)
 

@@ -4,7 +4,6 @@ Each party answers from its own saved model and its own table. The label party h
 """
 
 import json
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,14 +14,14 @@ from numpy.typing import NDArray
 
 from colonnade.algorithms.row import Family
 from colonnade.costs.disclosure import learnt_by_predicting
-from colonnade.errors import ProtocolError, SettingsError
+from colonnade.errors import SettingsError
 from colonnade.federation.file import Federation, digest
 from colonnade.federation.party_file import PartyFile
 from colonnade.files import read_private, write_atomically
-from colonnade.launch.door import MODEL, PURPOSE, Doorkeeper
+from colonnade.launch.door import MODEL, PURPOSE
 from colonnade.launch.join import NetworkLaunch
-from colonnade.launch.member import Member
-from colonnade.launch.party_directory import PartyDirectory
+from colonnade.launch.member import Member, next_directory
+from colonnade.launch.model_meeting import ModelMeeting, check_same_parties, common_to_all
 from colonnade.launch.run_options import RunOptions
 from colonnade.prediction.account import RowAccount
 from colonnade.prediction.contributions import family_of, fixed_point
@@ -32,10 +31,9 @@ from colonnade.prediction.saved_model import SavedModel, find_model, read_model
 from colonnade.prediction.seat import PredictionSeat
 from colonnade.prediction.tables import Predictions, predictions_of
 from colonnade.privacy.noise import PerturbationSettings
-from colonnade.runtimes.network.greeting import Door
-from colonnade.wire.handshake import Hello, Roster
+from colonnade.wire.handshake import Roster
 
-_RUN_CHARACTERS = 32
+_OTHER_ALIGNMENTS = "name different alignments: all must name folders that one colonnade align wrote."
 _SPENT = "spent.f8"
 
 
@@ -64,20 +62,14 @@ class PredictionMember(Member):
         folder = find_model(asked.model or Member._directory(self), self.name)
         self.model: SavedModel = read_model(folder)
         self._check_model()
-        described = self.model.description
-        common = {
-            "training": described.training,
-            "algorithm": described.algorithm,
-            "task": described.task,
-            "widths": described.widths,
-        }
+        common = common_to_all(self.model.description)
         self.settings = {**self.settings, PURPOSE: "prediction", MODEL: common}
         self.agreed = {**self.agreed, PURPOSE: "prediction", MODEL: common}
         self.digest = digest(self.agreed)
         form = id_form(self.everyone, federation.data, federation.alignment)
         self.own = self._read(asked, form)
         self.wanted: Wanted | None = wanted_rows(self.own, asked.ids, form) if self.is_label_party else None
-        self.account = RowAccount(folder) if self._has_budget else None
+        self.account = self._account(folder)
         self.run = ""
         self.party: PredictingParty | None = None
         self._spent: NDArray[np.float64] | None = None
@@ -95,12 +87,7 @@ class PredictionMember(Member):
 
     def _check_model(self) -> None:
         described = self.model.description
-        theirs = (described.label_party, *described.feature_parties)
-        if described.party != self.name or set(theirs) != set(self.everyone):
-            raise SettingsError(
-                f"The model of {described.party} was trained with {', '.join(theirs)}; this federation has "
-                f"{', '.join(self.everyone)}, and {self.name} predicts. Use the federation.toml of the training."
-            )
+        check_same_parties(self, described, "predicts")
         if family_of(described) is Family.ALONE:
             raise SettingsError("The model was trained by one party on everybody's columns: predict where it is.")
 
@@ -108,18 +95,15 @@ class PredictionMember(Member):
     def privacy(self) -> PerturbationSettings:
         return PerturbationSettings(**self.model.description.privacy)
 
-    @property
-    def _has_budget(self) -> bool:
-        privacy = self.privacy
-        return not self.is_label_party and privacy.noise > 0 and privacy.columns_epsilon > 0
+    def _account(self, folder: Path) -> RowAccount | None:
+        """Of this party's rows, where they are protected. One that a target depends on must be there."""
+        privacy, account = self.privacy, RowAccount(folder)
+        if self.is_label_party or not privacy.noise or not privacy.clip:
+            return None
+        return account if account.exists or privacy.columns_epsilon > 0 else None
 
     def _directory(self) -> Path:
-        """The one that was begun last, or the next after one that has ended."""
-        trained = super()._directory()
-        number = 1
-        while (trained.with_name(f"{trained.name}-predict-{number}") / "summary.json").exists():
-            number += 1
-        return trained.with_name(f"{trained.name}-predict-{number}")
+        return next_directory(super()._directory(), "predict")
 
     def open_account(self) -> None:
         """What its rows have cost before this prediction, as it was when this began. Its directory is held."""
@@ -184,45 +168,6 @@ class PredictionMember(Member):
         return self.party
 
 
-class PredictionDoor(Doorkeeper):
-    """Whom the label party of a prediction lets in: who has the same alignment besides, and no other prediction."""
-
-    def __init__(self, member: PredictionMember, directory: PartyDirectory) -> None:
-        super().__init__(member, directory)
-        self._member = member
-
-    def _admit_known(self, name: str, hello: Hello, known: Roster | None) -> None:
-        alignment, _, run = hello.row_digest.partition(" ")
-        if alignment != self._member.rows_told()[0].partition(" ")[0]:
-            raise ProtocolError(
-                f"{name} and {self._member.name} name different alignments: all must name folders that one colonnade "
-                "align wrote."
-            )
-        if run and (known is None or run != known.run):
-            raise ProtocolError(
-                f"{name} is in the middle of another prediction, which has ended here, or has not begun here: start it "
-                "with another --directory."
-            )
-
-
-@dataclass(frozen=True)
-class PredictionMeeting:
-    """Of those who predict: there is nothing to tell but which prediction it is."""
-
-    member: PredictionMember
-
-    def door(self, directory: PartyDirectory) -> Door:
-        return PredictionDoor(self.member, directory)
-
-    def roster(self, hellos: Mapping[str, Hello]) -> Roster:
-        return Roster("", 0, {}, {}, run=secrets.token_hex(_RUN_CHARACTERS // 2))
-
-    def believed(self, roster: Roster) -> Roster:
-        if roster != Roster("", 0, {}, {}, run=roster.run) or len(roster.run) != _RUN_CHARACTERS:
-            raise ProtocolError(f"{self.member.label_party} described something else than a prediction.")
-        return roster
-
-
 @dataclass(frozen=True)
 class PartPredicted:
     """How a party's part ended."""
@@ -243,7 +188,7 @@ def predict_party(
 ) -> PartPredicted:
     """Take part in a prediction until it ends."""
     member = PredictionMember(federation, party_file, asked)
-    launch = NetworkLaunch(member, PredictionMeeting(member))
+    launch = NetworkLaunch(member, ModelMeeting(member, "prediction", _OTHER_ALIGNMENTS))
     with launch.ready():
         member.open_account()
         record = launch.run(RunOptions(member.directory, trace=trace, stop_requested=stop_requested))

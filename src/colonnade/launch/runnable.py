@@ -1,4 +1,4 @@
-"""What can be run: a training, an alignment or a prediction, as every way to start one sees it."""
+"""What can be run: a training, an alignment, a prediction or an explanation, as every way to start one sees it."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

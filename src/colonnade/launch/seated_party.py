@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.errors import RunError
-from colonnade.launch import alignment_seats, prediction_seats
+from colonnade.launch import alignment_seats, explanation_seats, prediction_seats
 from colonnade.launch.alignment_seats import AlignmentSeatFiles, read_alignment_seat
+from colonnade.launch.explanation_seats import ExplanationSeatFiles, read_explanation_seat
 from colonnade.launch.prediction_seats import PredictionSeatFiles, read_prediction_seat
 from colonnade.launch.run_options import Watch
 from colonnade.launch.seat_files import Life, SeatFiles, read_seat
@@ -20,13 +21,15 @@ REPORT_SECONDS = 0.5
 """How often a party says how far it is."""
 
 
-Seat = SeatFiles | AlignmentSeatFiles | PredictionSeatFiles
+Seat = SeatFiles | AlignmentSeatFiles | PredictionSeatFiles | ExplanationSeatFiles
 
 
 def read_any_seat(folder: Path) -> Seat:
-    """A seat of a training, of an alignment or of a prediction."""
+    """A seat of a training, of an alignment, of a prediction or of an explanation."""
     if (folder / alignment_seats.FACTS).exists():
         return read_alignment_seat(folder)
+    if (folder / explanation_seats.FACTS).exists():
+        return read_explanation_seat(folder)
     return read_prediction_seat(folder) if (folder / prediction_seats.FACTS).exists() else read_seat(folder)
 
 
