@@ -203,7 +203,7 @@ def test_who_missed_lessons_keeps_an_unbiased_estimator(name: str, tmp_path: Pat
     world = Simulate(parties={"party3": SimulatedParty(crashes=(AWAY,)), "party2": SimulatedParty(slowdown=4.0)})
     own = {"snapshot_every_epochs": 4.0} if name == "afsvrg" else {}
     settings = ALGORITHMS[name].settings(updates="everybody", arity=3, max_product_age_epochs=100.0, **own)
-    plan = TinyFederation(DATA, settings, replace(TRAINING, epochs=60), simulate=world)
+    plan = TinyFederation(DATA, settings, replace(TRAINING, epochs=30), simulate=world)
     outcome = plan.run(tmp_path / "run")
     assert outcome.finished and late_rows(outcome) > 0
     passes = set()

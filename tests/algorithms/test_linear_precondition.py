@@ -94,7 +94,7 @@ def test_conjugate_gradients_need_fewer_steps_the_more_they_know() -> None:
     assert abs(gap_of("fcg", 15, precondition="columns")) < 1e-6
 
 
-@pytest.mark.parametrize(("name", "epochs"), [("afsaga", 40), ("asysqn-svrg", 80), ("fcg", 80)])
+@pytest.mark.parametrize(("name", "epochs"), [("afsaga", 24), ("asysqn-svrg", 80), ("fcg", 40)])
 def test_sparse_columns(name: str, epochs: float) -> None:
     data = synthetic_sparse(400, 30, 5, parties=3)
     assert abs(gap_of(name, epochs, data, precondition="block")) < 1e-5
@@ -103,7 +103,7 @@ def test_sparse_columns(name: str, epochs: float) -> None:
 def test_the_models_are_of_the_columns_as_they_were_given() -> None:
     """What a party subtracts from its columns is in its model's constant: outputs are scikit-learn's."""
     data = uneven()
-    training = Training(epochs=60, batch_size=16, l2=L2, evaluate_every_epochs=0)
+    training = Training(epochs=30, batch_size=16, l2=L2, evaluate_every_epochs=0)
     outcome = train(data, ALGORITHMS["afsaga"].settings(precondition="block"), training=training)
     outputs = outcome.outputs({name: own.test for name, own in data.columns.items()})[:, 0].numpy()
     model = reference_model(data, L2)

@@ -30,7 +30,7 @@ NETWORK: dict[str, Any] = {"bottom": BottomSettings(hidden=(), embedding=32), "t
 @pytest.mark.parametrize(
     ("model", "training"),
     [
-        (LOGISTIC, Training(epochs=20, batch_size=64, learning_rate=0.5, evaluate_every_epochs=0)),
+        (LOGISTIC, Training(epochs=10, batch_size=64, learning_rate=1.0, evaluate_every_epochs=0)),
         (NETWORK, Training(epochs=40, batch_size=64, learning_rate=0.1, evaluate_every_epochs=0)),
     ],
     ids=["logistic", "network"],
@@ -62,7 +62,7 @@ def test_a_straggler_halves_the_speed_of_split_but_not_of_vafl(seed: int) -> Non
     y = y[:1200]
     digits = from_arrays(X, y, X_test=X, y_test=y, parties=4, split="row-strips")
     straggler = Simulate(parties={"party1": SimulatedParty(slowdown=3.0)})
-    training = Training(epochs=15, batch_size=64, learning_rate=0.2, evaluate_every_epochs=0.25)
+    training = Training(epochs=8, batch_size=64, learning_rate=0.4, evaluate_every_epochs=0.25)
     seconds = {}
     for algorithm in (Vafl(), Split()):
         outcome = train(digits, algorithm, training=training, simulate=straggler, seed=seed, **LOGISTIC)
