@@ -28,7 +28,7 @@ from colonnade import (
     ZooSync,
 )
 from colonnade.algorithms.linear_models.afsaga import Afsaga
-from colonnade.launch import run_directory
+from colonnade.launch import extension
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.testing import TinyFederation, assert_same_bits, tiny_data, weights
 
@@ -197,7 +197,7 @@ def test_fcg_does_not_go_on_from_an_earlier_model(tmp_path: Path) -> None:
 def test_interrupted_while_it_is_written_down(writes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(Split(), tmp_path / "run")
     done: list[Path] = []
-    original = run_directory.write_atomically
+    original = extension.write_atomically
 
     def interrupted(path: Path, content: bytes) -> None:
         if len(done) == writes:
@@ -206,7 +206,7 @@ def test_interrupted_while_it_is_written_down(writes: int, tmp_path: Path, monke
         original(path, content)
 
     with monkeypatch.context() as patched:
-        patched.setattr(run_directory, "write_atomically", interrupted)
+        patched.setattr(extension, "write_atomically", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(Split(), tmp_path / "run", epochs=4)
     longer = run(Split(), tmp_path / "run", epochs=4)

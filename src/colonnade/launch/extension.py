@@ -5,6 +5,7 @@ reset. What its noise was chosen for cannot be stretched: noise that keeps a tar
 over more.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 from colonnade.costs.noise import calibrated
 from colonnade.errors import SettingsError
 from colonnade.federation.plan import Facts, Plan
-from colonnade.files import json_of, read_private, read_whole, toml_of
+from colonnade.files import json_of, read_private, read_whole, toml_of, write_atomically
 
 EPOCHS = "training.epochs"
 """The setting that may grow."""
@@ -40,6 +41,28 @@ def check_finished(directory: Path) -> None:
         raise SettingsError(
             f"The run in {directory} was traced, and a trace is of one plan: start a new run from its model (--from)."
         )
+
+
+def only_longer(before: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    """Whether these settings are those before with more epochs, and nothing else."""
+    if not is_longer(before, settings):
+        return False
+    training = {**before["training"], "epochs": settings["training"]["epochs"]}
+    return {**before, "training": training} == settings
+
+
+def write_longer(directory: Path, digests: str, settings: bytes, digest: str) -> None:
+    """Write down that the plan is longer now, so that it is done again if this is interrupted.
+
+    `digests`: the file that says what the run is made of; `settings`: the federation.toml, whose digest is given.
+    """
+    kept = json_of(read_private(directory / digests))
+    extension = int(kept.get("extension", 0)) + 1
+    write_atomically(directory / digests, json.dumps({**kept, "longer": digest}).encode())
+    write_atomically(directory / "federation.toml", settings)
+    kept = {**kept, "settings": digest, "extension": extension}
+    kept.pop("longer", None)
+    write_atomically(directory / digests, json.dumps(kept).encode())
 
 
 def check_noise(directory: Path, plan: Plan, agreed: Plan, facts: Facts) -> None:

@@ -185,7 +185,7 @@ class NetworkLaunch:
     def run(self, options: RunOptions) -> RunRecord:
         """Meet, train, part. Where all were never there together, the record is empty."""
         participant = self.participant
-        directory = PartyDirectory(participant)
+        directory = PartyDirectory(participant, extends=True)
         leads = participant.is_label_party
         recorder = Recorder(participant.label_party, directory.path if leads else None, options.watch, virtual=False)
         directory.keep_plan()
@@ -288,9 +288,18 @@ class NetworkLaunch:
         without: tuple[str, ...] = (),
     ) -> Station:
         participant = self.participant
+        if directory.extension:  # models of before are of another training
+            roster = msgspec.structs.replace(roster, run=f"{roster.run}.{directory.extension}")
         party = participant.build(roster, directory.secret)
         peers = participant.peers(roster)
-        life = Life(str(directory.path), peers, participant.party_file.endurance, trace, without=without)
+        life = Life(
+            str(directory.path),
+            peers,
+            participant.party_file.endurance,
+            trace,
+            without=without,
+            extension=directory.extension,
+        )
         ledger = directory.path / "ledger.jsonl"
         label_party = participant.label_party
         guard = Guard(lambda: participant.build(roster, directory.secret), self.quarantine)

@@ -89,6 +89,10 @@ class Member:
         """Whom it talks to."""
         raise NotImplementedError
 
+    def check_longer(self, roster: Roster) -> None:
+        """Refuse more epochs for a run that has ended, where they cannot be."""
+        raise SettingsError(f"{self.directory} holds no training, which alone has epochs to go on with.")
+
     def keep_model(
         self, party: Party, metrics: list[dict[str, Any]], released: Sequence[Mapping[str, Any]], directory: Path
     ) -> None:

@@ -24,6 +24,7 @@ from colonnade.federation.party_file import PartyFile
 from colonnade.federation.plan import Facts, Plan, check_plan, decided_training
 from colonnade.federation.start import labels_to_start_with
 from colonnade.files import make_folder
+from colonnade.launch.extension import check_noise
 from colonnade.launch.member import Member
 from colonnade.launch.seat_files import peers_of
 from colonnade.launch.summary import recorded_threshold
@@ -153,6 +154,10 @@ class Participant(Member):
         self.known, self.training = facts, roster.run
         self.plan = calibrated(self.plan, facts)
         return build_party(self._private_data(secret), facts, self.plan)
+
+    def check_longer(self, roster: Roster) -> None:
+        facts = self.facts(roster)
+        check_noise(self.directory, self.plan, calibrated(self.plan, facts), facts)
 
     def trained(self, party: Party, threshold: float) -> SavedModel:
         """What this party has learnt, to be taken along."""

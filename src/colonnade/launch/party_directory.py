@@ -14,6 +14,7 @@ import msgspec
 from colonnade.errors import RunError, SettingsError
 from colonnade.federation.toml import write_toml
 from colonnade.files import make_folder, read_private, take_over, toml_of, write_atomically
+from colonnade.launch.extension import check_finished, only_longer, write_longer
 from colonnade.launch.member import Member, without_address
 from colonnade.launch.run_directory import differences
 from colonnade.privacy.ledger import check_journal
@@ -27,15 +28,18 @@ T = TypeVar("T")
 class PartyDirectory:
     """What a party of a network run keeps on its disk, beside its state."""
 
-    def __init__(self, participant: Member, *, draws: bool = True) -> None:
-        """`draws`: secrets that are not there yet. Without, they must be, and nothing is written."""
+    def __init__(self, participant: Member, *, draws: bool = True, extends: bool = False) -> None:
+        """`draws`: secrets that are not there yet. Without, they must be, and nothing is written.
+
+        `extends`: its plan, if the run has ended and more epochs are asked for.
+        """
         self.path = participant.directory
         self._participant = participant
         self._draws = draws
         if draws:
             make_directory(self.path)
         if self.has_begun():
-            self._check_unchanged()
+            self._check_unchanged(extends)
         has_journal = first_number(self.path / "journal", participant.name) is not None
         check_journal(self.path / "ledger.jsonl", has_journal, participant.name)
         self.token = self._secret("token").hex()
@@ -62,30 +66,50 @@ class PartyDirectory:
             write_atomically(self.path / "federation.toml", write_toml(self._participant.settings).encode())
             write_atomically(self.path / "rows.json", json.dumps(self._participant.digests()).encode())
 
-    def _check_unchanged(self) -> None:
+    def _check_unchanged(self, extends: bool) -> None:
         """Settings and data are those of the beginning: frames that are sent again must be the same."""
         kept = self.path / "federation.toml"
         try:
             settings = without_address(toml_of(read_private(kept)))
         except (OSError, ValueError, KeyError):
             raise _damaged(kept) from None
-        if settings != toml_of(write_toml(self._participant.agreed).encode()):
+        wanted = toml_of(write_toml(self._participant.agreed).encode())
+        longer = extends and only_longer(settings, wanted)
+        if settings != wanted and not longer:
             raise SettingsError(
                 f"{self.path} holds a run with other settings. Choose another directory with --out, or use {kept}."
             )
-        before, now = self._read("rows.json", dict[str, str]), self._participant.digests()
-        if before.get("settings") != now["settings"]:
+        before, now = self._read("rows.json", dict[str, str | int]), self._participant.digests()
+        longer = longer or (extends and before.get("longer") == now["settings"])  # that was begun, and interrupted
+        if before.get("settings") != now["settings"] and not longer:
             raise SettingsError(
                 f"{kept} was changed after its run began, which has kept a digest of its settings. Put those settings "
                 "back, or choose another directory with --out for a new run."
             )
-        different = differences(before, now)
+        data = {name: before[name] for name in before if name not in ("settings", "longer", "extension")}
+        different = differences(data, {name: one for name, one in now.items() if name != "settings"})
         if different:
             raise SettingsError(
                 f"The {' and '.join(different)} of {self._participant.name} are others than those the run in "
                 f"{self.path} began with. Put them back as they were, or choose another directory with --out for a "
                 "new run."
             )
+        if longer:
+            self._extend(now["settings"])
+
+    def _extend(self, digest: str) -> None:
+        """The run has ended, and goes on: what it is made of is the same, but for more epochs."""
+        check_finished(self.path)
+        roster = self.roster()
+        assert roster is not None
+        self._participant.check_longer(roster)
+        write_longer(self.path, "rows.json", write_toml(self._participant.settings).encode(), digest)
+
+    @property
+    def extension(self) -> int:
+        """How often the plan was extended after the end of the run."""
+        path = self.path / "rows.json"
+        return int(self._read("rows.json", dict[str, str | int]).get("extension", 0)) if path.exists() else 0
 
     def _read(self, name: str, kind: type[T]) -> T:
         path = self.path / name

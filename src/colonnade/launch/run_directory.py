@@ -15,7 +15,7 @@ from colonnade.errors import DataError, RunError, SettingsError
 from colonnade.federation.file import digest, with_new_settings
 from colonnade.federation.toml import write_toml
 from colonnade.files import json_of, make_folder, read_private, take_over, toml_of, write_atomically
-from colonnade.launch.extension import EPOCHS, check_finished, is_longer
+from colonnade.launch.extension import EPOCHS, check_finished, is_longer, write_longer
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.run_lock import only_process_in
 from colonnade.runtimes.simulate.settings import Simulate
@@ -37,24 +37,14 @@ def opened(
         _make(directory, runtime, settings, digests)
     with only_process_in(directory):
         if extends:
-            _extend(directory, settings)
+            text = write_toml(settings).encode()
+            write_longer(directory, _DIGESTS, text, _settings_digest(toml_of(text)))
         yield
 
 
 def extension_of(directory: Path | None) -> int:
     """How often the plan of the run there was extended after its end."""
     return 0 if directory is None else int(json_of(read_private(directory / _DIGESTS)).get("extension", 0))
-
-
-def _extend(directory: Path, settings: Mapping[str, Any]) -> None:
-    """Write down that the plan is longer now, so that it is done again if this is interrupted."""
-    text, kept = write_toml(settings).encode(), json_of(read_private(directory / _DIGESTS))
-    longer, extension = _settings_digest(toml_of(text)), int(kept.get("extension", 0)) + 1
-    write_atomically(directory / _DIGESTS, json.dumps({**kept, "longer": longer}).encode())
-    write_atomically(directory / "federation.toml", text)
-    kept = {**kept, "settings": longer, "extension": extension}
-    kept.pop("longer", None)
-    write_atomically(directory / _DIGESTS, json.dumps(kept).encode())
 
 
 @contextmanager
