@@ -349,7 +349,7 @@ def _seconds_to(gap: float, run: LinearRun) -> float:
 
 
 def _speed_up_panel(slow: float, counts: Sequence[int], curves: Sequence[Curve]) -> Panel:
-    ideal = Curve("ideal", tuple(map(float, counts)), tuple(map(float, counts)), dashed=True)
+    ideal = Curve("ideal", tuple(map(float, counts)), tuple(map(float, counts)), level=True)
     title = "one party at a third of the speed" if slow > 1 else "all parties equally fast"
     return Panel(title, "parties", "speed-up", (*curves, ideal))
 

@@ -40,6 +40,9 @@ def _draw_lines(axes: Axes, panel: Mapping[str, Any]) -> None:
         if curve["published"]:
             axes.plot(curve["x"], curve["y"], "x", color=INK, markersize=6, label=curve["label"])
             continue
+        if curve["level"]:
+            axes.plot(curve["x"], curve["y"], color=INK, linestyle=DASHES[2], linewidth=1.0, label=curve["label"])
+            continue
         colour += not curve["dashed"] or colour < 0
         line = DASHES[1] if curve["dashed"] else DASHES[0]
         short = {"marker": "o", "markersize": 3} if len(curve["x"]) <= 20 else {}

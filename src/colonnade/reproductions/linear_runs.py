@@ -50,7 +50,7 @@ PLANS = {
     "synthetic_regression": Experiment(512, 60, sgd_step=0.5),
     # Too wide for a matrix of columns by columns; rows of length 1, so that one step suits every column.
     "rcv1_sample": Experiment(16, 100, sgd_batch_size=32, sgd_step=20.0, plain_step=10.0, precondition="none"),
-    "newsgroups20": Experiment(64, 60, sgd_batch_size=256, sgd_step=20.0, plain_step=20.0, precondition="none"),
+    "newsgroups20": Experiment(128, 60, sgd_batch_size=128, sgd_step=20.0, plain_step=20.0, precondition="none"),
 }
 # Of a quasi-Newton direction, for SGD, which does not find it itself: preconditioned, and not.
 NEWTON_SHARE, PLAIN_NEWTON_SHARE = 0.5, 0.45
@@ -85,6 +85,7 @@ class Job:
     every: float = 0.5  # epochs between two looks at the objective
     epochs: float = 0.0  # 0: as the data set's plan says
     max_rows: int = 0
+    batch_size: int = 0  # 0: as the data set's plan says
     latency_seconds: float = 0.0001
 
     def __str__(self) -> str:
@@ -111,7 +112,7 @@ def _world(job: Job, data: FederatedData) -> Simulate:
 def batch_and_step(job: Job) -> tuple[int, float]:
     plan = PLANS[job.data]
     sgd = job.algorithm.endswith("sgd")
-    batch_size = plan.sgd_batch_size if sgd else plan.batch_size
+    batch_size = job.batch_size or (plan.sgd_batch_size if sgd else plan.batch_size)
     precondition = job.precondition or plan.precondition
     if "sqn" in job.algorithm:
         return batch_size, PLAIN_NEWTON_SHARE if precondition == "none" else NEWTON_SHARE

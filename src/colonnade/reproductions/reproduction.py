@@ -54,6 +54,7 @@ class Curve:
     y: tuple[float, ...]
     dashed: bool = False
     published: bool = False  # marked points that the paper prints
+    level: bool = False  # what curves are held against: a horizontal line
 
 
 @dataclass(frozen=True)
