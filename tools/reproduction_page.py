@@ -5,6 +5,7 @@ carries a digest of what it shows, so that one of an earlier result is found out
 """
 
 import io
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -71,7 +72,7 @@ def _overview(by_paper: Mapping[str, Sequence[Reproduction]]) -> str:
     lines = [("paper", "item", "command", "full", "quick", "ours", "published", "claims")]
     for paper, known in by_paper.items():
         for item in ITEMS[paper]:
-            own = [one for one in known if one.item.startswith(item)]
+            own = [one for one in known if is_of(one.item, item)]
             lines += [_line(one) for one in own]
             if not own:
                 lines.append((PAPERS[paper], item, "none yet", "○", "○", "", "", ""))
@@ -85,6 +86,11 @@ def _line(one: Reproduction) -> tuple[str, ...]:
     ours, theirs, claims = ("", "", "") if best is None else _both_numbers(best)
     name = f"`{one.name}`" if best is None else f"[`{one.name}`](#{_anchor(best)})"
     return (PAPERS[one.paper], one.item, name, mark(full), mark(quick), ours, theirs, claims)
+
+
+def is_of(part: str, item: str) -> bool:
+    """Whether this is the item or, such as Figure 5a, a part of it."""
+    return re.fullmatch(rf"{item}[a-z]?", part) is not None
 
 
 def mark(result: Mapping[str, Any] | None) -> str:
@@ -139,12 +145,20 @@ def _section(one: Reproduction, result: Mapping[str, Any]) -> str:
     parts = [f"### {_heading(result)}\n", f"{facts}\n", _table(result["rows"]), ""]
     if result["remark"]:
         parts.append(f"{result['remark']}\n")
-    sources = [row["source"] for row in result["rows"] if row["source"]]
-    if sources:
-        parts.append(f"Published: {'; '.join(dict.fromkeys(sources))}.\n")
+    if sources := [row["source"] for row in result["rows"] if row["source"]]:
+        parts.append(f"Published: {_read_from(sources)}.\n")
     if result["panels"]:
         parts.append(f"![{_heading(result)}]({FIGURES}/{_file_name(result)})\n")
     return "\n".join(parts)
+
+
+def _read_from(sources: Sequence[str]) -> str:
+    """Where numbers were read, the paper and its table named once."""
+    places: dict[str, list[str]] = {}
+    for source in dict.fromkeys(sources):
+        paper, item, place = source.split(", ", 2)
+        places.setdefault(f"{paper}, {item}", []).append(place)
+    return "; ".join(f"{table} ({'; '.join(cells)})" for table, cells in places.items())
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
