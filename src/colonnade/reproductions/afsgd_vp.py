@@ -263,7 +263,7 @@ def run_fdml_job(job: FdmlJob) -> Accuracy:
 
 def figure_7(scope: Scope) -> Shown:
     """What a straggler and another party do with their time, synchronous and asynchronous; eight parties."""
-    name, epochs = "rcv1_sample", 2.0 if scope.quick else 20.0
+    name, epochs = "rcv1_sample", 6.0 if scope.quick else 20.0
     twins = {"synchronous": "fsgd", "asynchronous": "afsgd"}
     jobs = [Job(name, one, nan, 0.0, slow=3.0, every=0.0, epochs=epochs) for one in twins.values()]
     runs = dict(zip(twins, run_all(jobs, scope), strict=True))
