@@ -45,6 +45,7 @@ format: $(INSTALLED)
 tables: $(INSTALLED)
 	$(BIN)/python tools/algorithm_tables.py
 	$(BIN)/python tools/command_reference.py
+	$(BIN)/python tools/reproduction_page.py
 
 coverage: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term

@@ -5,15 +5,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import colonnade
 
 from colonnade.errors import RunError
 from colonnade.reproductions import recorded, reproductions
-from colonnade.reproductions.cells import run_cells
+from colonnade.reproductions.cells import Work, run_cells
 from colonnade.reproductions.objective import Point
-from colonnade.reproductions.reproduction import Reproduction, Row, Scope
+from colonnade.reproductions.reproduction import Reproduction, Row, Scope, Shown, Watch
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,13 @@ class Workers:
         self._left = before_interruption
 
     def __call__(
-        self, work: Callable[[Sum], Total], jobs: Sequence[Sum], finished: Callable[[Sum, Total], None]
-    ) -> list[Total]:
+        self, work: Callable[[Work], Any], jobs: Sequence[Work], finished: Callable[[Work, Any], None]
+    ) -> list[Any]:
         for job in jobs:
             if self._left == 0:
                 raise KeyboardInterrupt
             self._left -= 1
-            self.asked.append(job)
+            self.asked.append(job.cell)
             finished(job, work(job))
         return []
 
@@ -63,11 +64,15 @@ def twice(cell: Sum) -> Total:
 def silent(line: str) -> None: ...
 
 
+def scope(folder: Path, workers: Workers, watch: Watch = silent) -> Scope:
+    return Scope(True, [0], watch, folder, workers)
+
+
 def test_a_stopped_reproduction_goes_on_with_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        run_cells(twice, CELLS, Total, tmp_path / "cells", silent, each=Workers(2))
+        run_cells(twice, CELLS, Total, scope(tmp_path, Workers(2)))
     rest, said = Workers(), list[str]()
-    found = run_cells(twice, CELLS, Total, tmp_path / "cells", said.append, each=rest)
+    found = run_cells(twice, CELLS, Total, scope(tmp_path, rest, said.append))
     assert rest.asked == CELLS[2:]
     assert [one.value for one in found] == [2, 6, 20]
     assert math.isnan(found[0].points[0].gap) and found[0].points[0].exchanges == 2
@@ -75,37 +80,38 @@ def test_a_stopped_reproduction_goes_on_with_what_is_missing(tmp_path: Path) -> 
 
 
 def test_a_torn_file_and_what_follows_from_something_else_are_run_again(tmp_path: Path) -> None:
-    run_cells(twice, CELLS, Total, tmp_path, silent, each=Workers())
-    torn = next(path for path in tmp_path.iterdir() if path.name.startswith("twice-3-"))
+    run_cells(twice, CELLS, Total, scope(tmp_path, Workers()))
+    torn = next(path for path in (tmp_path / "cells").iterdir() if path.name.startswith("twice-3-"))
     torn.write_bytes(torn.read_bytes()[:20])
     again, other = Workers(), Workers()
-    run_cells(twice, CELLS, Total, tmp_path, silent, each=again)
+    run_cells(twice, CELLS, Total, scope(tmp_path, again))
     assert again.asked == [CELLS[1]]
-    run_cells(twice, CELLS, Total, tmp_path, silent, follows_from=lambda cell: "other data", each=other)
+    run_cells(twice, CELLS, Total, scope(tmp_path, other), follows_from=lambda cell: "other data")
     assert other.asked == CELLS
 
 
 def test_the_same_cell_asked_for_twice_is_run_once(tmp_path: Path) -> None:
     workers = Workers()
-    found = run_cells(twice, [CELLS[0], CELLS[0]], Total, tmp_path, silent, each=workers)
+    found = run_cells(twice, [CELLS[0], CELLS[0]], Total, scope(tmp_path, workers))
     assert [one.value for one in found] == [2, 2] and len(workers.asked) == 1
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="could not be made"):
-        run_cells(twice, CELLS, Total, tmp_path / "file" / "cells", silent, each=Workers())
+        run_cells(twice, CELLS, Total, scope(tmp_path / "file", Workers()))
 
 
 # --- results that are written down ------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def one_and_two(monkeypatch: pytest.MonkeyPatch) -> None:
+def one_and_two(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A reproduction of one row, in the place of all others."""
+    monkeypatch.chdir(tmp_path)
 
-    def run(scope: Scope) -> list[Row]:
-        return [Row("one and one", None, 2.0 + len(scope.seeds), None, "as expected")]
+    def run(scope: Scope) -> Shown:
+        return Shown([Row("one and one", None, 2.0 + len(scope.seeds), None, "as expected")])
 
     only = Reproduction("one-and-two", "vafl", "Figure 3", "sums", ("digits",), run, seeds=2)
     monkeypatch.setattr("colonnade.reproductions.reproductions", lambda: {only.name: only})

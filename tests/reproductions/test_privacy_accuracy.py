@@ -123,7 +123,7 @@ def test_there_is_a_cell_for_every_epsilon_recipe_and_direction() -> None:
 def test_rows_are_means_over_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(privacy, "run_cells", lambda work, cells, *rest, **named: [_made(cell) for cell in cells])
     scope = Scope(True, [0, 1], lambda line: None, tmp_path)
-    rows = {row.label: row for row in reproductions()["privacy-accuracy"].run(scope)}
+    rows = {row.label: row for row in reproductions()["privacy-accuracy"].run(scope).rows}
     best = rows["mnist, vafl, best, sound, ε = 10: test accuracy %"]
     assert (best.ours, best.deviation) == (pytest.approx(50.5), pytest.approx(math.sqrt(0.5)))  # 50 and 51
     assert best.note == ("AUC 0.900; 80.0 if test rows are sent without noise; sound ε = 10; settings found by trying")

@@ -8,6 +8,7 @@ import typer
 
 from colonnade.cli.options import json_option
 from colonnade.cli.output import console, errors, interrupted, shown
+from colonnade.errors import SettingsError
 from colonnade.exit_codes import ExitCode
 
 
@@ -26,12 +27,22 @@ def reproduce(
     record: Annotated[
         bool, typer.Option("--record", help="Write the result down among those that docs/reproduction.md is made from.")
     ] = False,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes on this machine. Default: one per core.", min=1, show_default=False)
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="Run the cells on this Ray cluster instead: auto, ray://HOST:PORT.", show_default=False),
+    ] = None,
     as_json: Annotated[bool, json_option("Print one JSON value.")] = False,
 ) -> None:
     """Repeat an experiment of a paper and print it beside the published numbers."""
+    if address is not None and workers is not None:
+        raise SettingsError("--workers are processes of this machine, --address is a cluster: give one of the two.")
     from colonnade.reproductions import listed
     from colonnade.reproductions import reproduce as run_reproduction
     from colonnade.reproductions.recorded import keep
+    from colonnade.trials.pool import cell_runner
 
     if name == "list":
         _list(listed(), as_json)
@@ -39,7 +50,12 @@ def reproduce(
     words = "Runs that had finished are kept: start it again, and it goes on after them."
     with interrupted(words, ExitCode.STOPPED):
         result = run_reproduction(
-            name, quick, seeds, lambda line: errors.print(line, markup=False, soft_wrap=True), folder=out
+            name,
+            quick,
+            seeds,
+            lambda line: errors.print(line, markup=False, soft_wrap=True),
+            folder=out,
+            each=cell_runner(workers, address),
         )
     kept = keep(result, None if record else out)
     if as_json:
@@ -64,7 +80,8 @@ def _list(found: list[dict[str, Any]], as_json: bool) -> None:
         minutes = " / ".join(shown(one[key], "{:.0f}") for key in ("quick_minutes", "full_minutes"))
         table.add_row(one["name"], f"{PAPERS[one['paper']]}, {one['item']}", ", ".join(one["data"]), minutes)
     console.print(table)
-    console.print("Minutes are those of the runs whose results are recorded; –: none is.", markup=False)
+    words = "Minutes: the processor time of the recorded runs on two cores; –: none is recorded."
+    console.print(words, markup=False)
 
 
 def _show(result: dict[str, Any]) -> None:
@@ -72,10 +89,13 @@ def _show(result: dict[str, Any]) -> None:
 
     count, quick = len(result["seeds"]), " (quick)" if result["quick"] else ""
     table = Table(title=f"{result['name']}{quick}, {count} seed{'s' if count > 1 else ''}")
-    for heading in ("what", "published", "ours", "deviation", "note"):
-        table.add_column(heading, justify="left" if heading in ("what", "note") else "right")
+    for heading in ("what", "published", "ours", "deviation", "claim", "note"):
+        table.add_column(heading, justify="left" if heading in ("what", "claim", "note") else "right")
     for row in result["rows"]:
         numbers = [shown(row[key], "{:.2f}") for key in ("published", "ours", "deviation")]
         note = "; ".join(filter(None, [row["note"], f"published: {row['source']}" if row["source"] else ""]))
-        table.add_row(row["label"], *numbers, note)
+        held = {True: "yes: ", False: "no: ", None: ""}[row["holds"]]
+        table.add_row(row["label"], *numbers, f"{held}{row['claim']}", note)
     console.print(table)
+    if result["remark"]:
+        console.print(result["remark"], markup=False)

@@ -1,27 +1,30 @@
 """The papers' tables and figures, run here and printed beside the published numbers. `colonnade reproduce` runs them.
 
-A reproduction gives rows: what, published, ours, deviation over seeds, and a note where the two differ for a reason.
+A reproduction gives rows (what, published, ours, deviation over seeds), a figure in the paper's axes, and a sentence on
+where the two differ and why.
 """
 
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from colonnade.errors import unknown_name
-from colonnade.reproductions.recorded import circumstances, recorded_result
+from colonnade.files import SHARED, make_folder, write_atomically
+from colonnade.reproductions.recorded import as_values, circumstances, recorded_result
 from colonnade.reproductions.reproduction import Reproduction, Scope, Watch
+from colonnade.trials.pool import run_each
 
 
 def reproductions() -> dict[str, Reproduction]:
     """Every reproduction, by name."""
-    from colonnade.reproductions import cascaded, linear, privacy
+    from colonnade.reproductions import afsgd_vp, asysqn, cascaded, privacy, vafl
 
-    return {one.name: one for one in (*cascaded.REPRODUCTIONS, *linear.REPRODUCTIONS, *privacy.REPRODUCTIONS)}
+    return {one.name: one for paper in (vafl, cascaded, privacy, afsgd_vp, asysqn) for one in paper.REPRODUCTIONS}
 
 
 def listed() -> list[dict[str, Any]]:
-    """Every reproduction as plain values; minutes are those of the recorded runs, None where there is none."""
+    """Every reproduction as plain values; minutes are None where no run is recorded."""
     found = []
     for one in reproductions().values():
         quick, full = recorded_result(one.name, quick=True), recorded_result(one.name, quick=False)
@@ -31,12 +34,17 @@ def listed() -> list[dict[str, Any]]:
                 "paper": one.paper,
                 "item": one.item,
                 "data": list(one.data),
-                "quick_minutes": None if quick is None else quick["seconds"] / 60,
-                "full_minutes": None if full is None else full["seconds"] / 60,
+                "quick_minutes": minutes(quick),
+                "full_minutes": minutes(full),
                 "recorded": [kind for kind, result in (("quick", quick), ("full", full)) if result is not None],
             }
         )
     return found
+
+
+def minutes(result: dict[str, Any] | None) -> float | None:
+    """How long it takes, if nothing else runs on two cores: by the processor time of the recorded run."""
+    return None if result is None else result["processor_seconds"] / 2 / 60
 
 
 def reproduce(
@@ -45,25 +53,38 @@ def reproduce(
     seeds: int | None = None,
     watch: Watch = lambda line: None,
     folder: Path = Path("runs/reproductions"),
+    each: Callable[..., list[Any]] = run_each,
 ) -> dict[str, Any]:
-    """Run one with seeds from 0 on: {name, quick, seeds, rows: [{label, published, ours, deviation, note, source}], …}.
+    """Run one with seeds from 0 on: {name, quick, seeds, rows: [{label, published, ours, …}], panels, remark, …}.
 
-    Cells that have finished are kept in `folder`: a reproduction that was stopped goes on after them.
+    Cells that have finished are kept in `folder`: a reproduction that was stopped goes on after them. `each` runs the
+    others: in processes of this machine, unless told otherwise. The figure, if there is one, is drawn beside them.
     """
     known = reproductions()
     if name not in known:
         raise unknown_name("reproduction", name, known)
     one = known[name]
     chosen = range(one.seeds if seeds is None else seeds)
-    began = perf_counter()
-    rows = one.run(Scope(quick, chosen, watch, folder / (f"{name}-quick" if quick else name)))
-    return {
+    began, busy = perf_counter(), process_time()
+    scope = Scope(quick, chosen, watch, folder / (f"{name}-quick" if quick else name), each)
+    shown = one.run(scope)
+    result = {
         "name": name,
         "quick": quick,
         "seeds": list(chosen),
-        "rows": [asdict(row) for row in rows],
+        **as_values(shown),
         "paper": one.paper,
         "item": one.item,
         "seconds": perf_counter() - began,
+        "processor_seconds": process_time() - busy + sum(scope.processor_seconds),
         **circumstances(),
     }
+    if shown.panels:
+        from colonnade.reports.figures import png_bytes
+        from colonnade.reproductions.drawing import drawing_of
+
+        drawn = scope.folder / f"{name}.png"
+        make_folder(scope.folder)
+        write_atomically(drawn, png_bytes(drawing_of(result["panels"])), SHARED)
+        watch(f"Figure: {drawn}")
+    return result

@@ -6,37 +6,50 @@ follows from, but for the program itself: after a change of an algorithm, remove
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from hashlib import sha256
 from pathlib import Path
+from time import process_time
 from typing import Any, TypeVar
 
 import msgspec
 
 from colonnade.errors import RunError
 from colonnade.files import json_of, make_folder, read_whole, write_atomically
-from colonnade.reproductions.reproduction import Watch
-from colonnade.trials.pool import run_each
+from colonnade.reproductions.reproduction import Scope
 
 Cell = TypeVar("Cell")
 Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Work:
+    """A cell and the function that runs it, as a worker process is told."""
+
+    work: Callable[[Any], Any]
+    cell: Any
+
+
+def measured(job: Work) -> tuple[Any, float]:
+    """What a cell gave, and the processor seconds that it took: those of a busy machine are those of an idle one."""
+    began = process_time()
+    return job.work(job.cell), process_time() - began
 
 
 def run_cells(
     work: Callable[[Cell], Found],
     cells: Sequence[Cell],
     kind: type[Found],
-    folder: Path,
-    watch: Watch,
+    scope: Scope,
     *,
     follows_from: Callable[[Cell], Any] = lambda cell: None,
-    each: Callable[..., list[Any]] = run_each,
 ) -> list[Found]:
-    """`[work(cell) for cell in cells]`: what `folder` has, and the others run now and kept there.
+    """`[work(cell) for cell in cells]`: what the scope's folder has, and the others run now and kept there.
 
     Cells and results (of `kind`) are dataclasses. `follows_from`: what a result depends on beside the cell, such as a
-    digest of the data. `watch` is told each result as it comes in.
+    digest of the data. Whoever watches is told each result as it comes in.
     """
+    folder = scope.cells
     try:
         make_folder(folder)
     except OSError as error:
@@ -48,17 +61,20 @@ def run_cells(
     for cell, path in places.items():
         kept = _kept(path, kind)
         if kept is not None:
-            known[cell] = kept
+            known[cell], seconds = kept
+            scope.processor_seconds.append(seconds)
     if known:
-        watch(f"{len(known)} of {len(places)} cells are kept in {folder}; the others are run now.")
+        scope.watch(f"{len(known)} of {len(places)} cells are kept in {folder}; the others are run now.")
 
-    def finished(cell: Cell, found: Found) -> None:
+    def finished(job: Work, result: tuple[Found, float]) -> None:
+        cell, (found, seconds) = job.cell, result
         known[cell] = found
-        content = {"cell": _values(cell), "found": msgspec.to_builtins(found)}
+        scope.processor_seconds.append(seconds)
+        content = {"cell": _values(cell), "found": msgspec.to_builtins(found), "processor_seconds": seconds}
         write_atomically(places[cell], json.dumps(content).encode())
-        watch(f"{len(known)}/{len(places)}  {cell}: {found}")
+        scope.watch(f"{len(known)}/{len(places)}  {cell}: {found}")
 
-    each(work, [cell for cell in places if cell not in known], finished)
+    scope.each(measured, [Work(work, cell) for cell in places if cell not in known], finished)
     return [known[cell] for cell in cells]
 
 
@@ -75,8 +91,9 @@ def _file_name(cell: Any, follows_from: Any) -> str:
     return f"{readable[:80]}-{digest}.json"
 
 
-def _kept(path: Path, kind: type[Found]) -> Found | None:
+def _kept(path: Path, kind: type[Found]) -> tuple[Found, float] | None:
     try:
-        return msgspec.convert(json_of(read_whole(path))["found"], kind)
+        content = json_of(read_whole(path))
+        return msgspec.convert(content["found"], kind), float(content["processor_seconds"])
     except (OSError, ValueError, KeyError, TypeError, RunError, msgspec.ValidationError):
         return None  # not there, or not whole: run it

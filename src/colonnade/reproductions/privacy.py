@@ -30,7 +30,7 @@ from colonnade.models.top import TopSettings
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.reports.figures import COLOURS, DASHES, GRID, INK, MUTED, png_bytes
 from colonnade.reproductions.cells import run_cells
-from colonnade.reproductions.reproduction import Reproduction, Row, Scope
+from colonnade.reproductions.reproduction import Reproduction, Row, Scope, Shown
 
 EPSILONS = (0.5, 1.0, 3.0, 10.0, 30.0, 100.0)
 QUICK_EPSILONS = (1.0, 10.0, 100.0)
@@ -249,15 +249,15 @@ def _follows_from(cell: Cell) -> Any:
 # --- the table and the figure -----------------------------------------------------------------------------------
 
 
-def accuracy_against_epsilon(scope: Scope) -> list[Row]:
+def accuracy_against_epsilon(scope: Scope) -> Shown:
     """A row for every cell, over all seeds; the figure beside the kept cells."""
     cells = cells_of(scope.quick, scope.seeds)
-    results = run_cells(run, cells, Found, scope.cells, scope.watch, follows_from=_follows_from)
+    results = run_cells(run, cells, Found, scope, follows_from=_follows_from)
     found = by_case(dict(zip(cells, results, strict=True)))
     drawn = scope.folder / "accuracy-against-epsilon.png"
     write_atomically(drawn, png_bytes(figure(found)), SHARED)
     scope.watch(f"Figure: {drawn}")
-    return [_row(cell, runs) for cell, runs in found.items()]
+    return Shown([_row(cell, runs) for cell, runs in found.items()])
 
 
 def by_case(results: Mapping[Cell, Found]) -> dict[Cell, list[Found]]:

@@ -8,16 +8,43 @@ import json
 import os
 import platform
 import subprocess
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.resources import files
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from colonnade.errors import RunError
 from colonnade.files import SHARED, json_of, make_folder, write_atomically
 from colonnade.reports.summary import versions
+from colonnade.reproductions.reproduction import Shown
 
 FOLDER = files("colonnade.reproductions").joinpath("recorded")
+
+
+MOST_POINTS = 60
+"""Of a curve that is written down: enough to draw it."""
+
+
+def as_values(shown: Shown) -> dict[str, Any]:
+    """Rows, panels and remark as JSON has them: numbers of four digits in curves, none for nan and infinity."""
+    panels = [asdict(panel) for panel in shown.panels]
+    for panel in panels:
+        panel["bars"] = list(panel["bars"])
+        panel["curves"] = [_thinned(curve) for curve in panel["curves"]]
+    return {"rows": [_finite(asdict(row)) for row in shown.rows], "panels": panels, "remark": shown.remark}
+
+
+def _thinned(curve: dict[str, Any]) -> dict[str, Any]:
+    points = [(x, y) for x, y in zip(curve["x"], curve["y"], strict=True) if isfinite(x) and isfinite(y)]
+    if len(points) > MOST_POINTS:
+        points = [points[round(place * (len(points) - 1) / (MOST_POINTS - 1))] for place in range(MOST_POINTS)]
+    return {**curve, "x": [float(f"{x:.4g}") for x, _ in points], "y": [float(f"{y:.4g}") for _, y in points]}
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: None if isinstance(value, float) and not isfinite(value) else value for key, value in values.items()}
 
 
 def recorded_result(name: str, quick: bool) -> dict[str, Any] | None:

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.context import BaseContext
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
-from colonnade.errors import RunError
+from colonnade.errors import RunError, SettingsError
 from colonnade.runtimes.processes.fork_server import THREADS
 
 Job = TypeVar("Job")
@@ -62,6 +63,23 @@ def run_each(
     finally:
         executor.shutdown(cancel_futures=True)
     return [future.result() for future in futures]
+
+
+def on_cluster(address: str) -> Callable[..., list[Any]]:
+    """`run_each` on the Ray cluster there."""
+    try:
+        # In here, since Ray takes a second to load and is an extra.
+        from colonnade.runtimes.ray.cluster import run_each_on_ray
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "ray":
+            raise
+        raise SettingsError("Running on a cluster needs Ray: pip install 'colonnade[ray]'.") from None
+    return partial(run_each_on_ray, address=address)
+
+
+def cell_runner(workers: int | None, address: str | None) -> Callable[..., list[Any]]:
+    """`run_each` with so many processes, or on a cluster."""
+    return partial(run_each, workers=workers) if address is None else on_cluster(address)
 
 
 def _start_method(module: str) -> BaseContext:

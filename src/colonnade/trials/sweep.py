@@ -31,7 +31,7 @@ from colonnade.launch.run_options import RunOptions
 from colonnade.prediction.starting import load_with_start
 from colonnade.reports.summary import Summary
 from colonnade.runtimes.checkpoint import numbers_of
-from colonnade.trials.pool import run_each
+from colonnade.trials.pool import on_cluster, run_each
 
 VALIDATION = 0.2
 """The share of the training rows on which cells are compared, unless told otherwise."""
@@ -146,7 +146,7 @@ def run_cells(
         if not results.is_known(place)
     ]
     if how.address is not None:
-        _on_ray()(run_cell, jobs, results.came_in, how.address)
+        on_cluster(how.address)(run_cell, jobs, results.came_in)
     elif how.workers == 1:
         for job in jobs:
             results.came_in(job, run_cell(job))
@@ -363,18 +363,6 @@ def _failed(why: str) -> Measured:
         "bytes": None,
         "wall_seconds": None,
     }
-
-
-def _on_ray() -> Callable[..., Any]:
-    try:
-        from colonnade.runtimes.ray.cluster import (
-            run_each_on_ray,  # in here, since Ray takes a second to load and is an extra
-        )
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "ray":
-            raise
-        raise SettingsError("Sweeping on a cluster needs Ray: pip install 'colonnade[ray]'.") from None
-    return run_each_on_ray
 
 
 # --- all of them ------------------------------------------------------------------------------------------------

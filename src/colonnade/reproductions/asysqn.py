@@ -1,0 +1,333 @@
+"""Tables and figures of AsySQN: Q. Zhang et al., "AsySQN: Faster Vertical Federated Learning Algorithms with Better
+Computation Resource Utilization", 2021.
+
+Eight parties, λ = 1e-4. Of the paper's eight sets four are here; their mnist has two classes, which, they do not say:
+ours are odd and even digits. Time is virtual but in Table 3, where messages are really sent. How runs are made is in
+linear_runs.py.
+"""
+
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import nan
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from colonnade.data import dataset
+from colonnade.reproductions.afsgd_vp import speed_up, speed_ups
+from colonnade.reproductions.cells import run_cells
+from colonnade.reproductions.linear_runs import (
+    L2,
+    NEAR,
+    PARTIES,
+    ROUGH,
+    Job,
+    LinearRun,
+    against_time,
+    best_of,
+    chosen,
+    run_all,
+)
+from colonnade.reproductions.objective import joined, reference_model
+from colonnade.reproductions.published import Published, published
+from colonnade.reproductions.reproduction import Curve, Panel, Reproduction, Row, Scope, Shown
+
+NAMES = {
+    "credit_default_uci": "UCICreditCard",
+    "givemesomecredit": "GiveMeSomeCredit",
+    "a9a": "a9a",
+    "mnist_odd_even": "mnist",
+}
+"""What the paper calls our data sets."""
+CREDIT_AND_A9A = ("credit_default_uci", "givemesomecredit", "a9a")
+FOUR = (*CREDIT_AND_A9A, "mnist_odd_even")
+METHODS = ("SGD", "SVRG", "SAGA")
+SLOW = 1 / 0.3
+"""One party has 30 % of the others' speed: the paper says 30 to 60 %."""
+
+
+def published_cell(table: str, row: str, data: str) -> Published | None:
+    return published("asysqn", table, row, NAMES[data])
+
+
+def _twins(method: str) -> tuple[str, str]:
+    return f"asysqn-{method.lower()}", f"synsqn-{method.lower()}"
+
+
+# --- Table 4 ----------------------------------------------------------------------------------------------------
+
+STOP = 5e-5
+"""The paper's stopping criterion."""
+
+
+def table_4(scope: Scope) -> Shown:
+    """Test accuracy, federated and not, stopped at the same sub-optimality."""
+    chosen_ones = ("asysqn-saga",) if scope.quick else ("asysqn-svrg", "asysqn-saga")
+    rows = []
+    for name in FOUR:
+        alone = _not_federated(name)
+        row = _accuracy_row(name, "NonF", "scikit-learn, not federated", [alone], "", alone)
+        rows.append(row)
+        for algorithm in chosen_ones:
+            jobs = [Job(name, algorithm, best_of(name), STOP, seed, every=1.0) for seed in scope.seeds]
+            runs = run_all(jobs, scope)
+            last = runs[0].points[-1]
+            note = f"{last.gap:.1e} above the optimum after {last.epoch:.0f} epochs; {chosen(jobs[0])}"
+            scores = [run.accuracy or nan for run in runs]
+            rows.append(_accuracy_row(name, "Ours", algorithm, scores, note, alone))
+    return Shown(
+        rows,
+        (),
+        "The paper's claim is that federated and not federated agree. Where scikit-learn on the joined columns differs "
+        "from the paper as ours does, it is the data: its mnist has two classes that it does not name (ours: odd and "
+        "even digits), and its credit sets have 90 and 92 columns by one-hot encoding (ours 23 and 10) and other test "
+        "rows.",
+    )
+
+
+def _accuracy_row(name: str, row: str, who: str, scores: Sequence[float], note: str, alone: float) -> Row:
+    def holds(ours: float, there: float | None) -> bool:
+        return abs(ours - alone) <= 0.1 and (there is None or abs(ours - there) <= 0.5)
+
+    claim = "within 0.5 of the published and 0.1 of scikit-learn"
+    return Row.beside(
+        published_cell("Table 4", row, name), f"{name}, {who}, test accuracy %", scores, note, claim, holds
+    )
+
+
+def _not_federated(name: str) -> float:
+    data = dataset(name, parties=PARTIES)
+    return 100 * float(reference_model(data, L2).score(joined(data, "test"), data.labels.test.numpy()))
+
+
+# --- Table 5 ----------------------------------------------------------------------------------------------------
+
+
+def table_5(scope: Scope) -> Shown:
+    """Computation time of as many steps, synchronous over asynchronous: messages take no time."""
+    rows_used, epochs = (2_000, 4.0) if scope.quick else (20_000, 21.0)
+    cases = [(name, method) for name in FOUR for method in METHODS]
+    jobs = [
+        Job(
+            name,
+            algorithm,
+            best=nan,
+            until=0.0,
+            slow=SLOW,
+            every=0.0,
+            epochs=epochs,
+            max_rows=rows_used,
+            batch_size=64,
+            latency_seconds=0.0,
+        )
+        for name, method in cases
+        for algorithm in _twins(method)
+    ]
+    runs = iter(run_all(jobs, scope))
+    rows = []
+    for name, method in cases:
+        fast, slow = (_seconds_per_exchange(next(runs)) for _ in range(2))
+        there = published_cell("Table 5", f"{method}-based", name)
+        label = f"{name}, synsqn-{method.lower()} over asysqn-{method.lower()}"
+        note = f"{epochs:g} epochs of {rows_used:,} rows, one party at 30 % of the speed"
+        claim = f"at least the published, or the {CEILING:.2f} that 30 % allow, to within 0.05"
+        holds = lambda ours, printed: ours >= min(printed, CEILING) - 0.05  # noqa: E731
+        rows.append(Row.beside(there, label, [slow / fast], note, claim, holds))
+    return Shown(
+        rows,
+        (),
+        "With seven parties at full speed and one at 30 %, a barrier makes 8 steps in 1/0.3 units of time, and without "
+        f"one there are 7.3 in one unit: {CEILING:.2f} is all there is to gain. The paper's larger values need a "
+        "slower party than it says, its smaller ones a faster one.",
+    )
+
+
+CEILING = 7.3 / 8 * SLOW
+
+
+def _seconds_per_exchange(run: LinearRun) -> float:
+    return run.virtual_seconds / run.exchanges
+
+
+# --- Table 3 ----------------------------------------------------------------------------------------------------
+
+COLUMNS = {
+    "UCICreditCard": 90,
+    "GiveMeSomeCredit": 92,
+    "news20": 1_355_191,
+    "w8a": 300,
+    "rcv1": 47_236,
+    "a9a": 127,
+    "epsilon": 2_000,
+    "mnist": 780,
+}
+"""Table 2 of the paper; a party has an eighth of them."""
+
+
+@dataclass(frozen=True)
+class Sending:
+    """Numbers in one message."""
+
+    numbers: int
+    times: int
+
+    def __str__(self) -> str:
+        return f"{self.numbers:,} numbers"
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Median seconds of sending one message and getting a word back."""
+
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{1e6 * self.seconds:.0f} µs"
+
+
+def send(job: Sending) -> Sent:
+    """Through a TCP connection of this machine, one message after the other."""
+    payload = b"\0" * (8 * job.numbers)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        answering = threading.Thread(target=_answer, args=(server, len(payload), job.times), daemon=True)
+        answering.start()
+        took = []
+        with socket.create_connection(server.getsockname()) as link:
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for _ in range(job.times):
+                began = perf_counter()
+                link.sendall(payload)
+                link.recv(1)
+                took.append(perf_counter() - began)
+        answering.join()
+    return Sent(median(took))
+
+
+def _answer(server: socket.socket, size: int, times: int) -> None:
+    link, _ = server.accept()
+    with link:
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(times):
+            left = size
+            while left:
+                left -= len(link.recv(min(left, 1 << 20)))
+            link.sendall(b"\1")
+
+
+def table_3(scope: Scope) -> Shown:
+    """Sending a vector of a party's columns over sending one number, by TCP."""
+    times = 300 if scope.quick else 3_000
+    sizes = {name: -(-columns // PARTIES) for name, columns in COLUMNS.items()}
+    jobs = [Sending(1, times), *(Sending(size, times) for size in sizes.values())]
+    found = run_cells(send, jobs, Sent, scope)
+    rows = []
+    for (name, size), sent in zip(sizes.items(), found[1:], strict=True):
+        ratio = sent.seconds / found[0].seconds
+        claim, holds = ("above 2: wide blocks are dear to send", ratio > 2) if size > 5_000 else ("", None)
+        rows.append(Row(f"{name}, {size:,} numbers over one", None, ratio, None, str(sent), "", claim, holds))
+    return Shown(
+        rows,
+        (_by_size(sizes.values(), rows),),
+        "The table's numbers could not be read from the text of the paper. Measured over one machine's own TCP, where "
+        "the message itself costs more than a small block: the paper says the same of its own.",
+    )
+
+
+def _by_size(sizes: Any, rows: Sequence[Row]) -> Panel:
+    points = sorted(zip(map(float, sizes), (row.ours for row in rows), strict=True))
+    curve = Curve("vector over one number", tuple(x for x, _ in points), tuple(y for _, y in points))
+    return Panel("time of a message", "numbers in the vector", "times one number's", (curve,), log_x=True, log_y=True)
+
+
+# --- Figure 2 ---------------------------------------------------------------------------------------------------
+
+
+def figure_2(scope: Scope) -> Shown:
+    """Exchanges to a sub-optimality, a quasi-Newton algorithm over its first-order twin; below 1 it needs fewer.
+
+    Nothing is preconditioned: curvature is to show what it finds by itself.
+    """
+    names = ("credit_default_uci",) if scope.quick else CREDIT_AND_A9A
+    rows, panels = [], []
+    for name in names:
+        jobs = [
+            Job(name, algorithm, best_of(name), _target(method), precondition="none", every=1.0)
+            for method in METHODS
+            for algorithm in (f"asysqn-{method.lower()}", f"af{method.lower()}")
+        ]
+        runs = dict(zip((one.algorithm for one in jobs), run_all(jobs, scope), strict=True))
+        curves = []
+        for method in METHODS:
+            curved, plain = f"asysqn-{method.lower()}", f"af{method.lower()}"
+            there, base = (runs[one].first_below(_target(method)) for one in (curved, plain))
+            ratio = there.exchanges / base.exchanges if there and base else nan
+            counts = f"{there.exchanges if there else '–'} / {base.exchanges if base else '–'} exchanges"
+            note = f"to {_target(method):.0e}, {counts}"
+            rows.append(Row(f"{name}, {curved} over {plain}", None, ratio, None, note, "", "below 1", ratio < 1))
+            curves += [_against_exchanges(curved, runs[curved]), _against_exchanges(plain, runs[plain], True)]
+        panels.append(Panel(name, "exchanges", "sub-optimality", tuple(curves), log_y=True))
+    remark = (
+        "Curves only in the paper, no numbers: its claim is fewer exchanges to the same sub-optimality. How much "
+        "curvature can save depends on the set's own: docs/linear-federations.md has a9a and Give Me Some Credit too."
+    )
+    return Shown(rows, tuple(panels), remark)
+
+
+def _target(method: str) -> float:
+    return ROUGH if method == "SGD" else NEAR
+
+
+def _against_exchanges(label: str, run: LinearRun, dashed: bool = False) -> Curve:
+    points = [point for point in run.points if point.gap > 0]
+    return Curve(label, tuple(float(point.exchanges) for point in points), tuple(point.gap for point in points), dashed)
+
+
+# --- Figures 3 and 4 --------------------------------------------------------------------------------------------
+
+
+def figure_3(scope: Scope) -> Shown:
+    """Sub-optimality over virtual time, with and without a barrier, one party at 30 % of the speed."""
+    names = ("credit_default_uci",) if scope.quick else FOUR
+    rows, panels = [], []
+    for name in names:
+        jobs = [
+            Job(name, algorithm, best_of(name), _target(method), slow=SLOW)
+            for method in METHODS
+            for algorithm in _twins(method)
+        ]
+        runs = dict(zip((one.algorithm for one in jobs), run_all(jobs, scope), strict=True))
+        curves = []
+        for method in METHODS:
+            fast, slow = _twins(method)
+            ratio = speed_up(runs[fast], runs[slow], _target(method))
+            note = f"virtual time to {_target(method):.0e}; {chosen(Job(name, fast, 0.0, 0.0))}"
+            rows.append(Row(f"{name}, {slow} over {fast}", None, ratio, None, note, "", "above 1", ratio > 1))
+            curves += [against_time(fast, runs[fast]), against_time(slow, runs[slow], dashed=True)]
+        panels.append(Panel(name, "virtual seconds", "sub-optimality", tuple(curves), log_y=True))
+    return Shown(
+        rows, tuple(panels), "Curves only in the paper, no numbers: every asynchronous one is ahead of its twin."
+    )
+
+
+def figure_4(scope: Scope) -> Shown:
+    """Virtual time to a sub-optimality, one party over q."""
+    name, gap = ("credit_default_uci", ROUGH) if scope.quick else ("mnist_odd_even", 5e-5)
+    return speed_ups(name, gap, ("asysqn-saga", "synsqn-saga"), scope)
+
+
+def _item(
+    name: str, item: str, summary: str, data: Sequence[str], run: Callable[[Scope], Shown], seeds: int = 1
+) -> Reproduction:
+    return Reproduction(name, "asysqn", item, summary, tuple(data), run, seeds)
+
+
+REPRODUCTIONS = (
+    _item("asysqn-table-3", "Table 3", "sending a vector over sending one number", ["sizes of blocks"], table_3),
+    _item("asysqn-table-4", "Table 4", "test accuracy, federated and not", FOUR, table_4),
+    _item("asysqn-table-5", "Table 5", "computation utilisation, asynchronous over synchronous", FOUR, table_5),
+    _item("asysqn-figure-2", "Figure 2", "exchanges with and without curvature", CREDIT_AND_A9A, figure_2),
+    _item("asysqn-figure-3", "Figure 3", "time with and without a barrier", FOUR, figure_3),
+    _item("asysqn-figure-4", "Figure 4", "speed-up with the number of parties", ["mnist_odd_even"], figure_4),
+)

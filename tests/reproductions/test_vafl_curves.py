@@ -1,0 +1,67 @@
+"""VAFL's logistic regressions: rates by validation rows, times to a common loss, curves; and what one run is."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from colonnade.reproductions import reproduce, vafl
+from colonnade.reproductions.reproduction import Scope
+from colonnade.reproductions.vafl import Learnt, Trial, run
+
+ENDS = {"sync": 40.0, "t-sync": 25.0, "async": 16.0, "centralised": 1.0}
+
+
+@pytest.fixture
+def trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Trial]:
+    """All trials that were asked for, each answered at once; a rate of 0.5 diverges, one of 0.1 is best."""
+    monkeypatch.chdir(tmp_path)
+    asked: list[Trial] = []
+
+    def answer(wanted: Sequence[Trial], scope: Scope) -> list[Learnt]:
+        asked.extend(wanted)
+        return [made(trial) for trial in wanted]
+
+    def made(trial: Trial) -> Learnt:
+        if trial.rate == 0.5:
+            return Learnt()
+        if trial.validation:
+            return Learnt(validation_loss=1 - trial.rate)
+        end = ENDS[trial.method]
+        final = 0.3 if trial.method == "async" else 0.2
+        accuracy = 90.0 - (2 if trial.method == "t-sync" else 0) - 10 * trial.noise
+        return Learnt(((end / 2, final + 0.05), (end, final)), ((end, accuracy),))
+
+    monkeypatch.setattr(vafl, "_run_all", answer)
+    return asked
+
+
+def test_every_method_is_shown_at_its_best_rate_and_timed_to_one_loss(trials: list[Trial]) -> None:
+    result = reproduce("vafl-figure-4", quick=True)
+    rows = {row["label"]: row for row in result["rows"]}
+    # The asynchronous one ends at 0.3, which the synchronous one passes half way.
+    faster = rows["cifar10, sync over async"]
+    assert faster["ours"] == pytest.approx(20 / 16) and faster["holds"] is False
+    assert rows["cifar10, t-sync, test accuracy %"]["holds"] is False  # two points below
+    assert rows["cifar10, async, test accuracy %"]["holds"] is True
+    assert rows["cifar10, async, with noise, test accuracy %"]["ours"] < 90
+    shown = [one for one in trials if not one.validation]
+    assert {one.rate for one in shown} == {0.1} and {one.data for one in shown} == {"cifar10", "parkinson_speech"}
+    assert {one.rate for one in trials if one.validation} == set(vafl.RATES)
+    loss, accuracy = result["panels"][:2]
+    assert (loss["y_label"], accuracy["y_label"]) == ("training loss", "test accuracy, %")
+    assert [curve["label"] for curve in loss["curves"]][-1] == "centralised" and loss["curves"][-1]["level"]
+
+
+def test_a_run_gives_losses_and_accuracies_over_virtual_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vafl.PARTIES, "iris", 2)
+    sync, free = (run(Trial("iris", method, 0.1, 2.0)) for method in ("sync", "async"))
+    assert len(sync.accuracies) == 2 and len(sync.losses) >= 4
+    assert sync.losses[-1][1] < sync.losses[0][1]
+    assert free.losses[-1][0] < sync.losses[-1][0]  # nobody waits
+    assert run(Trial("iris", "async", 0.1, 2.0, validation=0.2)).validation_loss is not None
+
+
+def test_a_run_that_diverges_has_no_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vafl.PARTIES, "iris", 2)
+    assert str(run(Trial("iris", "sync", 1e20, 3.0))) == "diverged"
