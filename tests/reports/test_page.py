@@ -18,8 +18,10 @@ import numpy as np
 import pytest
 from fake_runs import NOISED_PRIVACY, full_run, metric_line, small_run, write_lines
 
+import colonnade
 from colonnade.errors import RunError, SettingsError
 from colonnade.reports import amounts, figures, write_comparison, write_report
+from colonnade.reports.outcome_view import as_html
 
 FIGURES_OF_A_FULL_RUN = {
     "bytes",
@@ -330,3 +332,24 @@ def test_matplotlib_is_loaded_for_the_first_page_only() -> None:
     asked += "print('matplotlib' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["False", "True"]
+
+
+# --- an outcome shows itself ------------------------------------------------------------------------------------
+
+
+def test_an_outcome_is_one_line_at_a_prompt_and_a_table_with_a_curve_in_a_notebook() -> None:
+    data = colonnade.dataset("iris", parties=2)
+    outcome = colonnade.train(data, "vafl", training=colonnade.Training(epochs=3, batch_size=16))
+    accuracy = f"{100 * outcome.summary['test']['accuracy']:.2f} %"
+    assert repr(outcome) == f"<Outcome of vafl, finished: 3 epochs, 42 exchanges, 3 parties, test accuracy {accuracy}>"
+    shown = outcome._repr_html_()
+    assert accuracy in shown and "<table" in shown and len(shown) < 10_000
+    points = re.findall(r'points="([^"]+)"', shown)[0].split()
+    assert len(points) == len([line for line in outcome.metrics if line["metric"]]) > 2
+    assert not re.search(r"<script|https?://", shown)
+
+
+def test_an_outcome_without_evaluations_has_no_curve_and_names_are_not_markup() -> None:
+    summary = {"algorithm": "<b>", "status": "stopped", "test": {}, "headline": "rmse", "parties": {}}
+    shown = as_html(summary, [{"exchange": 1, "metric": None}])
+    assert "svg" not in shown and "<b>" not in shown and "&lt;b&gt;" in shown

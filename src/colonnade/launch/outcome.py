@@ -14,18 +14,26 @@ from torch import nn
 
 from colonnade.data.federated import Columns
 from colonnade.prediction.joint_model import JointModel
+from colonnade.reports.outcome_view import as_html, in_one_line
 from colonnade.reports.summary import Summary
 
 
-@dataclass
+@dataclass(repr=False)
 class Outcome:
-    """What a run gave: its summary, its curve, and every party's models."""
+    """What a run gave: its summary, its curve, and every party's models. A notebook shows it as a table and a curve."""
 
     summary: Summary
     metrics: list[dict[str, Any]]
     model: JointModel
     directory: Path | None
     finished: bool
+
+    def __repr__(self) -> str:
+        where = "" if self.directory is None else f", in {self.directory}"
+        return f"<Outcome of {in_one_line(self.summary)}{where}>"
+
+    def _repr_html_(self) -> str:
+        return as_html(self.summary, self.metrics)
 
     @property
     def models(self) -> dict[str, dict[str, nn.Module]]:
