@@ -22,7 +22,7 @@ def in_one_line(summary: Mapping[str, Any]) -> str:
         f"{count(number(summary.get('exchanges')))} exchanges",
     ]
     said.append(f"{len(summary.get('parties', {}))} parties")
-    headline = summary.get("headline")
+    headline = str(summary.get("headline", ""))
     if headline in summary.get("test", {}):
         said.append(f"test {headline.replace('_', ' ')} {measure(headline, number(summary['test'][headline]))}")
     return f"{summary.get('algorithm')}, {summary.get('status')}: {', '.join(said)}"
