@@ -273,7 +273,7 @@ def test_budgets_hold(trained: Callable[..., Path], tmp_path: Path) -> None:
     target = {"columns_epsilon": 20.0, "delta": 1e-3, "clip": 1.0, "bottom_update": "frozen"}
     private = trained("private", privacy=target)
     for name in ("shop", "clinic"):
-        RowAccount(private / "model" / name).create([], np.zeros(0))
+        RowAccount(private / "model" / name).create({})
     served = Together(private)
     served.connect()
     replies = [served.ask({"id": "c001"})[0] for _ in range(60)]

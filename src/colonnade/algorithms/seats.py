@@ -3,6 +3,7 @@
 A seat holds nothing of another party's. (`centralised` is the exception by definition: it is given all seats.)
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +30,7 @@ class FeatureSeat:
     privacy: PerturbationSettings
     seed: int
     secret: int  # the seed of what no other party may know: noise, directions, first weights
+    spent: Mapping[str, NDArray[np.float64]] | None = None  # what its rows have cost before, in μ², by part
 
     def without_model(self) -> "FeatureSeat":
         """What a party keeps: its network has copied the module, and a second copy would be dead weight."""
@@ -51,6 +53,7 @@ class LabelSeat:
     privacy: PerturbationSettings
     seed: int
     secret: int
+    spent: Mapping[str, NDArray[np.float64]] | None = None  # what its labels have cost before, in μ², by part
 
 
 @dataclass(frozen=True)

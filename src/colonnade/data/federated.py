@@ -5,7 +5,7 @@ every party. A representation shows shapes only, so that logging one of these ob
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
@@ -158,6 +158,15 @@ class FederatedData:
     row_digest: str  # sha256 over the ordered row ids; parties compare it to know that their rows agree
     row_counts: Mapping[str, RowCounts] = field(default_factory=dict)  # of parties with tables of their own
     notes: tuple[str, ...] = ()  # what a person should know about these data before the training begins
+    # The ids of a party's rows, by part, read again where they are needed; None: rows have none, or are others now.
+    ids_of: Callable[[str], dict[str, list[str]]] | None = field(default=None, repr=False, compare=False)
+
+    def ids(self, party: str) -> dict[str, list[str]]:
+        """Of a party's rows to train, to validate and to test with; of arrays and data sets, their places."""
+        if self.ids_of is not None:
+            return self.ids_of(party)
+        counts = {"training rows": self.rows, "validation rows": self.validation_rows, "test rows": self.test_rows}
+        return {part: [f"{self.row_digest} {part} {row}" for row in range(count)] for part, count in counts.items()}
 
     @property
     def feature_parties(self) -> tuple[str, ...]:
@@ -221,7 +230,7 @@ class FederatedData:
         weights = None if held.weights is None else held.weights[kept]
         labels = replace(held, train=held.train[kept], validation=held.train[out], weights=weights)
         digest = hashlib.sha256(f"{self.row_digest}, {fraction} set apart by {seed}".encode()).hexdigest()
-        return replace(self, labels=labels, columns=columns, row_digest=digest)
+        return replace(self, labels=labels, columns=columns, row_digest=digest, ids_of=None)
 
     def _parted(self, fraction: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Training rows that stay, and such a share of them that does not."""

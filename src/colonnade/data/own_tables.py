@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -62,7 +63,8 @@ def load_tables(
         party: read_own(own, base, party=party, id="" if aligned else own.id or data.id, label=data.label)
         for party, own in ((party, parties[party]) for party in order)
     }
-    return _federated("files", tables, parties, data, label_party, aligned, known)
+    found = _federated("files", tables, parties, data, label_party, aligned, known)
+    return replace(found, ids_of=partial(ids_together, data, parties, label_party, base))
 
 
 def _alignment_of(party: str, own: PartyData, base: Path) -> Aligned:
@@ -104,7 +106,8 @@ def tables_of_frames(
     tables = {
         party: read_table(frames[party], party=party, id=data.id, label=data.label, own=own[party]) for party in order
     }
-    return _federated("frames", tables, own, data, label_party, known=known)
+    found = _federated("frames", tables, own, data, label_party, known=known)
+    return replace(found, ids_of=partial(ids_in_frames, frames, own, data, label_party))
 
 
 def load_own_table(
@@ -155,18 +158,51 @@ def load_own_table(
 
 def ids_of_parts(data: DataSettings, own: PartyData, party: str, base: Path) -> dict[str, list[str]]:
     """The ids of one party's rows to train, to validate and to test with, in their order, as it writes them."""
+    return ids_together(data, {party: own}, party, base, party)
+
+
+def ids_together(
+    data: DataSettings, parties: Mapping[str, PartyData], label_party: str, base: Path, party: str
+) -> dict[str, list[str]]:
+    """The same where the tables of all parties are in one place, and which rows they share follows from all."""
     if data.rows == "aligned":
+        own = parties[party]
         aligned = _alignment_of(party, own, base)
         texts = read_id_columns(own, base, aligned.columns, party)
         rows = _aligned_rows(aligned, data)
         whole = [",".join(one) for one in zip(*(text.tolist() for text in texts), strict=True)]
         named = [["" if row == NOWHERE else whole[row] for row in part] for part in rows]
-    else:
-        table = read_own(own, base, party=party, id=own.id or data.id, only_ids=True)
-        matched, rows, _ = _matched({party: table}, data, party)
-        ids = table.ids.tolist()
-        named = [[ids[row] for row in part] for part in rows.at(matched.at[party])]
-    return dict(zip(("training rows", "validation rows", "test rows"), named, strict=True))
+        return dict(zip(_PARTS, named, strict=True))
+    tables = {
+        name: read_own(own, base, party=name, id=own.id or data.id, only_ids=True)
+        for name, own in ((name, parties[name]) for name in _label_last(parties, label_party))
+    }
+    return _ids_by_part(tables, data, label_party, party)
+
+
+def ids_in_frames(
+    frames: Mapping[str, Source], own: Mapping[str, PartyData], data: DataSettings, label_party: str, party: str
+) -> dict[str, list[str]]:
+    """The same of tables that somebody holds in Python."""
+    tables = {
+        name: read_table(frames[name], party=name, id=data.id, label=data.label, own=own[name])
+        for name in _label_last(frames, label_party)
+    }
+    return _ids_by_part(tables, data, label_party, party)
+
+
+def _ids_by_part(tables: Mapping[str, Table], data: DataSettings, label_party: str, party: str) -> dict[str, list[str]]:
+    matched, rows, _ = _matched(tables, data, label_party)
+    ids = tables[party].ids.tolist()
+    named = [["" if row == NOWHERE else ids[row] for row in part] for part in rows.at(matched.at[party])]
+    return dict(zip(_PARTS, named, strict=True))
+
+
+def _label_last(parties: Mapping[str, Any], label_party: str) -> list[str]:
+    return [party for party in parties if party != label_party] + [label_party]
+
+
+_PARTS = ("training rows", "validation rows", "test rows")
 
 
 def _order(parties: list[str], data: DataSettings, label_party: str) -> list[str]:
@@ -184,7 +220,7 @@ def _order(parties: list[str], data: DataSettings, label_party: str) -> list[str
         raise SettingsError(f"data.parties is {data.parties}, but {len(parties) - 1} feature parties have data.")
     if not data.label:
         raise SettingsError(f"data.label is not set: name the column of {label_party!r} that is to be predicted.")
-    return [party for party in parties if party != label_party] + [label_party]
+    return _label_last(dict.fromkeys(parties), label_party)
 
 
 def _federated(

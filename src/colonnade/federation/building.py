@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from colonnade import algorithms
@@ -48,6 +49,7 @@ class PrivateData:
     labels: Labels | None
     secret: int
     start: Start | None = None  # None: its models begin with fresh weights
+    spent: Mapping[str, NDArray[np.float64]] | None = None  # what its rows have cost before, in μ², by part
 
 
 def build_parties(
@@ -81,11 +83,15 @@ class BuiltFederation:
 
 
 def build_federation(
-    data: FederatedData, plan: Plan, facts: Facts | None = None, starts: Mapping[str, Start] | None = None
+    data: FederatedData,
+    plan: Plan,
+    facts: Facts | None = None,
+    starts: Mapping[str, Start] | None = None,
+    spent: Mapping[str, Mapping[str, NDArray[np.float64]]] | None = None,
 ) -> BuiltFederation:
     """Every party of a plan that is checked, from data that lie in one place; `facts` are theirs, if known already.
 
-    `starts`: what each party's models begin with.
+    `starts`: what each party's models begin with; `spent`: what its rows have cost before.
     """
     check_plan(plan, data.rows, (data.label_party, *data.feature_parties), data.columns, data.validation_rows)
     if not plan.is_linear:
@@ -94,7 +100,11 @@ def build_federation(
     if starts is not None:
         data = replace(data, labels=labels_to_start_with(data.labels, starts[data.label_party]))
     private_data = tuple(
-        replace(private_data_of(data, name, plan), start=None if starts is None else starts[name])
+        replace(
+            private_data_of(data, name, plan),
+            start=None if starts is None else starts[name],
+            spent=(spent or {}).get(name),
+        )
         for name in (data.label_party, *data.feature_parties)
     )
     federation = BuiltFederation(plan, facts, private_data, {})
@@ -195,6 +205,7 @@ def _feature_seat(private: PrivateData, facts: Facts, plan: Plan) -> FeatureSeat
         privacy=plan.privacy,
         seed=plan.seed,
         secret=private.secret,
+        spent=private.spent,
     )
 
 
@@ -215,6 +226,7 @@ def _label_seat(private: PrivateData, facts: Facts, plan: Plan) -> LabelSeat:
         privacy=plan.privacy,
         seed=plan.seed,
         secret=private.secret,
+        spent=private.spent,
     )
 
 

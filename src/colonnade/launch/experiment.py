@@ -32,10 +32,13 @@ from colonnade.launch.launches import launch_of, placed
 from colonnade.launch.outcome import Outcome
 from colonnade.launch.run_directory import data_digests, disk_errors
 from colonnade.launch.run_options import RunKeywords, RunOptions
+from colonnade.launch.run_record import RunRecord
 from colonnade.launch.runnable import TrainingRun
 from colonnade.launch.summary import recorded_threshold, summarise
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
+from colonnade.prediction.account import RowAccount
+from colonnade.prediction.carried import Costs, as_released, by_name, costs_of, has_account, spent_before
 from colonnade.prediction.joint_model import JointModel
 from colonnade.prediction.profile import LEAST_ROWS, OutputProfile, quantiles_of
 from colonnade.prediction.saved_model import SavedModel, described, stand_ins_of, trained_together
@@ -123,10 +126,18 @@ def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | 
         launch = launch_of(TrainingRun(federation), runtime)
         with launch.ready(), placed(launch, partial(data_digests, data), options) as settled:
             record = launch.run(settled)
+        viewers = dict.fromkeys(data.feature_parties, (data.label_party,))
+        before_it = [
+            line
+            for one in federation.private_data
+            if one.spent is not None
+            for line in as_released(one.name, data.label_party, viewers.get(one.name, data.feature_parties), one.spent)
+        ]
+        whole = replace(record, released=[*record.released, *before_it])
         summary = summarise(
-            federation.plan, federation.facts, record, data.name, options.settings or {}, data.row_counts
+            federation.plan, federation.facts, whole, data.name, options.settings or {}, data.row_counts
         )
-        model = _trained(federation, recorded_threshold(record.recorder.metrics))
+        model = _trained(federation, recorded_threshold(record.recorder.metrics), _costs(data, federation, record))
         accepted = True
         if before is not None and record.finished:
             summary["acceptance"] = judged(data, plan, before, model)
@@ -134,6 +145,8 @@ def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | 
         if options.directory is not None:
             with disk_errors(options.directory):
                 write_atomically(options.directory / "summary.json", json.dumps(summary, indent=1).encode())
+            if not accepted:
+                _add_to_start(data, federation, record, options)
             if record.finished and accepted:
                 _with_outputs(model, data).save(options.directory / "model")
                 write_card(options.directory)
@@ -149,7 +162,44 @@ def _comparable(data: FederatedData, federation: BuiltFederation, options: RunOp
     return _trained(federation, start.unit.threshold) if notes_on_start(start, data) else start
 
 
-def _trained(federation: BuiltFederation, threshold: float) -> JointModel:
+def _costs(data: FederatedData, federation: BuiltFederation, record: RunRecord) -> dict[str, dict[bytes, float]]:
+    """By party whose rows are protected: what each row has cost by now, in this training and before."""
+    found = {}
+    for one in federation.private_data:
+        own = [kind for kind in record.released if kind["party"] == one.name and kind["sensitivity"] is not None]
+        if own or one.spent is not None:
+            ids = data.ids(one.name)
+            found[one.name] = by_name(ids, costs_of(one.name, own, ids), one.spent)
+    return found
+
+
+def _add_to_start(data: FederatedData, federation: BuiltFederation, record: RunRecord, options: RunOptions) -> None:
+    """The model to start from stays in use, so that its account has what this training has cost the rows, too."""
+    assert options.start is not None
+    start = joint_start(options.start)
+    for one in federation.private_data:
+        own = [kind for kind in record.released if kind["party"] == one.name and kind["sensitivity"] is not None]
+        folder = start.parties[one.name].folder if one.name in start.parties else None
+        if own and folder is not None:
+            ids = data.ids(one.name)
+            RowAccount(folder).add(by_name(ids, costs_of(one.name, own, ids)))
+
+
+def _spent(data: FederatedData, start: JointModel) -> dict[str, Costs]:
+    """By party: what its rows have cost before, by the account of its model to start from."""
+    found = {}
+    for party in (data.label_party, *data.feature_parties):
+        saved = start.parties.get(party)
+        if saved is not None and (saved.spent is not None or saved.folder is not None):
+            costs = spent_before(saved, data.ids(party)) if has_account(saved) else None
+            if costs is not None:
+                found[party] = costs
+    return found
+
+
+def _trained(
+    federation: BuiltFederation, threshold: float, spent: Mapping[str, Mapping[bytes, float]] | None = None
+) -> JointModel:
     """What every party has now, and what is to be known of it."""
     plan, facts = federation.plan, federation.facts
     private = {one.name: one for one in federation.private_data}
@@ -161,6 +211,7 @@ def _trained(federation: BuiltFederation, threshold: float) -> JointModel:
             models[name],
             stand_ins=stand_ins_of(party),
             columns=private[name].columns,
+            spent=(spent or {}).get(name),
         )
         for name, party in federation.parties.items()
     }
@@ -228,11 +279,12 @@ def _agreed(data: FederatedData, plan: Plan, options: RunOptions) -> BuiltFedera
     """The parties, built by the plan with the noise that its targets ask for."""
     check_plan(plan, data.rows, (data.label_party, *data.feature_parties), data.columns, data.validation_rows)
     facts = facts_of(data, plan)
-    starts = None
+    starts = spent = None
     if options.start is not None:
         parties = (data.label_party, *data.feature_parties)
-        starts = starts_of(joint_start(options.start), data.label_party, parties)
-    return build_federation(data, calibrated(plan, facts), facts, starts)  # noise changes nobody's shape
+        start = joint_start(options.start)
+        starts, spent = starts_of(start, data.label_party, parties), _spent(data, start)
+    return build_federation(data, calibrated(plan, facts), facts, starts, spent)  # noise changes nobody's shape
 
 
 @contextmanager

@@ -17,7 +17,6 @@ import torch
 from numpy.typing import NDArray
 
 from colonnade.algorithms.parts.randomness import seed_for
-from colonnade.data.own_tables import ids_of_parts
 from colonnade.errors import RunError, SettingsError
 from colonnade.explanation.account import check_target, part_named
 from colonnade.explanation.conversation import ExplainingLabelParty, ExplainingParty, build_explaining_party
@@ -148,8 +147,9 @@ class ExplanationMember(Participant):
         account = RowAccount(folder)
         return account if account.exists or self._has_target else None
 
-    def _ids(self) -> list[str]:
-        parts = ids_of_parts(self.federation.data, self.party_file.data, self.name, self.party_file.base)
+    def _chosen_ids(self) -> list[str]:
+        parts = self.ids()
+        assert parts is not None
         own = parts[part_named(self.asked.part)]
         return [own[place] for place in self._places]
 
@@ -160,7 +160,7 @@ class ExplanationMember(Participant):
         path = self.directory / _SPENT
         if not path.exists():
             releases, run = self._seat(0).most_releases, self.directory.absolute()
-            spent = self.account.begin(run, self._ids(), releases * self._cost)
+            spent = self.account.begin(run, self._chosen_ids(), releases * self._cost)
             if self._has_target:
                 target = self.privacy.columns_epsilon, self.privacy.delta
                 try:
@@ -178,7 +178,7 @@ class ExplanationMember(Participant):
         costs = np.zeros(len(self._places))
         for kind in released:
             costs += kind["per_row"][self._places] * (kind["sensitivity"] / kind["noise"]) ** 2
-        self.account.end(self.directory.absolute(), self._ids(), costs)
+        self.account.end(self.directory.absolute(), self._chosen_ids(), costs)
         return epsilon_of(sqrt(float((self._spent + costs).max())), self.privacy.delta)
 
     # --- what is said of it ---

@@ -92,7 +92,8 @@ def join(
     directory = participant.directory
     with launch.ready():
         record = launch.run(RunOptions(directory, trace=trace, stop_requested=stop_requested))
-        record = replace(record, randomness=participant.randomness)
+        before = participant.released_before()
+        record = replace(record, randomness=participant.randomness, released=[*record.released, *before])
         summary = _summary(participant, record)
         if record.counts:
             write_atomically(directory / "summary.json", json.dumps(summary, indent=1).encode())

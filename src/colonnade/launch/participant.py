@@ -6,11 +6,11 @@ its noise.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from colonnade import algorithms
 from colonnade.costs.noise import calibrated
@@ -23,14 +23,13 @@ from colonnade.federation.file import Federation, digest
 from colonnade.federation.party_file import PartyFile
 from colonnade.federation.plan import Facts, Plan, check_plan, decided_training
 from colonnade.federation.start import labels_to_start_with
-from colonnade.files import make_folder
 from colonnade.launch.extension import check_noise
 from colonnade.launch.member import Member
 from colonnade.launch.seat_files import peers_of
 from colonnade.launch.summary import recorded_threshold
 from colonnade.models.top import TopSettings
 from colonnade.party import Party
-from colonnade.prediction.account import RowAccount
+from colonnade.prediction.carried import Costs, as_released, by_name, costs_of, has_account, spent_before
 from colonnade.prediction.joint_model import JointModel, load_model
 from colonnade.prediction.saved_model import SavedModel, described, stand_ins_of
 from colonnade.prediction.starting import start_of
@@ -159,38 +158,50 @@ class Participant(Member):
         facts = self.facts(roster)
         check_noise(self.directory, self.plan, calibrated(self.plan, facts), facts)
 
-    def trained(self, party: Party, threshold: float) -> SavedModel:
-        """What this party has learnt, to be taken along."""
+    def trained(self, party: Party, threshold: float, spent: Mapping[bytes, float] | None = None) -> SavedModel:
+        """What this party has learnt, to be taken along; `spent`: what its rows have cost by now, where they are
+        protected."""
         assert self.known is not None
         description = described(self.plan, self.known, self._private_data(0), threshold)
         description = msgspec.structs.replace(description, training=self.training)
-        return SavedModel(description, party.model(), stand_ins=stand_ins_of(party), columns=self.data.columns)
+        return SavedModel(
+            description, party.model(), stand_ins=stand_ins_of(party), columns=self.data.columns, spent=spent
+        )
 
     def keep_model(
         self, party: Party, metrics: list[dict[str, Any]], released: Sequence[Mapping[str, Any]], directory: Path
     ) -> None:
-        folder = directory / "model" / self.name
-        model = self.trained(party, recorded_threshold(metrics))
-        counts = self.plan.privacy.noise > 0 and self.plan.privacy.clip > 0
-        if not self.is_label_party and counts and not self.federation.data.set:
-            self._keep_account(folder, released)  # first: a model that may be used has its account
-        model.save(folder)
+        spent = None
+        if self._protects(released) and (ids := self.ids()) is not None:
+            spent = by_name(ids, costs_of(self.name, released, ids), self.spent_before)
+        self.trained(party, recorded_threshold(metrics), spent).save(directory / "model" / self.name)
 
-    def _keep_account(self, folder: Path, released: Sequence[Mapping[str, Any]]) -> None:
-        """What the training has cost each row, which its predictions go on from."""
-        parts = ids_of_parts(self.federation.data, self.party_file.data, self.name, self.party_file.base)
-        costs = {which: np.zeros(len(ids)) for which, ids in parts.items()}
-        for kind in released:
-            which = kind["protects"].rpartition(", ")[2]
-            counts = kind["per_row"][: len(costs[which])]
-            costs[which][: len(counts)] += counts * (kind["sensitivity"] / kind["noise"]) ** 2
-        for one in (folder.parent, folder):
-            make_folder(one)
-        RowAccount(folder).create([one for ids in parts.values() for one in ids], np.concatenate([*costs.values()]))
+    def _protects(self, released: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether its rows have cost anything that can be counted, in this training or before."""
+        return self.spent_before is not None or any(one["sensitivity"] is not None for one in released)
+
+    def released_before(self) -> list[dict[str, Any]]:
+        """What the model to start from has released of the same rows, as lines of a ledger."""
+        viewers = self.feature_parties if self.is_label_party else (self.label_party,)
+        return [] if self.spent_before is None else as_released(self.name, self.label_party, viewers, self.spent_before)
+
+    def ids(self) -> dict[str, list[str]] | None:
+        """Of its rows, by part; of a data set by name, nothing says which rows of another run are the same."""
+        if self.federation.data.set:
+            return None
+        return ids_of_parts(self.federation.data, self.party_file.data, self.name, self.party_file.base)
+
+    @cached_property
+    def spent_before(self) -> Costs | None:
+        """What its rows have cost before this training, by the account of the model to start from."""
+        if self.start is None or not has_account(self.start):
+            return None
+        ids = self.ids()
+        return None if ids is None else spent_before(self.start, ids)
 
     def _private_data(self, secret: int) -> PrivateData:
         start = None if self.start is None else start_of(self.start)
-        return PrivateData(self.name, self.data.columns, self.data.labels, secret, start)
+        return PrivateData(self.name, self.data.columns, self.data.labels, secret, start, self.spent_before)
 
     def check_without(self, without: Sequence[str]) -> None:
         """Refuse to begin without parties that are needed, or that another party says it can do without."""

@@ -39,6 +39,9 @@ else:
     sparse = on_demand("scipy.sparse")
 
 
+_SPENT = "spent before: "
+
+
 @dataclass(frozen=True)
 class Life:
     """How a party is to live: where it keeps its state, whom it talks to, how patient it is."""
@@ -95,6 +98,8 @@ def write_seat(folder: Path, seat: SeatFiles) -> None:
         kinds: dict[str, list[int] | None] = {}
         for what, part in _parts(private):
             kinds[what] = _pack(tensors, what, part)
+        for part, costs in (private.spent or {}).items():
+            tensors[f"{_SPENT}{part}"] = torch.from_numpy(costs)
         save_file(tensors, folder / f"{place}.safetensors")
         (folder / f"{place}.safetensors").chmod(PRIVATE)
         labels = private.labels
@@ -138,7 +143,8 @@ def read_seat(folder: Path) -> SeatFiles:
             held = tensors["label_train"], tensors["label_test"], task, tuple(classes), mean, deviation
             labels = Labels(*held, tensors.get("label_weights"), tensors.get("label_validation"))
         start = _read_start(folder / f"{place}.start.safetensors", described["start"])
-        private_data.append(PrivateData(described["name"], columns, labels, described["secret"], start))
+        spent = {name.removeprefix(_SPENT): one.numpy() for name, one in tensors.items() if name.startswith(_SPENT)}
+        private_data.append(PrivateData(described["name"], columns, labels, described["secret"], start, spent or None))
     facts = content["facts"]
     facts["feature_parties"] = tuple(facts["feature_parties"])
     facts["shapes"] = {name: tuple(shape) for name, shape in facts["shapes"].items()}

@@ -10,6 +10,7 @@ from colonnade.costs.guarantees import guarantees, privacy_summary
 from colonnade.data.federated import RowCounts
 from colonnade.federation.plan import Facts, Plan
 from colonnade.launch.run_record import RunRecord
+from colonnade.prediction.carried import INCLUDED
 from colonnade.reports.summary import DataSummary, Summary, over_all_senders, versions
 
 
@@ -100,7 +101,10 @@ def _party(name: str, facts: Facts, record: RunRecord) -> dict[str, Any]:
 
 def _privacy(plan: Plan, facts: Facts, record: RunRecord) -> dict[str, Any]:
     figures = guarantees(plan, facts, record.released, record.randomness)
-    return privacy_summary(plan, figures, record.privacy_events)
+    summary = privacy_summary(plan, figures, record.privacy_events)
+    if any("costs" in one for one in record.released):
+        summary["conditions"] = [*summary["conditions"], INCLUDED]
+    return summary
 
 
 def _data(facts: Facts, name: str, row_counts: Mapping[str, RowCounts]) -> DataSummary:

@@ -49,14 +49,28 @@ class RowAccount:
     def exists(self) -> bool:
         return self._path.exists()
 
-    def create(self, ids: Sequence[str], spent: NDArray[np.float64]) -> None:
-        """At the end of a training: what it has cost each row. What predictions have cost since stays."""
+    def create(self, trained: Mapping[bytes, float]) -> None:
+        """At the end of a training: what each row has cost by then. What predictions have cost since stays."""
         with self._alone():
             known, under_way = self._read() if self.exists else ({}, {})
             since = {name: (0.0, cost) for name, (_, cost) in known.items() if cost}
-            trained = zip(account_names(ids), spent.tolist(), strict=True)
-            fresh = {name: (cost, since.get(name, (0.0, 0.0))[1]) for name, cost in trained}
+            fresh = {name: (cost, since.get(name, (0.0, 0.0))[1]) for name, cost in trained.items()}
             self._write({**since, **fresh}, under_way)
+
+    def totals(self) -> dict[bytes, float]:
+        """What each row has cost by now; what has begun and not ended counts as if it had released every row."""
+        with self._alone():
+            spent, under_way = self._read()
+        begun = sum(under_way.values())
+        return {name: sum(cost) + begun for name, cost in spent.items()}
+
+    def add(self, costs: Mapping[bytes, float]) -> None:
+        """What somebody else than this model's own training and predictions has cost its rows."""
+        with self._alone():
+            spent, under_way = self._read() if self.exists else ({}, {})
+            for name, cost in costs.items():
+                _add(spent, name, cost)
+            self._write(spent, under_way)
 
     def begin(self, run: Path, ids: Sequence[str], cost: float) -> NDArray[np.float64]:
         """Write down that a prediction begins; what its rows have cost so far."""

@@ -182,7 +182,8 @@ class PredictingFeatureParty(PredictingParty):
         self._noise = LayerNoise(privacy, self._generator, self._gaussian) if privacy.active else None
         self._cost = (privacy.sensitivity / privacy.noise) ** 2 if privacy.noise > 0 else 0.0
         mu = budget_mu(privacy.columns_epsilon, privacy.delta, privacy.formula) if privacy.noise > 0 else inf
-        self._budget = budget_of(len(seat.columns), mu, seat.spent)
+        self._budget = RowBudget(len(seat.columns), mu)
+        self._budget.begin_with(seat.spent)
 
     def _hear(self, sender: str, message: Message) -> Sequence[Effect]:
         if sender != self.seat.label_party:
@@ -266,16 +267,6 @@ class PredictingFeatureParty(PredictingParty):
             return []
         self._budget.spend(own, self._cost)
         return [Spend(event)]
-
-
-def budget_of(rows: int, mu: float, spent: NDArray[np.float64] | None) -> RowBudget:
-    """What each row may still cost, after what it has cost before."""
-    budget = RowBudget(rows, mu)
-    if budget.bounded and spent is not None:
-        held = State()
-        held.put("spent", spent)
-        budget.restore(held)
-    return budget
 
 
 # --- the label party --------------------------------------------------------------------------------------------

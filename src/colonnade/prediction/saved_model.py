@@ -32,6 +32,7 @@ from colonnade.models.bottom import BottomSettings
 from colonnade.models.network import network_for
 from colonnade.models.top import TopSettings
 from colonnade.party import Party
+from colonnade.prediction.account import RowAccount
 from colonnade.prediction.profile import OutputProfile, Profile, profile_of
 from colonnade.privacy.noise import LayerNoise, PerturbationSettings
 from colonnade.reports.summary import versions
@@ -95,6 +96,8 @@ class SavedModel:
     stand_ins: Mapping[str, torch.Tensor] = field(default_factory=dict)  # the label party's: mean embeddings of others
     columns: PartyColumns | None = field(default=None, repr=False, compare=False)  # that it was trained on, if at hand
     outputs: OutputProfile | None = None  # at the label party, where everybody's models were in one place
+    spent: Mapping[bytes, float] | None = field(default=None, repr=False, compare=False)  # after a training: what its
+    # rows have cost by then, in μ², as its account has it; None: nothing was noised, or see the account in its folder
     kept_profile: Profile | None = field(default=None, repr=False)  # as it was read from its folder
 
     @property
@@ -152,6 +155,8 @@ class SavedModel:
             if not folder.parent.exists():
                 make_folder(folder.parent)
             make_folder(folder)
+            if self.spent is not None:  # first: a model that may be used has its account
+                RowAccount(folder).create(self.spent)
             for one in ("model.json", "profile.json"):  # from here on the one before is no model any more
                 (folder / one).unlink(missing_ok=True)
             if (profile := self.profile) is not None:

@@ -35,7 +35,7 @@ class Release:
     mechanism: str  # "gaussian"
     sensitivity: float  # largest L2 change of the value if one row's data change; infinite if nothing bounds it
     noise: float  # standard deviation on each coordinate
-    times: int | NDArray[np.int64]  # the most that touched any row; or how many touched row 0, 1, …
+    times: int | NDArray[Any]  # the most that touched any row; or how many touched row 0, 1, …
     protects: str  # as in the events: "labels of NAME, training rows", "columns of NAME, test rows"
     viewers: tuple[str, ...]  # the parties that see the released values
 
@@ -61,10 +61,12 @@ def recorded_releases(kinds: Iterable[Mapping[str, Any]]) -> list[Release]:
     """The releases of a ledger: of its `summary()`, or exact row by row of its `by_row()`.
 
     A summary has only each kind's most used row; where kinds have different ones, its figures are upper bounds.
-    Releases whose rows were not written down count for every row.
+    Releases whose rows were not written down count for every row. A kind with `costs` says in μ² what rows had cost.
     """
 
-    def times(kind: Mapping[str, Any]) -> int | NDArray[np.int64]:
+    def times(kind: Mapping[str, Any]) -> int | NDArray[Any]:
+        if "costs" in kind:
+            return np.asarray(kind["costs"], np.float64)
         if "per_row" in kind and any(kind["per_row"]):
             return np.array(kind["per_row"], np.int64)
         return int(kind.get("max_releases_per_row", 0) or kind["releases"])

@@ -350,6 +350,7 @@ class AsynchronousLabelParty(Remembering):
         privacy = seat.privacy
         mu = budget_mu(privacy.labels_epsilon, privacy.delta, privacy.formula)
         self._budget = PartyBudgets(rows, mu, parties)
+        self._budget.begin_with(None if seat.spent is None else seat.spent["training rows"])
         self._without_budget: set[str] = set()  # parties that can make no batch any more
 
     def handle(self, event: Event) -> Sequence[Effect]:

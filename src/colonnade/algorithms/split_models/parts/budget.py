@@ -50,6 +50,13 @@ class RowBudget(Remembering):
         self._most = 0.0
         self._most_is_loose = 0  # calls since it was exact
 
+    def begin_with(self, spent: NDArray[np.float64] | None) -> None:
+        """What each row has cost before; None: nothing."""
+        if self.bounded and spent is not None:
+            held = State()
+            held.put("spent", spent)
+            self.restore(held)
+
     @property
     def bounded(self) -> bool:
         """Whether there is anything to keep to."""
@@ -121,6 +128,13 @@ class PartyBudgets(Remembering):
         self._whole = RowBudget(rows, mu)
         self._of = {party: RowBudget(rows, mu / sqrt(len(parties))) for party in parties}
         self._left = 3 * _ROUNDING * mu * mu / len(parties) if mu < inf else 0.0  # less of a share is none
+
+    def begin_with(self, spent: NDArray[np.float64] | None) -> None:
+        """What each row has cost before, in equal shares; None: nothing."""
+        if self.bounded and spent is not None:
+            held = State()
+            held.put("spent", np.tile(spent / len(self._of), len(self._of)))
+            self.restore(held)
 
     @property
     def bounded(self) -> bool:

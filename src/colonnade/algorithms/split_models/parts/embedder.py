@@ -56,8 +56,18 @@ class Embedder(Remembering):
         self._test_budget = RowBudget(len(seat.columns.test), mu)
         apart = seat.columns.validation
         self._validation_budget = None if apart is None else RowBudget(len(apart), mu)
+        self._begin_with(seat.spent)
         # What one embedding of a row costs it.
         self.row_cost = (privacy.sensitivity / privacy.noise) ** 2 if privacy.noise > 0 else inf
+
+    def _begin_with(self, spent: Mapping[str, NDArray[np.float64]] | None) -> None:
+        """What rows have cost in trainings before this one."""
+        if spent is None:
+            return
+        self.budget.begin_with(spent["training rows"])
+        self._test_budget.begin_with(spent["test rows"])
+        if self._validation_budget is not None:
+            self._validation_budget.begin_with(spent["validation rows"])
 
     def check_rows_apart(self, seat: FeatureSeat, training: bool) -> None:
         """Refuse noise on the outputs of a module in which one row moves the others': it covers one row's."""
