@@ -16,6 +16,7 @@ from colonnade.alignment.jacobi import AreSquares, are_squares
 from colonnade.alignment.order import blocks_of
 from colonnade.alignment.points import Points, hashed_to_curve
 from colonnade.alignment.settings import IdRules
+from colonnade.data.id_columns import listed
 
 LONGEST_CHARACTERS = 256
 _BLOCK = 1 << 16  # rows
@@ -58,13 +59,13 @@ def keys_of(
     rows: list[int] = []
     points: list[Points] = []
     for start in range(0, held, _BLOCK):  # keys themselves are never held all at once
-        texts = [list(column[start : start + _BLOCK]) for column in columns]
+        texts = [listed(column[start : start + _BLOCK]) for column in columns]
         parts = [[written_alike(text, rule) for text in column] for column, rule in zip(texts, rules, strict=True)]
         keys: list[bytes] = []
         for row, values in enumerate(zip(*parts, strict=True), start):
-            if any(value == "" for value in values):
+            if "" in values:
                 missing += 1
-            elif any(value is None for value in values):
+            elif None in values:
                 malformed += 1
             else:
                 keys.append(_joined([value for value in values if value is not None]))

@@ -14,7 +14,7 @@ from colonnade.alignment.jacobi import SquareFinder
 from colonnade.alignment.normalisation import keys_of, likely_causes
 from colonnade.alignment.points import Points
 from colonnade.alignment.settings import MOST_IDS, AlignmentSettings, IdRules
-from colonnade.data.id_columns import read_id_columns
+from colonnade.data.id_columns import listed, read_id_columns
 from colonnade.data.settings import DataSettings, PartyData
 from colonnade.errors import DataError, SettingsError
 from colonnade.settings import as_values
@@ -66,7 +66,7 @@ def read_own_ids(
     causes = [
         f"{name}: {cause}"
         for name, text, rule in zip(columns, texts, rules, strict=True)
-        for cause in likely_causes(text[:100_000].tolist(), rule)
+        for cause in likely_causes(listed(text[:100_000]), rule)
     ]
     return OwnIds(own, base, columns, keys.rows, keys.points, keys.counts(), tuple(causes), digest_of(texts))
 
@@ -76,7 +76,7 @@ def digest_of(texts: Sequence[Any]) -> str:
     total = hashlib.sha256()
     for column in texts:
         for start in range(0, len(column), 1 << 16):
-            total.update("\0".join(column[start : start + (1 << 16)]).encode())
+            total.update("\0".join(listed(column[start : start + (1 << 16)])).encode())
             total.update(b"\1")
     return total.hexdigest()
 

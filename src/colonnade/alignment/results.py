@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from colonnade.alignment.order import PARTS, TEST, TRAIN, VALIDATION
 from colonnade.alignment.own_ids import OwnIds, digest_of
 from colonnade.data.absence import NOWHERE
-from colonnade.data.id_columns import read_id_columns
+from colonnade.data.id_columns import listed, read_id_columns
 from colonnade.data.settings import PartyData
 from colonnade.errors import DataError, RunError
 from colonnade.files import json_of, make_folder, read_private, write_atomically
@@ -61,7 +61,8 @@ def write_aligned(
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["row", "part", *own.columns])
     here = [row != NOWHERE for row in rows.tolist()]  # of a row that it lacks there is nothing but the part
-    chosen = [[text if held else "" for text, held in zip(column.iloc[rows], here, strict=True)] for column in texts]
+    ids = [listed(column.iloc[rows]) for column in texts]
+    chosen = [[text if held else "" for text, held in zip(column, here, strict=True)] for column in ids]
     places = [row if held else "" for row, held in zip(rows.tolist(), here, strict=True)]
     writer.writerows(zip(places, (PARTS[part] for part in parts), *chosen, strict=True))
     write_atomically(folder / ROWS, text.getvalue().encode())
