@@ -282,6 +282,7 @@ class AligningFeatureParty(AligningParty):
         return self._lookup
 
     def _settled(self) -> Sequence[Effect]:
+        self._lookup = None
         told = AlignmentDigest(_words(self._digest))
         return [Send(self.seat.label_party, told), Checkpoint()]
 

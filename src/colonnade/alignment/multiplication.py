@@ -137,7 +137,7 @@ def serve(questions: IO[bytes], answers: IO[bytes], multiply: Multiply = multipl
 
 def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks decides when it ends
-    way = multiply
+    way: Multiply = multiply
     if COMPILED in arguments:
         from colonnade.alignment.curve25519 import multiples
 
