@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from colonnade.alignment import jacobi, multiplication
 from colonnade.alignment.curve25519 import multiples
 from colonnade.alignment.jacobi import are_squares
+from colonnade.alignment.lookup import Lookup
 from colonnade.alignment.multiplication import Multipliers, multiply, quickest
 from colonnade.alignment.points import hashed_to_curve
 from colonnade.alignment.scalars import ORDER, blinding_pair, clamped
 from colonnade.alignment.tables import cells_for, filled, keystream, read
+from colonnade.data.absence import NOWHERE
 
 PRIME = 2**255 - 19
 
@@ -117,6 +119,14 @@ def test_a_quick_way_is_taken_only_if_it_is_right() -> None:
     assert quickest(multiply, wrong) is multiply
     remembering = cache(multiply)
     assert quickest(multiply, remembering) is remembering
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12), st.integers(0, 12))
+def test_names_are_found_also_where_their_halves_are_alike(names: list[tuple[int, int]], known: int) -> None:
+    every = np.array(names, np.uint64).reshape(-1, 2)
+    held = names[:known]
+    wanted = [held.index(name) if name in held else NOWHERE for name in names]
+    assert Lookup(every[:known]).places(every).tolist() == wanted
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 50, 5000])

@@ -253,7 +253,10 @@ class AligningFeatureParty(AligningParty):
         self._shared.put(message.first, message.total, message.names)
         if not self._shared.complete:
             return []
-        self._settle(names.places(self._shared.rows))
+        places = names.places(self._shared.rows)
+        del names
+        self._lookup = None  # its memory is needed
+        self._settle(places)
         return self._settled()
 
     def _learn_places(self, sender: str, message: PlacedIds) -> Sequence[Effect]:

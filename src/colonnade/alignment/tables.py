@@ -34,7 +34,7 @@ def one_way(word: str, blocks: Blocks) -> Blocks:
 
 def keyed(key: bytes, blocks: Blocks) -> Blocks:
     """AES of every block: random for whoever has not the key, alike for all who have."""
-    plain = memoryview(np.ascontiguousarray(blocks).reshape(-1).view(np.uint8))  # which is not copied
+    plain = np.ascontiguousarray(blocks).reshape(-1).view(np.uint8).data  # which is not copied
     return np.frombuffer(Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(plain), "<u8").reshape(-1, 2)
 
 
@@ -44,7 +44,7 @@ def keystream(key: bytes, count: int) -> Blocks:
     found = np.zeros(BLOCK_BYTES * (count + 1), np.uint8)  # one more than is filled, as `update_into` wants it
     for first in range(0, BLOCK_BYTES * count, _AT_ONCE_BYTES):
         size = min(_AT_ONCE_BYTES, BLOCK_BYTES * count - first)
-        stream.update_into(bytes(size), memoryview(found)[first:])
+        stream.update_into(bytes(size), found.data[first:])
     return found.view("<u8").reshape(-1, 2)[:count]
 
 

@@ -96,6 +96,7 @@ def serve_run(run: Path, serving: Serving) -> None:
         try:
             asyncio.run(_serve(party, carrier, serving, look, hangup))
         finally:
+            gc.unfreeze()
             for process in started.values():
                 process.end()
 
