@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from colonnade.alignment import jacobi, multiplication
 from colonnade.alignment.curve25519 import multiples
 from colonnade.alignment.jacobi import are_squares
-from colonnade.alignment.lookup import NamePlaces
+from colonnade.alignment.lookup import Lookup
 from colonnade.alignment.multiplication import Multipliers, multiply, quickest
 from colonnade.alignment.points import hashed_to_curve
 from colonnade.alignment.scalars import ORDER, blinding_pair, clamped
@@ -126,7 +126,7 @@ def test_names_are_found_also_where_their_halves_are_alike(names: list[tuple[int
     every = np.array(names, np.uint64).reshape(-1, 2)
     held = names[:known]
     wanted = [held.index(name) if name in held else NOWHERE for name in names]
-    assert NamePlaces(every[:known]).places(every).tolist() == wanted
+    assert Lookup(every[:known]).places(every).tolist() == wanted
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 50, 5000])

@@ -21,7 +21,7 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
-from colonnade.alignment.lookup import NamePlaces
+from colonnade.alignment.lookup import Lookup
 from colonnade.alignment.messages import AlignmentDigest, AlignmentIntroduction, PlacedIds, SharedIds
 from colonnade.alignment.order import common_key, digest_of, digest_of_places, in_order, parts_of, parts_of_places
 from colonnade.alignment.pieces import PIECE, Gathered, starts
@@ -232,7 +232,7 @@ class AligningFeatureParty(AligningParty):
     def __init__(self, seat: AlignmentSeat) -> None:
         super().__init__(seat)
         self._shared = Gathered(2)
-        self._lookup: NamePlaces | None = None  # of its names, once it has them all
+        self._lookup: Lookup | None = None  # of its names, once it has them all
 
     def restore(self, state: State) -> None:
         super().restore(state)
@@ -275,10 +275,10 @@ class AligningFeatureParty(AligningParty):
         self._shared.put(message.first, message.total, message.names)
         return self._settled() if self._shared.complete else []
 
-    def _names_for(self, sender: str, any_rows: bool) -> NamePlaces:
+    def _names_for(self, sender: str, any_rows: bool) -> Lookup:
         if self._lookup is None:
             names = self._names()
-            self._lookup = None if names is None else NamePlaces(names)
+            self._lookup = None if names is None else Lookup(names)
         known = self._lookup is not None and self.is_acquainted and self.seat.any_rows == any_rows
         if sender != self.seat.label_party or self._lookup is None or not known:
             raise ProtocolError(f"{sender} told which rows are shared, which it cannot know yet.")

@@ -10,7 +10,7 @@ _AT_ONCE = 1 << 14
 """Names: what is in between takes several times the memory of the result."""
 
 
-class NamePlaces:
+class Lookup:
     """The places of names; of one that is there twice, the first."""
 
     def __init__(self, names: Blocks) -> None:

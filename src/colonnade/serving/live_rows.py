@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from colonnade.alignment.lookup import NamePlaces
+from colonnade.alignment.lookup import Lookup
 from colonnade.data.absence import NOWHERE
 from colonnade.data.settings import DataSettings, PartyData
 from colonnade.data.sources import ids_of, read_own
@@ -55,7 +55,7 @@ class LiveRows:
         self._stamp: tuple[int, ...] = ()
         self._rows: OwnRows | None = None
         self._prepared_for = ""
-        self._lookup = NamePlaces(np.zeros((0, 2), np.uint64))
+        self._lookup = Lookup(np.zeros((0, 2), np.uint64))
         self._ids: list[str] = []  # of a database, as they were listed last
         self._listed_at = -_BETWEEN_LISTS_SECONDS
 
@@ -102,7 +102,7 @@ class LiveRows:
             return
         assert rows.names is not None
         self._rows, self._stamp, self._prepared_for = rows, stamp, version
-        self._lookup = NamePlaces(rows.names)
+        self._lookup = Lookup(rows.names)
 
     # --- databases ---
 
@@ -128,7 +128,7 @@ class LiveRows:
         ids = ids_of(self._own, self._base, party=self._name, id=self._own.id or self._data.id).tolist()
         names, usable = self._form.names(ids)
         self._ids = [one for one, good in zip(ids, usable, strict=True) if good]
-        self._lookup = NamePlaces(names[usable])
+        self._lookup = Lookup(names[usable])
 
 
 def _only(own: PartyData, column: str, ids: Sequence[str]) -> PartyData:
