@@ -28,6 +28,7 @@ def benchmarks() -> dict[str, Benchmark]:
         runtimes,
         serve,
         split,
+        tabular,
         zeroth_order,
     )
 
@@ -44,6 +45,7 @@ def benchmarks() -> dict[str, Benchmark]:
         align,
         missing_rows,
         serve,
+        tabular,
     )
     return {module.BENCHMARK.name: module.BENCHMARK for module in known}
 
