@@ -204,7 +204,7 @@ COUNTS = (2, 4, 8, 16)
 
 def figure_6(scope: Scope) -> Shown:
     """MNIST, ten classes: test accuracy as columns are shared by more and more parties."""
-    rows_used = 4_000 if scope.quick else 0
+    rows_used = 2_000 if scope.quick else 0
     jobs = [
         FdmlJob(name, count, rate, rows_used, seed)
         for name, rates in RATES.items()
