@@ -95,8 +95,8 @@ def table_2(scope: Scope) -> Shown:
         [*rows, *(replace(row, published=None, source="", claim="", holds=None) for row in others)],
         (_beside_published(names, rows),),
         "Were every exchange worth the same, eight parties of which one is at a third of the speed would gain "
-        "(7 + 1/3)/8 × 3 = 2.75; the deviation over seeds shows how far noise decides when a target is met. The last two "
-        f"rows differ from those of {SMALL_BATCHES} above in the batch alone (and have one seed): how much of the "
+        "(7 + 1/3)/8 × 3 = 2.75; the deviation over seeds shows how far noise decides when a target is met. The last "
+        f"two rows differ from those of {SMALL_BATCHES} above in the batch alone (and have one seed): how much of the "
         "difference is the batch's.",
     )
 
