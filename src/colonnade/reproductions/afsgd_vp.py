@@ -95,10 +95,11 @@ def table_2(scope: Scope) -> Shown:
         [*rows, *(replace(row, published=None, source="", claim="", holds=None) for row in others)],
         (_beside_published(names, rows),),
         "Were every exchange worth the same, eight parties of which one is at a third of the speed would gain "
-        "(7 + 1/3)/8 × 3 = 2.75, and the slow party would take 0.36 times the steps that it takes with a barrier. Where "
-        "it takes more, as the notes tell, nobody else can learn its columns, and the others' steps beyond their own need "
-        f"gain nothing: {ONE_SET} is generated from columns that have nothing to do with one another. The last two rows "
-        "differ from those of that set above in the batch alone (and have one seed): the batch is not the reason.",
+        "(7 + 1/3)/8 × 3 = 2.75, and the slow party would take 0.36 times the steps that it takes with a barrier. "
+        "Where it takes more, as the notes tell, nobody else can learn its columns, and steps of the others beyond "
+        f"their own need gain nothing: {ONE_SET} is generated from columns that have nothing to do with one another. "
+        "The last two rows differ from those of that set above in the batch alone (and have one seed): the batch is "
+        "not the reason.",
     )
 
 
