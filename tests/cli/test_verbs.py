@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import select
 import struct
 import subprocess
@@ -226,8 +227,18 @@ def test_elsewhere_progress_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("colonnade.cli.progress.SECONDS_BETWEEN_LINES", 0.0)
     answer = colonnade("run", toml("flowers.toml", IRIS), "--no-report")
     last = answer.err.splitlines()[-1]
-    assert last.startswith("vafl: 28/28 exchanges, ") and "exchanges/s  loss " in last
+    assert last.startswith("vafl: 28/28 exchanges, ") and "exchanges/s  about 0 s left  loss " in last
     assert "━" not in answer.out
+
+
+@pytest.mark.parametrize("algorithm", ["afsvrg", "fsaga", "fcg", "centralised"])
+def test_progress_ends_where_it_said(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where not every exchange is a batch: never more than the total, and all of it in the end."""
+    monkeypatch.setattr("colonnade.cli.progress.SECONDS_BETWEEN_LINES", 0.0)
+    answer = colonnade("run", toml("flowers.toml", IRIS), "--set", f"algorithm.name={algorithm}", "--no-report")
+    told = [(int(done), int(total)) for done, total in re.findall(r": (\d+)/(\d+) (?:exchanges|steps)", answer.err)]
+    assert len(told) > 1 and all(done <= total for done, total in told)
+    assert told[-1][0] == told[-1][1] > 0
 
 
 def test_compare_into_a_place_that_is_no_directory() -> None:

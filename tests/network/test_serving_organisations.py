@@ -1,9 +1,13 @@
 """Organisations serve over mutual TLS: degraded answers while a party is away, whole ones when it is back."""
 
 import json
+import shutil
+import signal
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from parties import Organisation, Town, free_port, wait_until
@@ -15,11 +19,14 @@ def serve(one: Organisation, *more: str) -> None:
     one.begin(["serve", *files, "--model", str(one.out), "--directory", str(one.folder / "served"), *more])
 
 
-def asked(port: int, path: str = "/predict", **body: Any) -> tuple[int, dict[str, Any]]:
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"content-type": "application/json"})
+def asked(
+    port: int, path: str = "/predict", trust: ssl.SSLContext | None = None, **body: Any
+) -> tuple[int, dict[str, Any]]:
+    address = f"{'http' if trust is None else 'https'}://127.0.0.1:{port}{path}"
+    request = urllib.request.Request(address, headers={"content-type": "application/json"})
     request.data = json.dumps(body).encode() if body else None
     try:
-        with urllib.request.urlopen(request, timeout=20) as reply:
+        with urllib.request.urlopen(request, timeout=20, context=trust) as reply:
             return reply.status, json.load(reply)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
@@ -61,3 +68,46 @@ def test_a_federation_of_another_purpose_and_wrong_calls_are_refused(town: Calla
     built["party1"].start(out=built["party1"].folder / "again")
     built["party1"].end(code=None)
     assert "serves and the other trains" in built["party1"].said()
+
+
+def test_https_with_a_partys_certificate_and_a_new_version_on_hangup(town: Callable[..., Town]) -> None:
+    built = trained(town, "vafl", 1)
+    label, feature, port = built.label, built["party1"], free_port()
+    for one in (label, feature):  # nobody looks by itself
+        one.options = {"patches": {"colonnade.launch.serving_network.LOOK_SECONDS": 1000.0}}
+    serve(label, "--no-keys", "--tls", "--http", f"127.0.0.1:{port}", "--party-seconds", "10")
+    serve(feature)
+    trust = ssl.create_default_context(cafile=str(label.folder / "authority.pem"))
+    trust.check_hostname = False  # it is known as a party, not as a host
+    wait_until(lambda: asked(port, "/healthz", trust)[1].get("status") == "well", "everybody to be there")
+    first = asked(port, trust=trust, id="c020")
+    assert first[0] == 200
+    assert asked(port, "/healthz") == (0, {}), "it speaks no plain HTTP"
+    assert asked(port, "/healthz", ssl.create_default_context()) == (0, {}), "others did not sign its certificate"
+    for one in (label, feature):
+        _rename(one.out / "model" / one.name / "model.json", "f" * 32)
+    assert asked(port, trust=trust, id="c020") == first, "nobody has looked"
+    label.signal(signal.SIGHUP)
+    assert asked(port, trust=trust, id="c020") == first, "not everybody has the new one"
+    feature.signal(signal.SIGHUP)
+    answers = []
+
+    def is_new() -> bool:
+        answers.append(asked(port, trust=trust, id="c020"))
+        return bool(answers[-1][1]["version"] == "f" * 16)
+
+    wait_until(is_new, "the new version")
+    assert {status for status, _ in answers} == {200}, "no request was dropped for it"
+    assert answers[-1][1]["predictions"] == first[1]["predictions"]
+    for one in (label, feature):
+        one.signal(signal.SIGTERM)
+        one.end()
+
+
+def _rename(path: Path, training: str) -> None:
+    """The same model, of another training."""
+    described = json.loads(path.read_text(encoding="utf-8"))
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps({**described, "training": training}), encoding="utf-8")
+    shutil.copymode(path, new)
+    new.replace(path)

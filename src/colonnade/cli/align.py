@@ -94,7 +94,7 @@ def align(
     with (
         interrupted(f"If it had written a checkpoint, continue with: {again}"),
         stop_on_interrupt() as stop,
-        TrainingProgress("align", 0, "multiplications", quiet=as_json) as progress,
+        TrainingProgress("align", 1.0, "multiplications", quiet=as_json) as progress,
     ):
         options = RunOptions(
             directory,

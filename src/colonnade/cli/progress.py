@@ -25,8 +25,7 @@ def progress_of(federation: "Federation", data: "FederatedData", quiet: bool, ti
     alone = algorithms.find(name).family is algorithms.Family.ALONE
     asked, epsilon = federation.training, federation.privacy.labels_epsilon
     training = decided_training(asked, federation.algorithm, data.rows, len(data.feature_parties), epsilon)
-    total = training.steps(data.rows) * (1 if alone else len(data.feature_parties))
-    return TrainingProgress(title or name, total, "steps" if alone else "exchanges", quiet)
+    return TrainingProgress(title or name, float(training.epochs), "steps" if alone else "exchanges", quiet)
 
 
 def tell_data(data: "FederatedData", plan: "Plan") -> None:
@@ -42,11 +41,14 @@ def tell_data(data: "FederatedData", plan: "Plan") -> None:
 class TrainingProgress:
     """Exchanges, exchanges a second, loss, metric and time left; fed with the lines of metrics.jsonl."""
 
-    def __init__(self, title: str, total: int, unit: str = "exchanges", quiet: bool = False) -> None:
-        """`total` 0: it is worked out from how much a line says is done."""
-        self._works_out = not total
+    def __init__(self, title: str, epochs: float, unit: str = "exchanges", quiet: bool = False) -> None:
+        """`epochs`: what a line's `epoch` is at the end. How many exchanges that will be is worked out from it.
+
+        It depends on more than batches: full passes over all rows, tolerances, parties that are away.
+        """
         self._title = title
-        self._total = total
+        self._epochs = epochs
+        self._total = 0
         self._unit = unit
         self._quiet = quiet
         self._live = console.is_terminal and not quiet
@@ -85,8 +87,8 @@ class TrainingProgress:
         done = line["exchange"]
         if self._first is None:
             self._first, self._began = done, time.perf_counter()
-        if self._works_out and line["epoch"]:
-            self._total = round(done / line["epoch"])
+        if line["epoch"]:
+            self._total = max(done, round(done * self._epochs / line["epoch"]))
         self._loss = line["loss"] if line["loss"] is not None else self._loss
         self._metric = line["metric"] or line.get("validation") or self._metric
         if self._task is not None:
@@ -94,7 +96,8 @@ class TrainingProgress:
         elif not self._quiet and time.perf_counter() - self._last_line > SECONDS_BETWEEN_LINES:
             self._last_line = time.perf_counter()
             facts = "  ".join([self._facts(done), *self._reported.values()])
-            errors.print(f"{self._title}: {done}/{self._total} {self._unit}, {facts}", markup=False)
+            words = f"{self._title}: {done}/{self._total or '?'} {self._unit}, {facts}"
+            errors.print(words, markup=False, soft_wrap=True)
 
     def report(self, party: str, said: dict[str, Any]) -> None:
         """Take what a party's own process says of itself: a line under the bar, or a part of the next line."""
@@ -116,7 +119,7 @@ class TrainingProgress:
         if self._first is not None and done > self._first and elapsed > 0:
             rate = (done - self._first) / elapsed
             facts.append(f"{rate:.0f} {self._unit}/s")
-            if self._works_out and not self._live:
+            if self._total and not self._live:
                 facts.append(f"about {(self._total - done) / rate:.0f} s left")
         if self._loss is not None:
             facts.append(f"loss {self._loss:.4f}")

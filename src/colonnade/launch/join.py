@@ -290,7 +290,7 @@ class NetworkLaunch:
     ) -> Station:
         participant = self.participant
         if directory.extension:  # models of before are of another training
-            roster = msgspec.structs.replace(roster, run=f"{roster.run}.{directory.extension}")
+            roster = msgspec.structs.replace(roster, run=f"{directory.extension}-{roster.run}")
         party = participant.build(roster, directory.secret)
         peers = participant.peers(roster)
         life = Life(

@@ -3,9 +3,13 @@
 Where a target is to be kept (`privacy.columns_epsilon`), every noised embedding of a row costs it, whatever it is for.
 A prediction is written down before it begins, and until it has ended it counts as if it had released every row once. So
 nothing that a crash leaves behind is forgotten, and a prediction that nobody ends makes others dearer, never cheaper.
+
+Who serves releases a few rows at a time, and appends them to a journal beside the file, in the format of a party's
+journal; when that has grown, the file is written anew and names the next journal.
 """
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,11 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.errors import RunError
-from colonnade.files import read_private, write_atomically
+from colonnade.files import open_private, read_private, write_atomically
 from colonnade.runtimes.run_lock import only_process_in
+from colonnade.trace import MAGIC, Record, bodies, packed
 
 FILE = "account.msgpack"
 _PATIENCE_SECONDS = 10.0
+_LEAST_JOURNAL_BYTES = 1 << 20  # it is not worth while to write the file anew for less
+_REMEDY = "What each row has cost so far is in there: nothing may be released before it is put back."
 _NOTHING = (0.0, 0.0)
 Spent = dict[bytes, tuple[float, float]]
 """What each row has cost, in training and since."""
@@ -31,6 +38,7 @@ class _Kept(msgspec.Struct):
     names: bytes
     spent: bytes  # two numbers each
     open: dict[str, float]  # predictions that have not ended, by their directories: what each row may cost there
+    journal: int = 0  # which one holds what came after
 
 
 def account_names(ids: Sequence[str]) -> list[bytes]:
@@ -44,6 +52,7 @@ class RowAccount:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._path = folder / FILE
+        self._known: _Lookup | None = None  # what `afford` has read of it
 
     @property
     def exists(self) -> bool:
@@ -94,16 +103,63 @@ class RowAccount:
     def afford(self, ids: Sequence[str], cost: float, limit: float) -> NDArray[np.bool_]:
         """Which of these rows may be released once more; that they are is written down."""
         with self._alone():
-            spent, under_way = self._read()
-            begun = sum(under_way.values())
+            known = self._looked_up()
             names = account_names(ids)
-            affordable = np.array([sum(spent.get(name, _NOTHING)) + begun + cost <= limit for name in names], np.bool_)
-            for name, can in zip(names, affordable, strict=True):
-                if can:
-                    _add(spent, name, cost)
-            if affordable.any():
-                self._write(spent, under_way)
+            affordable: NDArray[np.bool_] = known.totals(names) + known.begun + cost <= limit
+            released = [name for name, can in zip(names, affordable, strict=True) if can]
+            if released:
+                self._append(known, released, cost)
+                known.add(released, cost)
+                if known.journal_bytes > max(_LEAST_JOURNAL_BYTES, known.file_bytes):
+                    self._write(*self._read())
         return affordable
+
+    def _looked_up(self) -> "_Lookup":
+        """The file and its journal, read again if somebody else has written."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            raise self._damaged() from None
+        stamp = found.st_ino, found.st_mtime_ns, found.st_size
+        known = self._known
+        if known is None or known.stamp != stamp or known.journal_bytes != _size_of(self._journal(known.journal)):
+            kept = self._decoded()
+            known = self._known = _Lookup(kept, stamp)
+            for names, cost, end in self._later(kept.journal):
+                known.add(names, cost)
+                known.journal_bytes = end
+        return known
+
+    def _append(self, known: "_Lookup", names: Sequence[bytes], cost: float) -> None:
+        """On the disk before anything is released; a record that a crash has torn is overwritten."""
+        record = packed(Record("Released", (cost, b"".join(names))))
+        data = record if known.journal_bytes else MAGIC + record
+        handle = open_private(self._journal(known.journal), os.O_WRONLY | os.O_CREAT)
+        try:
+            os.ftruncate(handle, known.journal_bytes)
+            os.lseek(handle, known.journal_bytes, os.SEEK_SET)
+            view = memoryview(data)
+            while view:
+                view = view[os.write(handle, view) :]
+            os.fdatasync(handle)
+        except OSError:
+            self._known = None
+            raise
+        finally:
+            os.close(handle)
+        known.journal_bytes += len(data)
+
+    def _journal(self, number: int) -> Path:
+        return self._folder / f"account-{number}.journal"
+
+    def _later(self, number: int) -> Iterator[tuple[list[bytes], float, int]]:
+        """What came after the file was written: rows, what each of them cost, and where the record ends."""
+        path = self._journal(number)
+        if _size_of(path) < len(MAGIC):
+            return
+        for end, body in bodies(path, _REMEDY):
+            _, cost, names = msgspec.msgpack.decode(body, type=tuple[str, float, bytes])
+            yield [names[at : at + 16] for at in range(0, len(names), 16)], cost, end
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -111,20 +167,73 @@ class RowAccount:
             yield
 
     def _read(self) -> tuple[Spent, dict[str, float]]:
+        kept = self._decoded()
+        spent = map(tuple, np.frombuffer(kept.spent, "<f8").reshape(-1, 2).tolist())
+        found: Spent = dict(zip(_names(kept), spent, strict=True))
+        for names, cost, _ in self._later(kept.journal):
+            for name in names:
+                _add(found, name, cost)
+        return found, kept.open
+
+    def _decoded(self) -> _Kept:
         try:
             kept = msgspec.msgpack.decode(read_private(self._path), type=_Kept)
-            spent = map(tuple, np.frombuffer(kept.spent, "<f8").reshape(-1, 2).tolist())
-            names = [kept.names[at : at + 16] for at in range(0, len(kept.names), 16)]
-            return dict(zip(names, spent, strict=True)), kept.open
+            if len(kept.spent) != len(kept.names):
+                raise ValueError(FILE)
         except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
-            raise RunError(
-                f"{self._path} is missing or damaged, and with it what each row has cost so far: nothing may be "
-                "released before it is put back."
-            ) from None
+            raise self._damaged() from None
+        return kept
+
+    def _damaged(self) -> RunError:
+        return RunError(
+            f"{self._path} is missing or damaged, and with it what each row has cost so far: nothing may be "
+            "released before it is put back."
+        )
 
     def _write(self, spent: Spent, under_way: Mapping[str, float]) -> None:
+        """The whole, what its journal held included; so that journal is over."""
+        before = self._decoded().journal if self.exists else 0
         values = np.array([*spent.values()], "<f8").tobytes()
-        write_atomically(self._path, msgspec.msgpack.encode(_Kept(b"".join(spent), values, dict(under_way))))
+        kept = _Kept(b"".join(spent), values, dict(under_way), before + 1)
+        write_atomically(self._path, msgspec.msgpack.encode(kept))
+        self._journal(before).unlink(missing_ok=True)
+        self._known = None
+
+
+class _Lookup:
+    """What an account holds, to be asked for a few rows at a time: the file as arrays, what came later beside it."""
+
+    def __init__(self, kept: _Kept, stamp: tuple[int, int, int]) -> None:
+        names = np.frombuffer(kept.names, "S16")
+        order = np.argsort(names)
+        self._names = names[order]
+        self._totals = np.frombuffer(kept.spent, "<f8").reshape(-1, 2).sum(1)[order]
+        self._later: dict[bytes, float] = {}
+        self.begun = sum(kept.open.values())
+        self.stamp, self.file_bytes = stamp, stamp[2]
+        self.journal, self.journal_bytes = kept.journal, 0
+
+    def totals(self, names: Sequence[bytes]) -> NDArray[np.float64]:
+        """What each of these rows has cost."""
+        later = np.array([self._later.get(name, 0.0) for name in names])
+        if not len(self._names):
+            return later
+        wanted = np.array(names, "S16")
+        at = np.minimum(np.searchsorted(self._names, wanted), len(self._names) - 1)
+        found: NDArray[np.float64] = np.where(self._names[at] == wanted, self._totals[at], 0.0) + later
+        return found
+
+    def add(self, names: Sequence[bytes], cost: float) -> None:
+        for name in names:
+            self._later[name] = self._later.get(name, 0.0) + cost
+
+
+def _names(kept: _Kept) -> list[bytes]:
+    return [kept.names[at : at + 16] for at in range(0, len(kept.names), 16)]
+
+
+def _size_of(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _add(spent: Spent, name: bytes, cost: float) -> None:
