@@ -142,3 +142,16 @@ def test_what_was_recorded_is_listed_with_its_minutes(tmp_path: Path, monkeypatc
 def test_every_reproduction_says_what_it_is_of() -> None:
     for one in reproductions().values():
         assert one.item.split()[0] in ("Table", "Figure") and one.data and one.summary
+
+
+@pytest.mark.usefixtures("one_and_two")
+def test_processes_and_a_cluster_are_not_both_asked_for() -> None:
+    refused = colonnade("reproduce", "one-and-two", "--workers", "1", "--address", "auto")
+    assert refused.code == 2 and "give one of the two" in refused.err
+
+
+def test_processor_time_is_that_of_every_cell_kept_ones_too(tmp_path: Path) -> None:
+    first, again = scope(tmp_path, Workers()), scope(tmp_path, Workers())
+    run_cells(twice, CELLS, Total, first)
+    run_cells(twice, CELLS, Total, again)
+    assert len(first.processor_seconds) == 3 and again.processor_seconds == first.processor_seconds

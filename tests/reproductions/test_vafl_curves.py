@@ -7,7 +7,7 @@ import pytest
 
 from colonnade.reproductions import reproduce, vafl
 from colonnade.reproductions.reproduction import Scope
-from colonnade.reproductions.vafl import Learnt, Trial, run
+from colonnade.reproductions.vafl import LOOKS, Learnt, Trial, run
 
 ENDS = {"sync": 40.0, "t-sync": 25.0, "async": 16.0, "centralised": 1.0}
 
@@ -30,7 +30,8 @@ def trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Trial]:
         end = ENDS[trial.method]
         final = 0.3 if trial.method == "async" else 0.2
         accuracy = 90.0 - (2 if trial.method == "t-sync" else 0) - 10 * trial.noise
-        return Learnt(((end / 2, final + 0.05), (end, final)), ((end, accuracy),))
+        losses = [(end / 2, final + 0.05)] * LOOKS + [(end, final)] * LOOKS
+        return Learnt(tuple(losses), ((end, accuracy),))
 
     monkeypatch.setattr(vafl, "_run_all", answer)
     return asked
@@ -51,6 +52,14 @@ def test_every_method_is_shown_at_its_best_rate_and_timed_to_one_loss(trials: li
     loss, accuracy = result["panels"][:2]
     assert (loss["y_label"], accuracy["y_label"]) == ("training loss", "test accuracy, %")
     assert [curve["label"] for curve in loss["curves"]][-1] == "centralised" and loss["curves"][-1]["level"]
+
+
+def test_what_diverged_has_no_ratio(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(vafl, "_run_all", lambda trials, scope: [Learnt() for _ in trials])
+    rows = {row["label"]: row for row in reproduce("vafl-figure-3", quick=True)["rows"]}
+    assert rows["mnist, sync over async"]["ours"] is None and rows["mnist, sync over async"]["holds"] is False
+    assert rows["mnist, async, test accuracy %"]["ours"] is None
 
 
 def test_a_run_gives_losses_and_accuracies_over_virtual_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,9 @@ from colonnade.trials.pool import run_each
 
 def reproductions() -> dict[str, Reproduction]:
     """Every reproduction, by name."""
-    from colonnade.reproductions import afsgd_vp, asysqn, cascaded, privacy, vafl
+    from colonnade.reproductions import afsgd_vp, asysqn, cascaded, dpzv, privacy, vafl
 
-    return {one.name: one for paper in (vafl, cascaded, privacy, afsgd_vp, asysqn) for one in paper.REPRODUCTIONS}
+    return {one.name: one for paper in (vafl, cascaded, dpzv, privacy, afsgd_vp, asysqn) for one in paper.REPRODUCTIONS}
 
 
 def listed() -> list[dict[str, Any]]:

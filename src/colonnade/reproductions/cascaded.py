@@ -1,15 +1,17 @@
 """Table II of G. Wang et al., "Cascaded Hybrid Optimization", 2023, on MNIST: test accuracy of the five algorithms, and
 what widening the top model does to `cascaded` and `zoo`.
 
-The paper's MLP (bottoms Linear(784/M, 128) + ReLU, top 128M → width → 10), four parties, batches of 64, μ = 0.001,
-plain SGD. Each algorithm is shown at the best rate of the paper's grid, the same for feature parties and label party
-(the paper gives them different ones and does not say which), and after its best epoch: zeroth order on both sides
-comes near the published accuracy and then, trained on, collapses.
+The paper's MLP (bottoms Linear(784/M, 128) + ReLU, top 128M → width → 10), batches of 64, μ = 0.001, plain SGD. Each
+algorithm is shown at the best rate of the paper's grid, the same for feature parties and label party (the paper gives
+them different ones and does not say which), and after its best epoch: zeroth order on both sides comes near the
+published accuracy and then, trained on, collapses. Rate and epoch are chosen on a tenth of the training rows, kept
+apart for it; test rows are scored once, at the end.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
+from math import nan
 from statistics import mean
 from time import perf_counter
 from typing import Any
@@ -29,6 +31,8 @@ from colonnade.reproductions.reproduction import Reproduction, Row, Scope, Shown
 GRID = (0.020, 0.015, 0.010, 0.005, 0.001)
 PARTIES = 4
 BOTTOM = BottomSettings(embedding=128, hidden=())
+VALIDATION = 0.1
+"""Share of the training rows by which rates and epochs are chosen."""
 LOST = 100.0
 """A mean training loss above this has diverged: guessing among ten classes costs 2.3."""
 
@@ -42,11 +46,12 @@ class Trial:
     epochs: float
     seed: int
     width: int = 128  # of the top model's hidden layer
+    parties: int = PARTIES
     max_rows: int = 0  # 0: all
     on_training_rows: bool = False  # whether accuracy is that on training rows, as in the paper's curves
 
     def __str__(self) -> str:
-        return f"{self.algorithm}, rate {self.rate}, width {self.width}, seed {self.seed}"
+        return f"{self.algorithm}, rate {self.rate}, {self.parties} parties, width {self.width}, seed {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -54,9 +59,10 @@ class Run:
     """What a trial gave."""
 
     trial: Trial
-    curve: tuple[tuple[int, float], ...]  # exchanges so far, accuracy in per cent
+    curve: tuple[tuple[int, float], ...]  # exchanges so far, accuracy on validation or training rows in per cent
     diverged: bool
     seconds: float
+    test: float | None = None  # accuracy on test rows of the model that was best on validation rows; None: not scored
 
     @property
     def best(self) -> float:
@@ -72,26 +78,27 @@ class Run:
 
 
 @cache
-def _mnist(max_rows: int) -> FederatedData:
-    return dataset("mnist", parties=PARTIES, max_rows=max_rows)
+def _mnist(max_rows: int, parties: int = PARTIES, validation: float = 0.0) -> FederatedData:
+    return dataset("mnist", parties=parties, max_rows=max_rows, validation=validation)
 
 
 def run(trial: Trial) -> Run:
     """Train until the epochs are over or the loss runs away."""
-    data = _mnist(trial.max_rows)
+    data = _data(trial)
     curve: list[tuple[int, float]] = []
-    diverged = False
+    diverged, test = False, None
 
     def look(line: dict[str, Any]) -> None:
         nonlocal diverged
         diverged = diverged or (line["loss"] is not None and line["loss"] > LOST)
-        if line["metric"]:
-            curve.append((line["exchange"], 100 * line["metric"]["accuracy"]))
+        scored = line["metric"] if trial.on_training_rows else line.get("validation")
+        if scored:
+            curve.append((line["exchange"], 100 * scored["accuracy"]))
 
     began = perf_counter()
     try:
-        train(
-            _scored_on_training_rows(data) if trial.on_training_rows else data,
+        outcome = train(
+            data,
             _as_published(trial.algorithm),
             training=Training(
                 heal=False,  # the paper's form: a rate that is too large fails
@@ -107,9 +114,17 @@ def run(trial: Trial) -> Run:
             watch=look,
             stop_requested=lambda: diverged,
         )
+        if not trial.on_training_rows:
+            test = 100 * float(outcome.summary["test"]["accuracy"])
     except RunError:  # the loss was not finite any more
         diverged = True
-    return Run(trial, tuple(curve), diverged, perf_counter() - began)
+    return Run(trial, tuple(curve), diverged, perf_counter() - began, test)
+
+
+def _data(trial: Trial) -> FederatedData:
+    if trial.on_training_rows:
+        return _scored_on_training_rows(_mnist(trial.max_rows, trial.parties))
+    return _mnist(trial.max_rows, trial.parties, VALIDATION)
 
 
 def _as_published(algorithm: str) -> Any:
@@ -127,7 +142,7 @@ def _scored_on_training_rows(data: FederatedData, rows: int = 5_000) -> Federate
 
 def _run_all(trials: Sequence[Trial], scope: Scope) -> list[Run]:
     """The first data set is loaded here: should it be missing, that is said once and fetched once."""
-    return run_cells(run, trials, Run, scope, follows_from=lambda one: _mnist(one.max_rows).row_digest)
+    return run_cells(run, trials, Run, scope, follows_from=lambda one: _data(one).row_digest)
 
 
 def _at_best_rate(
@@ -170,29 +185,64 @@ NAMES = {
     "zoo-sync": "Syn-ZOO-VFL",
 }
 """What the paper calls the algorithms."""
-QUICK_EPOCHS, FULL_EPOCHS = 60.0, 100.0
-QUICK_RATE_EPOCHS = 4.0
+QUICK_ROWS = 10_000
+QUICK_EPOCHS, FULL_EPOCHS = 30.0, 100.0
+QUICK_RATE_EPOCHS = 3.0
+# By the paper's columns: parties and the width of the top model.
+COLUMNS = {
+    "MNIST, 4 clients": (4, 128),
+    "MNIST, 6 clients": (6, 128),
+    "MNIST, 8 clients": (8, 128),
+    "MNIST, width 256": (4, 256),
+    "MNIST, width 512": (4, 512),
+}
 
 
 def table_2(scope: Scope) -> Shown:
-    """Four parties: the best test accuracy in equally many epochs, each algorithm at its best rate."""
+    """Test accuracy after equally many epochs, each algorithm at its best rate and epoch by validation rows."""
     quick = scope.quick
     epochs = QUICK_EPOCHS if quick else FULL_EPOCHS
+    columns = dict([*COLUMNS.items()][:1]) if quick else COLUMNS
     # The slowest first, so that no core is left with a long one at the end.
-    shown = [Trial(name, 0.0, epochs, 0) for name in ("cascaded", "vafl", "zoo", "zoo-sync", "split")]
+    shown = {
+        (column, name): Trial(name, 0.0, epochs, 0, width, parties, QUICK_ROWS if quick else 0)
+        for column, (parties, width) in columns.items()
+        for name in ("cascaded", "vafl", "zoo", "zoo-sync", "split")
+    }
     rates = dict.fromkeys(NAMES, GRID)
-    found = _at_best_rate(shown, rates, QUICK_RATE_EPOCHS if quick else epochs, scope)
-    runs = {one.algorithm: own for one, own in zip(shown, found, strict=True)}
-    rows = []
-    for name in NAMES:
-        own = runs[name]
-        note = f"learning rate {own[0].trial.rate}, best of {epochs:.0f} epochs{_diverged(own)}"
-        note += "; the paper trains 100" if quick else ""
-        found_there = published("cascaded", "Table II", NAMES[name], f"MNIST, {PARTIES} clients")
-        rows.append(Row.beside(found_there, f"{name}, test accuracy %", [run.best for run in own], note))
-    gaps = [ahead.best - own.best for ahead, own in zip(runs["vafl"], runs["cascaded"], strict=True)]
-    rows.append(Row.beside(None, "vafl less cascaded, points", gaps, "claim: at most 3; by Table II 97.7 − 96.4 = 1.3"))
-    return Shown(rows)
+    found = _at_best_rate([*shown.values()], rates, QUICK_RATE_EPOCHS if quick else epochs, scope)
+    runs = dict(zip(shown, found, strict=True))
+    rows = [_accuracy_row(column, name, runs[column, name], quick) for column in columns for name in NAMES]
+    first = "MNIST, 4 clients"
+    gaps = [
+        _tested(ahead) - _tested(own) for ahead, own in zip(runs[first, "vafl"], runs[first, "cascaded"], strict=True)
+    ]
+    note = "by Table II 97.7 − 96.4 = 1.3"
+    rows.append(Row.beside(None, "vafl less cascaded, points", gaps, note, "at most 3", lambda ours, _: ours <= 3))
+    remark = ""
+    if quick:
+        remark = (
+            f"Quick: {QUICK_ROWS:,} rows and {epochs:.0f} epochs in place of the paper's 60,000 and 100, so only the "
+            "order of the algorithms can be held against the paper's; the full run has its rows and epochs."
+        )
+    return Shown(rows, (), remark)
+
+
+def _accuracy_row(column: str, name: str, runs: Sequence[Run], quick: bool) -> Row:
+    epochs = QUICK_EPOCHS if quick else FULL_EPOCHS
+    note = f"learning rate {runs[0].trial.rate}, best of {epochs:.0f} epochs{_diverged(runs)}"
+    there = published("cascaded", "Table II", NAMES[name], column)
+
+    def holds(ours: float, printed: float | None) -> bool:
+        return printed is not None and ours >= printed - 0.5
+
+    scores = [_tested(run) for run in runs]
+    claim = "at most half a point below the published"
+    return Row.beside(there, f"{name}, {column}, test accuracy %", scores, note, claim, holds)
+
+
+def _tested(run: Run) -> float:
+    return nan if run.test is None else run.test
 
 
 # --- the width of the top model ---------------------------------------------------------------------------------
@@ -203,13 +253,13 @@ TARGETS = {"cascaded": 90.0, "zoo": 80.0}
 CLAIMS = {"cascaded": "claim: at most 1.10", "zoo": "claim: above 1, the wider is slower"}
 RATES = {"cascaded": (0.02,), "zoo": (0.0014, 0.001)}
 """Of the grid's rates zoo survives the least alone; a narrow top stands a little more."""
-QUICK_ROWS, WIDTH_EPOCHS = 10_000, 25.0
+WIDTH_EPOCHS = 25.0
 
 
 def top_width(scope: Scope) -> Shown:
     """Exchanges to a training accuracy, and the best one in equally many, for each width of the top model."""
     shown = [
-        Trial(name, 0.0, WIDTH_EPOCHS, 0, width, QUICK_ROWS if scope.quick else 0, on_training_rows=True)
+        Trial(name, 0.0, WIDTH_EPOCHS, 0, width, max_rows=QUICK_ROWS if scope.quick else 0, on_training_rows=True)
         for width in ((512, 128) if scope.quick else (512, 256, 128))
         for name in ("zoo", "cascaded")
     ]

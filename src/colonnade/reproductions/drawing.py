@@ -63,9 +63,15 @@ def _draw_lines(axes: Axes, panel: Mapping[str, Any]) -> None:
 def _draw_bars(axes: Axes, panel: Mapping[str, Any]) -> None:
     below = np.zeros(len(panel["bars"]))
     for place, curve in enumerate(panel["curves"]):
-        axes.bar(curve["x"], curve["y"], bottom=below, width=0.6, color=COLOURS[place], label=curve["label"])
-        below += np.array(curve["y"])
-    axes.set_xticks(range(len(panel["bars"])), [name.replace(", ", ",\n") for name in panel["bars"]])
+        if curve["published"]:
+            axes.plot(curve["x"], curve["y"], "x", color=INK, markersize=6, label=curve["label"])
+            continue
+        heights = np.zeros(len(panel["bars"]))
+        heights[[int(x) for x in curve["x"]]] = curve["y"]
+        axes.bar(range(len(heights)), heights, bottom=below, width=0.6, color=COLOURS[place], label=curve["label"])
+        below += heights
+    names = [name.replace(", ", ",\n") for name in panel["bars"]]
+    axes.set_xticks(range(len(names)), names, rotation=60 if len(names) > 4 else 0)
     axes.grid(True, axis="y", color=GRID, linewidth=0.8)
 
 

@@ -47,7 +47,7 @@ PLANS = {
     "givemesomecredit": Experiment(4096, 500, sgd_batch_size=1024, sgd_step=0.4, plain_step=3.0),
     "a9a": Experiment(1536, 500),
     "mnist_odd_even": Experiment(2048, 500, step=0.4, sgd_batch_size=2048, sgd_step=0.3),
-    "synthetic_regression": Experiment(2048, 200, sgd_step=0.5),
+    "synthetic_regression": Experiment(512, 60, sgd_step=0.5),
     # Too wide for a matrix of columns by columns; rows of length 1, so that one step suits every column.
     "rcv1_sample": Experiment(16, 100, sgd_batch_size=32, sgd_step=20.0, plain_step=10.0, precondition="none"),
     "newsgroups20": Experiment(128, 60, sgd_batch_size=128, sgd_step=20.0, plain_step=20.0, precondition="none"),

@@ -9,6 +9,7 @@ first party to the last. Learning rates are chosen on validation rows, apart for
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import nan, sqrt
+from statistics import mean
 from typing import Any
 
 from colonnade.algorithms.split_models.vafl import Vafl
@@ -27,7 +28,9 @@ PARTIES = {"mnist": 7, "fashion_mnist": 7, "cifar10": 8, "parkinson_speech": 3}
 L2 = 0.001
 NOISE = sqrt(0.1)
 UNIT_SECONDS = 0.01
-RATES = (0.005, 0.02, 0.1, 0.5)
+RATES = (0.001, 0.005, 0.02, 0.1, 0.5)
+LOOKS = 4
+"""At the training loss, in every epoch."""
 METHODS = ("sync", "t-sync", "async")
 SPEED_UP = 2.0
 """What the paper says of async and t-sync, "in most cases"; it prints no table."""
@@ -60,7 +63,15 @@ class Learnt:
     validation_loss: float | None = None  # None: no such rows, or the run diverged
 
     def seconds_to(self, loss: float) -> float:
-        return next((seconds for seconds, reached in self.losses if reached <= loss), nan)
+        return next((seconds for seconds, reached in self.by_epoch if reached <= loss), nan)
+
+    @property
+    def by_epoch(self) -> list[tuple[float, float]]:
+        """Losses over the last epoch: those of a few batches jump."""
+        return [
+            (self.losses[place][0], mean(loss for _, loss in self.losses[place - LOOKS + 1 : place + 1]))
+            for place in range(LOOKS - 1, len(self.losses))
+        ]
 
     def __str__(self) -> str:
         if self.validation_loss is not None:
@@ -96,7 +107,7 @@ def run(trial: Trial) -> Learnt:
         learning_rate=trial.rate,
         optimiser="sgd",
         l2=L2,
-        observe_every_epochs=0.25,
+        observe_every_epochs=1 / LOOKS,
         evaluate_every_epochs=1.0,
         heal=False,  # the paper's form
     )
@@ -154,7 +165,8 @@ def logistic_regression(names: Sequence[str], scope: Scope) -> Shown:
         tuple(panels),
         "The paper prints curves, no numbers, and says: two times as fast in most cases, accuracies comparable to the "
         "centralised model's. How much a barrier costs follows from the delays, whose parameters the paper does not "
-        "give. With noise, every upload is noised anew, test rows too.",
+        "give: it is the time for the same number of exchanges. What is left of it at the same loss is what embeddings "
+        "that are not fresh cost. With noise, every upload is noised anew, test rows too.",
     )
 
 
@@ -184,13 +196,19 @@ def _rates(name: str, scope: Scope) -> dict[str, float]:
 
 def _speed_up_rows(name: str, exact: dict[str, Learnt]) -> list[Row]:
     """Virtual time to the loss at which the worst of the three ends, the synchronous one over the others."""
-    common = max(min(loss for _, loss in exact[method].losses) for method in METHODS)
-    base = exact["sync"].seconds_to(common)
     rows = []
+    claim = f"at least {SPEED_UP:g}"
+    if not all(exact[method].by_epoch for method in METHODS):
+        words = "one of the three diverged"
+        return [
+            Row(f"{name}, sync over {one}", None, nan, None, words, "", claim, False) for one in ("async", "t-sync")
+        ]
+    common = max(min(loss for _, loss in exact[method].by_epoch) for method in METHODS)
+    base = exact["sync"].seconds_to(common)
     for method in ("async", "t-sync"):
         ratio = base / exact[method].seconds_to(common)
-        note = f"virtual time to a training loss of {common:.3f}"
-        claim = f"at least {SPEED_UP:g}"
+        barrier = exact["sync"].losses[-1][0] / exact[method].losses[-1][0]
+        note = f"virtual time to an epoch's training loss of {common:.3f}; {barrier:.2f} for as many exchanges"
         rows.append(Row(f"{name}, sync over {method}", None, ratio, None, note, "", claim, ratio >= SPEED_UP))
     return rows
 
@@ -219,12 +237,13 @@ def _panels(name: str, exact: dict[str, Learnt], noised: dict[str, Learnt]) -> l
         curves = []
         for method in METHODS:
             for words, learnt in (("", exact[method]), (", noise", noised[method])):
-                points = getattr(learnt, kind)
+                points = learnt.by_epoch if kind == "losses" else learnt.accuracies
                 x, y = tuple(point[0] for point in points), tuple(point[1] for point in points)
                 curves.append(Curve(f"{method}{words}", x, y, dashed=bool(words)))
-        ends = max(x for curve in curves for x in curve.x)
-        level = getattr(exact["centralised"], kind)[-1][1]
-        curves.append(Curve("centralised", (0.0, ends), (level, level), level=True))
+        ends = max((x for curve in curves for x in curve.x), default=1.0)
+        alone = exact["centralised"].by_epoch if kind == "losses" else exact["centralised"].accuracies
+        if alone:
+            curves.append(Curve("centralised", (0.0, ends), (alone[-1][1], alone[-1][1]), level=True))
         panels.append(Panel(name, "virtual seconds", what, tuple(curves)))
     return panels
 
