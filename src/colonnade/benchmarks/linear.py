@@ -130,8 +130,8 @@ def _to_the_optimum(watch: Watch) -> dict[str, float]:
             ratios.append(ours / theirs)
             bare.append(arithmetic / theirs)
             watch(
-                f"{name}, turn {turn + 1} of {TURNS}: {solver} {theirs:.4f} s, ours {ours:.4f} s ({epochs:.1f} epochs), "
-                f"its arithmetic alone {arithmetic:.4f} s"
+                f"{name}, turn {turn + 1} of {TURNS}: {solver} {theirs:.4f} s, ours {ours:.4f} s ({epochs:.1f} epochs), its "
+                f"arithmetic alone {arithmetic:.4f} s"
             )
         found[key] = float(np.median(ratios))
         found[key.replace("time", "arithmetic")] = float(np.median(bare))
@@ -172,7 +172,7 @@ def _bare_seconds(data: FederatedData, epochs: float) -> float:
     """The same blocks and as many steps in one loop, without a party or a message: what the arithmetic takes alone."""
     began = time.process_time()
     loss = LinearLoss(data.labels.task, 1)
-    directions = []
+    directions: list[Direction] = []
     for own in data.columns.values():
         constant = not directions
         block = LinearBlock(own.train, own.test[:0], 1, L2, constant, "centre", loss.smoothness, centred=True)
