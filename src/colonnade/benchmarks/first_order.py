@@ -6,8 +6,8 @@ can better. Katyusha's two constants are the best of a grid, chosen by the very 
 do, not a method. Full gradients count as epochs.
 
 What is missing there is a look along everybody's directions at once. SAGA on the joined columns shows it whose weights
-are, after every half epoch and a full pass, the best in the span of the last ones (G. Narkiss, M. Zibulevsky, "Sequential
-Subspace Optimization Method for Large-Scale Unconstrained Problems", 2005); it has one constant for all sets.
+are, after every half epoch and a full pass, the best in the span of the last ones (G. Narkiss, M. Zibulevsky,
+"Sequential Subspace Optimization Method for Large-Scale Unconstrained Problems", 2005); one constant for all sets.
 """
 
 import warnings

@@ -130,8 +130,8 @@ def _to_the_optimum(watch: Watch) -> dict[str, float]:
             ratios.append(ours / theirs)
             bare.append(arithmetic / theirs)
             watch(
-                f"{name}, turn {turn + 1} of {TURNS}: {solver} {theirs:.4f} s, ours {ours:.4f} s ({epochs:.1f} epochs), its "
-                f"arithmetic alone {arithmetic:.4f} s"
+                f"{name}, turn {turn + 1} of {TURNS}: {solver} {theirs:.4f} s, "
+                f"ours {ours:.4f} s ({epochs:.1f} epochs), its arithmetic alone {arithmetic:.4f} s"
             )
         found[key] = float(np.median(ratios))
         found[key.replace("time", "arithmetic")] = float(np.median(bare))

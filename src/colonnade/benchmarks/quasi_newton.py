@@ -1,8 +1,8 @@
 """Whether a quasi-Newton algorithm needs fewer exchanges than its first-order twin, on the cheaper sets of `bench
 defaults`: with defaults, to 1e-4 of the optimum (stochastic gradients: 1e-3), looked at every half epoch.
 
-A set counts where the twin gets there within 20 epochs. By default a mini-batch of a quasi-Newton algorithm has more rows
-than its twin's, so epochs are compared, too; and pairs are used only once first-order steps are found to be slow
+A set counts where the twin gets there within 20 epochs. By default a mini-batch of a quasi-Newton algorithm has more
+rows than its twin's, so epochs are compared, too; and pairs are used only once first-order steps are found to be slow
 (pace.py): an epoch for an epoch says that they were not.
 """
 
