@@ -57,7 +57,7 @@ def load_tables(
     order = _order(list(parties), data, label_party)
     aligned = None
     if data.rows == "aligned":
-        aligned = {party: _alignment_of(party, parties[party], base) for party in order}
+        aligned = {party: alignment_of(party, parties[party], base) for party in order}
         check_one_alignment(aligned)
     tables = {
         party: read_own(own, base, party=party, id="" if aligned else own.id or data.id, label=data.label)
@@ -67,11 +67,13 @@ def load_tables(
     return replace(found, ids_of=partial(ids_together, data, parties, label_party, base))
 
 
-def _alignment_of(party: str, own: PartyData, base: Path) -> Aligned:
+def alignment_of(party: str, own: PartyData, base: Path) -> Aligned:
+    """The rows that `colonnade align` has matched for a party."""
     if not own.aligned:
         raise SettingsError(
             f"data.rows is 'aligned', but party {party!r} does not say where its aligned rows are: run colonnade "
-            "align, and name the folder that it wrote for this party with the setting `aligned`."
+            "align, and name the folder that it wrote for this party with the setting `aligned`, or in a prediction "
+            "with --aligned."
         )
     return read_aligned(base / own.aligned, party, own, base)
 
@@ -127,7 +129,7 @@ def load_own_table(
     if not own.has_table:
         raise SettingsError(f"Party {party!r} names no file and no query: give [data] file or sql in its party.toml.")
     _refuse_one_place(data.rows)
-    aligned = _alignment_of(party, own, base) if data.rows == "aligned" else None
+    aligned = alignment_of(party, own, base) if data.rows == "aligned" else None
     id, weight = "" if aligned else own.id or data.id, own.weight or data.weight
     data = replace(data, weight=weight if has_labels else "")
     table = read_own(replace(own, weight=data.weight), base, party=party, id=id, label=data.label)
@@ -167,7 +169,7 @@ def ids_together(
     """The same where the tables of all parties are in one place, and which rows they share follows from all."""
     if data.rows == "aligned":
         own = parties[party]
-        aligned = _alignment_of(party, own, base)
+        aligned = alignment_of(party, own, base)
         texts = read_id_columns(own, base, aligned.columns, party)
         rows = _aligned_rows(aligned, data)
         whole = [",".join(one) for one in zip(*(text.tolist() for text in texts), strict=True)]

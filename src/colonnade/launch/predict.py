@@ -10,9 +10,9 @@ from colonnade.errors import DataError, SettingsError, unknown_name
 from colonnade.federation.file import read_federation
 from colonnade.files import read_whole
 from colonnade.launch.experiment import RUNTIMES
-from colonnade.launch.prediction import predict_between
+from colonnade.launch.prediction import talk
 from colonnade.prediction.joint_model import JointModel, load_model
-from colonnade.prediction.tables import Predictions, predict_tables
+from colonnade.prediction.tables import Predictions, predict_tables, predictions_of
 
 
 def predict(
@@ -46,7 +46,7 @@ def predict(
         raise unknown_name("runtime", runtime, RUNTIMES)
     chosen = getattr(federation, runtime)
     given = federation.data, federation.alignment, Path(run)
-    return predict_between(model, sources, *given, chosen, ids, federation.seed)
+    return predictions_of(*talk(model, sources, *given, chosen, ids, federation.seed))
 
 
 def write_predictions(predictions: Predictions, out: Path, run: Path) -> None:

@@ -21,7 +21,6 @@ from colonnade.prediction.conversation import PredictingLabelParty, PredictingPa
 from colonnade.prediction.joint_model import JointModel
 from colonnade.prediction.own_rows import Wanted, id_form, read_own_rows, wanted_rows
 from colonnade.prediction.seat import PredictionSeat
-from colonnade.prediction.tables import Predictions, predictions_of
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.simulate.settings import Simulate
@@ -53,23 +52,6 @@ class PredictionRun:
         write_prediction_seat(folder, PredictionSeatFiles(self.seats[name], life))
 
 
-def predict_between(
-    model: JointModel,
-    sources: Mapping[str, PartyData],
-    data: DataSettings,
-    alignment: AlignmentSettings,
-    base: Path,
-    runtime: Simulate | Processes | Ray,
-    wanted: Sequence[str] | None = None,
-    seed: int = 0,
-) -> Predictions:
-    """What the parties come to when each answers from its own model and table. `wanted`: ids; None: all of the first.
-
-    The first of the parties with columns names the rows where the label party has no table.
-    """
-    return predictions_of(*talk(model, sources, data, alignment, base, runtime, wanted, seed))
-
-
 def talk(
     model: JointModel,
     sources: Mapping[str, PartyData],
@@ -80,7 +62,10 @@ def talk(
     wanted: Sequence[str] | None = None,
     seed: int = 0,
 ) -> tuple[PredictingLabelParty, Wanted]:
-    """The label party at its end, and what it asked for."""
+    """The label party at its end, when each has answered from its own model and table, and what it asked for.
+
+    `wanted`: ids; None: all of the first of the parties with columns, or of everybody where rows may be absent.
+    """
     label_party = model.label_party
     if any(name.startswith("bottom of ") for name in model.parties[label_party].modules):
         raise SettingsError("The model was trained by one party on everybody's columns: leave --runtime out.")

@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 
 from colonnade.alignment.normalisation import written_alike
-from colonnade.alignment.results import read_aligned
 from colonnade.alignment.settings import AlignmentSettings, IdRules
 from colonnade.data.absence import NOWHERE
 from colonnade.data.id_columns import read_id_columns
+from colonnade.data.own_tables import alignment_of
 from colonnade.data.settings import DataSettings, PartyData
 from colonnade.data.sources import read_own
 from colonnade.errors import DataError, SettingsError
@@ -103,12 +103,7 @@ def read_own_rows(
 
 
 def _aligned_rows(name: str, model: SavedModel, own: PartyData, has_columns: bool, base: Path) -> OwnRows:
-    if not own.aligned:
-        raise SettingsError(
-            f"data.rows is 'aligned', but party {name!r} does not say where its aligned rows are: run colonnade align, "
-            "and name the folder that it wrote with the setting `aligned`, or with --aligned."
-        )
-    aligned = read_aligned(base / own.aligned, name, own, base)
+    aligned = alignment_of(name, own, base)
     _check_number(name, len(aligned.rows))
     texts = read_id_columns(own, base, aligned.columns, name)
     chosen = [column.iloc[aligned.rows].tolist() for column in texts]

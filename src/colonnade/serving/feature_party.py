@@ -149,7 +149,7 @@ class _Counted:
                 raise DataError(
                     f"The rows of {name} have a budget (privacy.columns_epsilon), and beside the model in "
                     f"{model.folder} there is no account of what its training has cost them: nothing may be released. "
-                    "Trainings over the network keep one."
+                    "Put it back beside the model: every training with noise has left one."
                 )
 
     def spend(self, ids: Sequence[str]) -> NDArray[np.bool_]:
