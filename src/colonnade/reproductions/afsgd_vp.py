@@ -131,7 +131,7 @@ def _beside_published(names: Sequence[str], rows: Sequence[Row]) -> Panel:
     places = tuple(float(place) for place in range(len(rows)))
     marked = [(place, row.published) for place, row in zip(places, rows, strict=True) if row.published is not None]
     return Panel(
-        "time of the synchronous one over that of the asynchronous one",
+        "synchronous over asynchronous time",
         "",
         "asynchronous speed-up",
         (

@@ -73,6 +73,7 @@ def _draw_bars(axes: Axes, panel: Mapping[str, Any]) -> None:
     names = [name.replace(", ", ",\n") for name in panel["bars"]]
     axes.set_xticks(range(len(names)), names, rotation=60 if len(names) > 4 else 0)
     axes.grid(True, axis="y", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
 
 
 def digest_of(panels: Sequence[Mapping[str, Any]]) -> str:
