@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from colonnade import BottomSettings, Cascaded, Dpzv, SettingsError, TopSettings, Training, Vafl, Zoo, ZooSync
+from colonnade import BottomSettings, Cascaded, Czofo, Dpzv, SettingsError, TopSettings, Training, Vafl, Zoo, ZooSync
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import LabelSeat
 from colonnade.algorithms.split_models.parts.zeroth_top import ZerothOrderTop
@@ -123,6 +123,23 @@ def test_what_cannot_be(kind: Any) -> None:
 def test_the_label_partys_rate_with_sixteen_parties(given: dict[str, Any], rate: float, decay: str) -> None:
     decided = decided_training(Training(**given), Vafl(), rows=1000, feature_parties=16)
     assert (decided.top_learning_rate, decided.top_decay) == (pytest.approx(rate), decay)
+
+
+@pytest.mark.parametrize(
+    ("given", "rate", "decay"),
+    [
+        ({}, 0.002, "linear"),
+        ({"decay": "none"}, 0.001, "none"),
+        ({"learning_rate": 0.003}, 0.003, "none"),
+        ({"learning_rate": 0.003, "decay": "linear"}, 0.003, "linear"),
+        ({"optimiser": "sgd"}, 0.1, "none"),
+    ],
+)
+def test_the_rate_of_feature_parties_in_czofo(given: dict[str, Any], rate: float, decay: str) -> None:
+    decided = decided_training(Training(**given), Czofo(), rows=1000, feature_parties=4)
+    assert (decided.learning_rate, decided.decay) == (rate, decay)
+    with pytest.raises(SettingsError, match=r"training\.decay"):
+        Training(decay="cosine")
 
 
 def test_who_waits_for_all_of_them_has_the_rate_of_one_place() -> None:

@@ -205,6 +205,10 @@ PLANS = {
         looking(Czofo, distribution="unit-sphere", max_delay=4), "multiclass", own_columns=True
     ),
     "czofo, regression, signs, Adam": gentle(looking(Czofo, distribution="signs"), "regression", training=ADAM),
+    "czofo, Adam, rate falls, in_flight 2": gentle(
+        looking(Czofo, in_flight=2), training=replace(ADAM, decay="linear", top_decay="linear")
+    ),
+    "dpzv, rate falls": gentle(looking(Dpzv), training=replace(GENTLE, decay="linear")),
     "dpzv": gentle(looking(Dpzv, server_update="zeroth-order")),
     "dpzv, tight clip, noise": gentle(looking(Dpzv, clip=0.05, noise=0.2, in_flight=3), simulate=REORDERED),
     "dpzv, no clip, wait_for 2, l2": gentle(

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude
-from colonnade.algorithms.parts.optimiser import scale_free_rate
+from colonnade.algorithms.parts.optimiser import scale_free_rate, what_is_left
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat
 from colonnade.algorithms.split_models.parts.directions import Directions
@@ -183,6 +183,8 @@ class SeedReplayBottom(Embedder):
         if self._chosen.name == "scale-free":
             rate = scale_free_rate(rate, self._coordinates, self._chosen.planned_steps, self.steps)
             slopes, share = [self._spread.relative(slope) for slope in slopes], math.sqrt(share)
+        elif self._chosen.falls:
+            rate *= what_is_left(self.steps, self._chosen.planned_steps)
         wide = self._wide
         inputs = self.batch(self._looked_at.pop(exchange)) if wide is not None else self._vector
         if self._l2:
