@@ -88,7 +88,9 @@ class ZerothOrderBottom(Embedder):
         for direction in looked.unbind():
             for side in (1, -1) if directions.two_sided else (1,):
                 radius = side * directions.radius
-                for at, near, own in zip(here_others, near_others, direction[by_rows:].split(sizes), strict=True):
+                for at, near, own in zip(
+                    here_others, near_others, torch.split(direction[by_rows:], sizes), strict=True
+                ):
                     torch.add(at, own, alpha=radius, out=near)
                 moves = [] if wide is None else wide.moves(inputs, passed, direction[:by_rows], radius)
                 around.append(self._near.embed(inputs, self.noise, moves))
@@ -125,7 +127,7 @@ class ZerothOrderBottom(Embedder):
             for some in self._wide.along(self.batch(rows), passed, by_rows):
                 estimate[some.place : some.place + some.numbers.numel()] = some.numbers
             others = self._others_of(estimate)
-            for own, found in zip(others, drawn.split([one.numel() for one in others]), strict=True):
+            for own, found in zip(others, torch.split(drawn, [one.numel() for one in others]), strict=True):
                 own.copy_(found)
         self._optimiser.step([estimate])
         self.steps += 1
