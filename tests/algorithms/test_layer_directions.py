@@ -18,7 +18,9 @@ from colonnade.algorithms.seats import LabelSeat
 from colonnade.algorithms.split_models.parts.zeroth_top import ZerothOrderTop
 from colonnade.algorithms.training import DecidedTraining
 from colonnade.federation.plan import decided_training
+from colonnade.messages import LossReply, SlopeReply
 from colonnade.models.flat import FlatModel
+from colonnade.party import Received, Send, Started
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.testing import StopAfter, TinyFederation, tiny_data, weights
 
@@ -81,6 +83,28 @@ def test_it_goes_on_where_it_was_stopped(kind: Any, tmp_path: Path) -> None:
     parts = given.run(tmp_path / "parts", resume=True)
     for name, tensor in weights(whole.models).items():
         assert torch.equal(tensor, weights(parts.models)[name]), name
+
+
+@pytest.mark.parametrize("kind", [Cascaded, Dpzv])
+def test_an_upload_of_an_earlier_version_moves_nothing(kind: Any) -> None:
+    """Its checkpoint does not say what went into wide layers."""
+    party = wide(kind).parties()["party1"]
+    started = party.handle(Started(0.0))
+    exchange = next(one.message.exchange for one in started if isinstance(one, Send))
+    reply = SlopeReply(exchange, 0.5) if kind is Dpzv else LossReply(exchange, np.linspace(0.5, 0.6, 16))
+
+    def moved(older: bool) -> bool:
+        state = party.state()
+        if older:
+            assert state.values["bottom"].pop("passed") == [exchange]
+        again = wide(kind).parties()["party1"]
+        again.restore(state)
+        effects = again.handle(Received(1.0, "label", reply))
+        assert any(isinstance(one, Send) for one in effects)  # it goes on
+        after, before = weights({"p": again.model()}), weights({"p": party.model()})
+        return any(not torch.equal(after[name], before[name]) for name in before)
+
+    assert moved(older=False) and not moved(older=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)

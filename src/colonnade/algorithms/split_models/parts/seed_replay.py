@@ -178,6 +178,9 @@ class SeedReplayBottom(Embedder):
         for slope in slopes:
             check_magnitude(self._seat.label_party, "a slope", slope, self._most_slope)
         del self._pending[exchange]
+        if self._wide is not None and exchange not in self._passed:
+            self.steps += 1  # made by an earlier version, which moved other things: nothing is learnt from it
+            return True
         share = 1 / len(slopes)
         rate = self._scale * self._chosen.learning_rate
         if self._chosen.name == "scale-free":
