@@ -25,7 +25,7 @@ from colonnade.algorithms.seats import FeatureSeat
 from colonnade.algorithms.split_models.parts.directions import Directions
 from colonnade.algorithms.split_models.parts.embedder import Embedder
 from colonnade.algorithms.split_models.parts.steps import SlopeSpread, optimiser_of_bottom
-from colonnade.algorithms.split_models.parts.wide_layer import Along, wide_layers
+from colonnade.algorithms.split_models.parts.wide_layer import DirectionPart, wide_layers
 from colonnade.errors import ProtocolError, RunError, SettingsError
 from colonnade.models.flat import flatten
 from colonnade.models.network import network_for
@@ -233,7 +233,7 @@ class SeedReplayBottom(Embedder):
             return []
         return self._wide.moves(inputs, self._passed[exchange], self._by_rows(seed, len(inputs)), radius)
 
-    def _step_along(self, directions: Iterator[Along], rows: int, scale: float) -> None:
+    def _step_along(self, directions: Iterator[DirectionPart], rows: int, scale: float) -> None:
         """A wide layer's w ← w − scale · Σ_i (x_i/‖x_i‖) v_iᵀ, rounded to the grid.
 
         A scale-free step is as long as that of a direction of all its weights: √(inputs / rows) times this.

@@ -32,7 +32,7 @@ class WideLayer(NamedTuple):
     units: int
 
 
-class Along(NamedTuple):
+class DirectionPart(NamedTuple):
     """A part of the direction of the weights."""
 
     place: int  # of its first number among all parameters
@@ -99,14 +99,14 @@ class WideLayers:
             moves[layer.number] = (by_row * _lengths(entered)).mul_(radius)
         return moves
 
-    def along(self, inputs: Tensor, known: Tensor, drawn: Tensor) -> Iterator[Along]:
+    def along(self, inputs: Tensor, known: Tensor, drawn: Tensor) -> Iterator[DirectionPart]:
         """Σ_i (x_i/‖x_i‖) v_iᵀ, the direction of the weights, some inputs at a time; a row of zeros adds nothing."""
         for layer, entered, by_row in self._of_layers(inputs, known, drawn):
             lengths, place = _lengths(entered), layer.place
             by_row = torch.where(lengths > 0, by_row / lengths, 0.0)
             for some in torch.split(entered, max(1, AT_ONCE // layer.units), 1):
                 numbers = torch.mm(some.t(), by_row).view(-1)
-                yield Along(place, numbers, layer.inputs)
+                yield DirectionPart(place, numbers, layer.inputs)
                 place += numbers.numel()
 
 
