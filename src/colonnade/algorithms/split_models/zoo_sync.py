@@ -7,7 +7,7 @@ mixes two effects. We take both losses at the same embeddings.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,8 +86,7 @@ ALGORITHM = Algorithm(
     family=Family.SPLIT,
     settings=ZooSync,
     paper=CASCADED.paper,
-    # All parties make a step on the same batch: fewer rows, more steps for the same bytes, and more layers are wide.
-    defaults=replace(SCALE_FREE, most_batch=32, batches_per_epoch=256),
+    defaults=SCALE_FREE,
     conversation=Conversation(
         upload=PerturbedUpload,
         reply=LossAndBatch,
