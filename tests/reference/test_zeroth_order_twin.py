@@ -283,6 +283,8 @@ def twins_that_look(given: TinyFederation) -> tuple[dict[str, Any], Server]:
     if isinstance(settings, Dpzv):
         count = settings.server_directions or (15 if given.training.optimiser == "scale-free" else 1)
         looks = replace(looks, q=count)
+    if isinstance(settings, ZooSync) and given.training.optimiser == "scale-free":
+        looks = replace(looks, q=looks.q * len(features))
     server |= {"looks": looks, "directions": generator_for(given.seed, "label", "directions"), "by_layers": by_layers}
     if isinstance(settings, Asynchronous):
         planned = given.training.steps(given.data.rows) * len(features)

@@ -7,7 +7,7 @@ mixes two effects. We take both losses at the same embeddings.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from colonnade.algorithms.row import Algorithm, Conversation, Family
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.split_models.cascaded import ALGORITHM as CASCADED
 from colonnade.algorithms.split_models.parts.directions import DirectionSettings
-from colonnade.algorithms.split_models.parts.steps import DIRECTIONS, SCALE_FREE, StepSettings
+from colonnade.algorithms.split_models.parts.steps import DIRECTIONS, SCALE_FREE, StepSettings, optimiser_of_top
 from colonnade.algorithms.split_models.parts.synchronous import (
     Step,
     Synchronous,
@@ -62,7 +62,11 @@ def feature_party(seat: FeatureSeat) -> Party:
 
 def label_party(seat: LabelSeat) -> Party:
     """Lines 2, 5, 9 and 10."""
-    top = ZerothOrderTop(seat, seat.settings.directions_used(), per_step=len(seat.feature_parties))
+    parties, directions = len(seat.feature_parties), seat.settings.directions_used()
+    if optimiser_of_top(seat, parties).name == "scale-free":
+        # Its one step stands for as many as `zoo` makes, with as many directions; nothing is sent for them.
+        directions = replace(directions, count=directions.count * parties)
+    top = ZerothOrderTop(seat, directions, per_step=parties)
 
     def answer(step: Step, table: EmbeddingTable) -> tuple[float, list[Effect]]:
         batch, embeddings = top.batch(step.rows), table.read(step.rows)
