@@ -147,6 +147,11 @@ def help_names() -> str:
     )
 
 
+def gap_in_words(figure: float) -> str:
+    """Of a gap; what rounding leaves of none is 0."""
+    return "0" if figure < 1e-14 else f"{figure:.0e}".replace("e-0", "e-")
+
+
 def reached() -> str:
     """What the defaults reach, from the figures that `colonnade bench defaults --keep docs/defaults.json` wrote."""
     figures = figures_in(ROOT / "docs/defaults.json")
@@ -161,7 +166,7 @@ def reached() -> str:
         return as_table([heading, *map(code, names)], lines)
 
     split = table(OTHERS, "test rows right, or R², percent", lambda figure: f"{figure:.1f}")
-    linear = table(LINEAR, "above the optimum, (f − f*)/f*", lambda figure: f"{figure:.0e}".replace("e-0", "e-"))
+    linear = table(LINEAR, "above the optimum, (f − f*)/f*", gap_in_words)
     return f"{split}\n\n{linear}" if any(row.name == name for row in LINEAR for _, name in figures) else split
 
 

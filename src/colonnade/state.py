@@ -219,7 +219,8 @@ def arrays(attribute: str, key: str = "", dtype: DTypeLike | None = None) -> Mem
 
 
 def tensors_by_number(attribute: str, key: str = "") -> Memory:
-    """Tensors in a dictionary by number, as that of an exchange; a value holds the numbers in their order."""
+    """Tensors in a dictionary by number, as that of an exchange; a value holds the numbers in their order. What was
+    saved before there were any has none."""
     under = _key(attribute, key)
 
     def save(owner: Any, state: State) -> None:
@@ -228,7 +229,7 @@ def tensors_by_number(attribute: str, key: str = "") -> Memory:
         state.tensors.update({f"{under}.{number}": tensor.clone() for number, tensor in held.items()})
 
     def load(owner: Any, state: State) -> None:
-        numbers: list[int] = state.values[under]
+        numbers: list[int] = state.values.get(under, [])
         setattr(owner, attribute, {number: state.tensors[f"{under}.{number}"].clone() for number in numbers})
 
     return Memory((attribute,), save, load)

@@ -12,6 +12,7 @@ from colonnade.data import synthetic_sparse
 from colonnade.data.federated import FederatedData
 from colonnade.errors import SettingsError
 from colonnade.models.linear import LinearBlock
+from colonnade.models.linear_loss import LinearLoss
 from colonnade.reproductions.objective import gaps, joined, optimum
 
 L2 = 1e-2
@@ -69,19 +70,8 @@ def test_settings_that_it_would_not_use_are_refused(changes: dict[str, object]) 
 
 def test_the_search_finds_the_lowest_point_of_the_plane() -> None:
     """Along two directions of a ridge regression, against the solution of the two normal equations."""
-
-    class Seat:
-        rows, outputs, training = 6, 1, DecidedTraining(l2=0.5)
-
-    class BlockParty:
-        seat = Seat()
-        targets = np.array([1.0, -2.0, 0.5, 3.0, -1.0, 2.0])
-        weights = None
-
-    from colonnade.models.linear_loss import LinearLoss
-
-    BlockParty.loss = LinearLoss("regression")
-    search = Search(BlockParty())
+    targets = np.array([1.0, -2.0, 0.5, 3.0, -1.0, 2.0])
+    search = Search(LinearLoss("regression"), targets, l2=0.5)
     generator = np.random.default_rng(0)
     search._along_p = generator.standard_normal((6, 1))
     along_d = generator.standard_normal((6, 1))
@@ -90,7 +80,7 @@ def test_the_search_finds_the_lowest_point_of_the_plane() -> None:
     plane = np.hstack([along_d, search._along_p])
     # d/d(t, u) of mean (θ − y)² + λ (t w·d + u w·p + …) = 0
     left = 2 * plane.T @ plane / 6 + 0.5 * np.array([[dd, dp], [dp, pp]])
-    right = 2 * plane.T @ BlockParty.targets / 6 - 0.5 * np.array([wd, wp])
+    right = 2 * plane.T @ targets / 6 - 0.5 * np.array([wd, wp])
     assert search.step(told) == pytest.approx(tuple(np.linalg.solve(left, right)))
 
 

@@ -12,13 +12,15 @@ import pytest
 import torch
 from torch import nn
 
-from colonnade import BottomSettings, Cascaded, Dpzv, SettingsError, TopSettings, Training, Vafl, Zoo, ZooSync
+from colonnade import BottomSettings, Cascaded, Czofo, Dpzv, SettingsError, TopSettings, Training, Vafl, Zoo, ZooSync
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import LabelSeat
 from colonnade.algorithms.split_models.parts.zeroth_top import ZerothOrderTop
 from colonnade.algorithms.training import DecidedTraining
 from colonnade.federation.plan import decided_training
+from colonnade.messages import LossReply, SlopeReply
 from colonnade.models.flat import FlatModel
+from colonnade.party import Received, Send, Started
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.testing import StopAfter, TinyFederation, tiny_data, weights
 
@@ -83,6 +85,28 @@ def test_it_goes_on_where_it_was_stopped(kind: Any, tmp_path: Path) -> None:
         assert torch.equal(tensor, weights(parts.models)[name]), name
 
 
+@pytest.mark.parametrize("kind", [Cascaded, Dpzv])
+def test_an_upload_of_an_earlier_version_moves_nothing(kind: Any) -> None:
+    """Its checkpoint does not say what went into wide layers."""
+    party = wide(kind).parties()["party1"]
+    started = party.handle(Started(0.0))
+    exchange = next(one.message.exchange for one in started if isinstance(one, Send))
+    reply = SlopeReply(exchange, 0.5) if kind is Dpzv else LossReply(exchange, np.linspace(0.5, 0.6, 16))
+
+    def moved(older: bool) -> bool:
+        state = party.state()
+        if older:
+            assert state.values["bottom"].pop("passed") == [exchange]
+        again = wide(kind).parties()["party1"]
+        again.restore(state)
+        effects = again.handle(Received(1.0, "label", reply))
+        assert any(isinstance(one, Send) for one in effects)  # it goes on
+        after, before = weights({"p": again.model()}), weights({"p": party.model()})
+        return any(not torch.equal(after[name], before[name]) for name in before)
+
+    assert moved(older=False) and not moved(older=True)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_under_noise_on_embeddings_weights_are_moved(kind: Any, tmp_path: Path) -> None:
     """Or a model would depend on columns beside what noise covers."""
@@ -123,6 +147,23 @@ def test_what_cannot_be(kind: Any) -> None:
 def test_the_label_partys_rate_with_sixteen_parties(given: dict[str, Any], rate: float, decay: str) -> None:
     decided = decided_training(Training(**given), Vafl(), rows=1000, feature_parties=16)
     assert (decided.top_learning_rate, decided.top_decay) == (pytest.approx(rate), decay)
+
+
+@pytest.mark.parametrize(
+    ("given", "rate", "decay"),
+    [
+        ({}, 0.002, "linear"),
+        ({"decay": "none"}, 0.001, "none"),
+        ({"learning_rate": 0.003}, 0.003, "none"),
+        ({"learning_rate": 0.003, "decay": "linear"}, 0.003, "linear"),
+        ({"optimiser": "sgd"}, 0.1, "none"),
+    ],
+)
+def test_the_rate_of_feature_parties_in_czofo(given: dict[str, Any], rate: float, decay: str) -> None:
+    decided = decided_training(Training(**given), Czofo(), rows=1000, feature_parties=4)
+    assert (decided.learning_rate, decided.decay) == (rate, decay)
+    with pytest.raises(SettingsError, match=r"training\.decay"):
+        Training(decay="cosine")
 
 
 def test_who_waits_for_all_of_them_has_the_rate_of_one_place() -> None:

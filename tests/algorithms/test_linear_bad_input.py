@@ -37,7 +37,7 @@ def test_noise_and_optimisers_that_would_not_be_used_are_refused(name: str) -> N
     with pytest.raises(SettingsError, match=rf"{name} sends exact sums.*\[privacy\] has no effect"):
         train(tiny_data(), name, training=TRAINING, privacy=PerturbationSettings(noise=1.0, clip=1.0))
     changes: list[tuple[str, Any]] = [("optimiser", "adam"), ("top_learning_rate", 0.5), ("top_l2", 0.1)]
-    changes.append(("top_decay", "linear"))
+    changes += [("decay", "linear"), ("top_decay", "linear")]
     for setting, value in changes:
         with pytest.raises(SettingsError, match=rf"{name} does not use training.{setting}\. Leave it out"):
             train(tiny_data(), name, training=Training(epochs=1, batch_size=8, **{setting: value}))

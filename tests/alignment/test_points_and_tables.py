@@ -1,6 +1,7 @@
 """The arithmetic under an alignment: points, scalars, tables, and processes that multiply."""
 
 import random
+from functools import cache
 
 import numpy as np
 import pytest
@@ -8,12 +9,15 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colonnade.alignment import jacobi
+from colonnade.alignment import jacobi, multiplication
+from colonnade.alignment.curve25519 import multiples
 from colonnade.alignment.jacobi import are_squares
-from colonnade.alignment.multiplication import Multipliers, multiply
+from colonnade.alignment.lookup import Lookup
+from colonnade.alignment.multiplication import Multipliers, multiply, quickest
 from colonnade.alignment.points import hashed_to_curve
 from colonnade.alignment.scalars import ORDER, blinding_pair, clamped
 from colonnade.alignment.tables import cells_for, filled, keystream, read
+from colonnade.data.absence import NOWHERE
 
 PRIME = 2**255 - 19
 
@@ -73,6 +77,56 @@ def test_multiples_are_those_of_x25519_whatever_the_number_of_processes() -> Non
         assert three(scalar, points) == b"".join(one_by_one)
     finally:
         three.close()
+
+
+EDGES = [2, 3, 9, 2**26 - 1, 2**51, 2**254, PRIME - 2, PRIME + 2, 2**255 - 1, 2**255 + 5, 2**256 - 1]
+"""What carries go through, what is not below the prime, and a highest bit that is none of the number."""
+
+
+def test_compiled_multiples_are_those_of_openssl_and_points_of_small_order_are_refused() -> None:
+    drawn = random.Random(1)
+    points = words(EDGES).tobytes() + drawn.randbytes(32 * 2000)
+    for secret in (bytes(32), bytes([255] * 32), drawn.randbytes(32)):
+        scalar = clamped(secret)
+        assert multiples(scalar, points) == multiply(scalar, points)
+    for small in (0, 1, PRIME - 1, PRIME, PRIME + 1):
+        with pytest.raises(ValueError):
+            multiples(scalar, points[:3200] + small.to_bytes(32, "little"))
+
+
+def test_very_many_points_are_multiplied_in_processes_alone_with_the_same_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(multiplication, "MANY", 200)
+    scalar, points = clamped(bytes(range(32))), hashed_to_curve([bytes([n]) for n in range(230)], b"").tobytes()
+    right = multiply(scalar, points)
+    with Multipliers(1, 230) as one:
+        assert isinstance(one, Multipliers) and one(scalar, points) == right
+        assert len(one._others) == 1 and multiplication.COMPILED in one._others[0].args
+        with pytest.raises(ValueError):
+            one(scalar, points[:-32] + bytes(32))
+        one._others[0].kill()
+        one._others[0].wait()
+        assert one(scalar, points) == right
+    with Multipliers(1, 199) as few:
+        assert few is multiply
+
+
+def test_a_quick_way_is_taken_only_if_it_is_right() -> None:
+    def wrong(scalar: bytes, points: bytes) -> bytes:
+        return bytes(len(points))
+
+    assert quickest(multiply, wrong) is multiply
+    remembering = cache(multiply)
+    assert quickest(multiply, remembering) is remembering
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12), st.integers(0, 12))
+def test_names_are_found_also_where_their_halves_are_alike(names: list[tuple[int, int]], known: int) -> None:
+    every = np.array(names, np.uint64).reshape(-1, 2)
+    held = names[:known]
+    wanted = [held.index(name) if name in held else NOWHERE for name in names]
+    assert Lookup(every[:known]).places(every).tolist() == wanted
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 50, 5000])

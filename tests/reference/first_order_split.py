@@ -172,7 +172,7 @@ class FeatureTwin:
         for parameter, parameter_then in zip(self.bottom.parameters(), model_then.parameters(), strict=True):
             parameter.grad = parameter_then.grad
         self.optimiser.step()
-        self.rule.proximal_step(list(self.bottom.parameters()))
+        self.rule.proximal_step(list(self.bottom.parameters()), self.optimiser.param_groups[0]["lr"])
 
 
 # --- Algorithm 1, lines 8–13; Algorithm 2; section 2.3 ----------------------------------------------------------

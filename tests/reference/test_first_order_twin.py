@@ -162,7 +162,10 @@ def rules(plan: TinyFederation) -> tuple[Rule, Rule]:
     steps = given.steps(plan.data.rows)
     at_once = getattr(plan.algorithm, "wait_for", len(plan.data.feature_parties))
     above = steps * len(plan.data.feature_parties) // at_once
-    below = Rule(given.optimiser, given.learning_rate, given.momentum, given.l2, given.l1, steps)
+    below = Rule(
+        *(given.optimiser, given.learning_rate, given.momentum, given.l2, given.l1, steps),
+        falls=given.decay == "linear",
+    )
     falls = given.top_decay == "linear"
     return below, Rule(given.optimiser, top_rate, given.momentum, given.top_l2, planned=above, falls=falls)
 

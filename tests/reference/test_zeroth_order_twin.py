@@ -12,6 +12,7 @@ is needed.
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from zeroth_order_split import (
     WideTwin,
     ZooServer,
     ZooSyncServer,
+    layers_of,
 )
 
 from colonnade import BottomSettings, Cascaded, Czofo, Dpzv, Simulate, TopSettings, Zoo, ZooSync
@@ -205,6 +207,10 @@ PLANS = {
         looking(Czofo, distribution="unit-sphere", max_delay=4), "multiclass", own_columns=True
     ),
     "czofo, regression, signs, Adam": gentle(looking(Czofo, distribution="signs"), "regression", training=ADAM),
+    "czofo, Adam, rate falls, in_flight 2": gentle(
+        looking(Czofo, in_flight=2), training=replace(ADAM, decay="linear", top_decay="linear")
+    ),
+    "dpzv, rate falls": gentle(looking(Dpzv), training=replace(GENTLE, decay="linear")),
     "dpzv": gentle(looking(Dpzv, server_update="zeroth-order")),
     "dpzv, tight clip, noise": gentle(looking(Dpzv, clip=0.05, noise=0.2, in_flight=3), simulate=REORDERED),
     "dpzv, no clip, wait_for 2, l2": gentle(
@@ -261,13 +267,15 @@ def twins_that_look(given: TinyFederation) -> tuple[dict[str, Any], Server]:
         longer = getattr(settings, "wait_for", len(features)) ** 0.5 * given.training.top_learning_rate
         _, server = twins(replace(given, training=replace(given.training, top_learning_rate=longer)))
     below, _ = rules(given)
-    kind = FEATURES[type(settings)]
-    if by_layers and all(own.shape[0] > given.training.batch_size for own in given.data.columns.values()):
-        kind = WideGridTwin if isinstance(settings, Dpzv) else WideTwin
-        weight, *others = next(iter(features.values())).bottom.parameters()
-        by_rows = given.training.batch_size * weight.shape[0]  # a number for each unit of the first layer and row
+    kind: Callable[..., Any] = FEATURES[type(settings)]
+    rows = given.training.batch_size
+    layers = layers_of(next(iter(features.values())).bottom)
+    if by_layers and any(layer.in_features > rows for layer in layers):
+        kind = partial(WideGridTwin if isinstance(settings, Dpzv) else WideTwin, rows)
+        # Of a wide layer a number for each unit and row, and its bias.
+        drawn = [(rows if layer.in_features > rows else layer.in_features) * layer.out_features for layer in layers]
         if isinstance(settings, Dpzv):
-            below = replace(below, coordinates=by_rows + sum(one.numel() for one in others))
+            below = replace(below, coordinates=sum(drawn) + sum(layer.out_features for layer in layers))
     looking = {
         name: kind(twin.bottom, twin.columns, below, looks, generator_for(given.seed, name, "directions"))
         for name, twin in features.items()

@@ -178,44 +178,86 @@ class LookingTwin(FeatureTwin):
         put_vector(list(self.bottom.parameters()), self.w.detach())
 
 
+Passed = list[tuple[Tensor, Tensor]]  # of each wide layer: what goes into it, and which units no ReLU silences
+
+
 class WideTwin(LookingTwin):
-    """The same where the first layer has more inputs than a batch has rows: row i moves what it gives by ‖x_i‖ v_i."""
+    """The same where layers have more inputs than a batch has rows: row i moves what such a layer gives by ‖x_i‖ v_i,
+    but of units that a ReLU silences for it."""
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, batch: int, *given: Any) -> None:
         super().__init__(*given)
-        self.first = layers_of(self.bottom)[0]
-        self.looked_at: dict[int, Tensor] = {}
+        self.wide = [layer for layer in layers_of(self.bottom) if layer.in_features > batch]
+        self.passed: dict[int, Passed] = {}
 
-    def drawn(self, rows: Sequence[int]) -> list[Tensor]:
-        rest = self.w.numel() - self.first.weight.numel()
-        return list(self.looks.draw(self.directions, self.looks.q, len(rows) * self.first.out_features + rest))
+    def by_rows(self, rows: int) -> list[int]:
+        """How many numbers are drawn for each wide layer."""
+        return [rows * layer.out_features for layer in self.wide]
+
+    def others(self) -> list[int]:
+        """How many parameters each layer has besides."""
+        own = [[layer.bias] if layer in self.wide else list(layer.parameters()) for layer in layers_of(self.bottom)]
+        return [sum(parameter.numel() for parameter in some) for some in own]
+
+    def pass_through(self, rows: Sequence[int]) -> Passed:
+        found: Passed = []
+        x = self.columns[list(rows)]
+        leaves = list(self.bottom)  # type: ignore[call-overload]
+        for place, leaf in enumerate(leaves):
+            entered, x = x, leaf(x).detach()
+            if leaf in self.wide:
+                silences = leaves[place + 1 :] and isinstance(leaves[place + 1], nn.ReLU)
+                found.append((entered, (x > 0).double() if silences else torch.ones_like(x)))
+        return found
+
+    def drawn(self, rows: int) -> list[Tensor]:
+        return list(self.looks.draw(self.directions, self.looks.q, sum(self.by_rows(rows) + self.others())))
 
     def look(self, exchange: int, rows: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
-        self.looked[exchange], self.looked_at[exchange] = self.drawn(rows), self.columns[list(rows)]
+        self.looked[exchange], self.passed[exchange] = self.drawn(len(rows)), self.pass_through(rows)
         moves = [move for u in self.looked[exchange] for move in self.looks.around(u)]
-        return self.at(self.w.detach(), rows), [self.beside(rows, move) for move in moves]
+        beside = [self.beside(rows, move, self.passed[exchange]) for move in moves]
+        return self.at(self.w.detach(), rows), beside
 
-    def parted(self, u: Tensor, rows: int) -> tuple[Tensor, Tensor]:
-        """v of every row, and the direction of all other weights."""
-        by_rows = rows * self.first.out_features
-        return u[:by_rows].view(rows, -1), u[by_rows:]
+    def parted(self, u: Tensor, rows: int) -> tuple[list[Tensor], Tensor]:
+        """v of every row for each wide layer, and the direction of all other parameters."""
+        sizes = self.by_rows(rows)
+        *by_layer, rest = u.split([*sizes, u.numel() - sum(sizes)])
+        return [v.view(rows, -1) for v in by_layer], rest
 
-    def beside(self, rows: Sequence[int], move: Tensor) -> Tensor:
-        v, rest = self.parted(move, len(rows))
-        lengths = self.columns[list(rows)].square().sum(1, keepdim=True).sqrt()
-        with moved([self.first], [lengths * v]):
-            return self.at(self.w.detach() + torch.cat([torch.zeros(self.first.weight.numel()), rest]), rows)
+    def laid_out(self, by_weight: list[Tensor], rest: Tensor) -> Tensor:
+        """In the order of all parameters: of each wide layer's weights what is given for them."""
+        left, rests, whole = list(by_weight), list(rest.split(self.others())), []
+        for layer in layers_of(self.bottom):
+            whole += [left.pop(0).reshape(-1)] if layer in self.wide else []
+            whole.append(rests.pop(0))
+        return torch.cat(whole)
 
-    def of_weights(self, u: Tensor, columns: Tensor) -> Tensor:
-        """Σ_i (x_i/‖x_i‖) v_iᵀ, as (in, out), then the rest."""
-        v, rest = self.parted(u, len(columns))
-        outer = [torch.outer(x / x.square().sum().sqrt(), own) for x, own in zip(columns, v, strict=True)]
-        return torch.cat([torch.stack(outer).sum(0).reshape(-1), rest])
+    def beside(self, rows: Sequence[int], move: Tensor, passed: Passed) -> Tensor:
+        by_layer, rest = self.parted(move, len(rows))
+        moves = [
+            entered.square().sum(1, keepdim=True).sqrt() * v * kept
+            for v, (entered, kept) in zip(by_layer, passed, strict=True)
+        ]
+        still = [torch.zeros(layer.weight.numel()) for layer in self.wide]
+        with moved(self.wide, moves):
+            return self.at(self.w.detach() + self.laid_out(still, rest), rows)
+
+    def of_weights(self, u: Tensor, passed: Passed, stretched: bool = False) -> Tensor:
+        """Σ_i (x_i/‖x_i‖) v_iᵀ, as (in, out), of wide layers; stretched, √(inputs/rows) times that."""
+        rows = len(passed[0][0])
+        by_layer, rest = self.parted(u, rows)
+        by_weight = []
+        for v, (entered, kept) in zip(by_layer, passed, strict=True):
+            outer = [torch.outer(x / x.norm(), own) for x, own in zip(entered, v * kept, strict=True) if x.any()]
+            total = torch.stack([*outer, torch.zeros(entered.shape[1], v.shape[1])]).sum(0)
+            by_weight.append(total * math.sqrt(entered.shape[1] / rows) if stretched else total)
+        return self.laid_out(by_weight, rest)
 
     def take(self, exchange: int, losses: Tensor) -> None:
-        looked, columns = self.looked.pop(exchange), self.looked_at.pop(exchange)
+        looked, passed = self.looked.pop(exchange), self.passed.pop(exchange)
         estimate = self.looks.estimate(losses[0], list(losses[1:]), looked)
-        self.step(self.of_weights(estimate, columns))
+        self.step(self.of_weights(estimate, passed))
 
 
 class EmbeddingTwin(FeatureTwin):
@@ -283,40 +325,36 @@ class GridTwin(LookingTwin):
 
 
 class WideGridTwin(WideTwin, GridTwin):
-    """A client of `dpzv` with a wide first layer; what rows are moved by has the next seed.
+    """A client of `dpzv` with wide layers; what rows are moved by has the next seed.
 
-    A scale-free step of that layer is √(inputs/rows) times as long: as that of a direction of all its weights.
+    A scale-free step of such a layer is √(inputs/rows) times as long: as that of a direction of all its weights.
     """
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.first = layers_of(self.bottom)[0]
-
-    def drawn(self, rows: Sequence[int]) -> list[Tensor]:
+    def drawn(self, rows: int) -> list[Tensor]:
         found = []
         for _ in range(self.looks.q):
             seed = int(torch.randint(2**62, (), generator=self.directions))
-            rest = self.w.numel() - self.first.weight.numel()
-            sizes = ((seed + 1, len(rows) * self.first.out_features), (seed, rest))
-            normal = [torch.randn(size, generator=torch.Generator().manual_seed(own)) for own, size in sizes]
+            by_rows, others = torch.Generator().manual_seed(seed + 1), torch.Generator().manual_seed(seed)
+            normal = [torch.randn(sum(self.by_rows(rows)), generator=by_rows)]
+            normal += [torch.randn(size, generator=others) for size in self.others()]
             whole = torch.cat(normal).double()
             found.append(whole / whole.square().sum().sqrt() * math.sqrt(whole.numel()))
         return found
 
     def look(self, exchange: int, rows: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
-        self.looked[exchange], self.looked_at[exchange] = self.drawn(rows), self.columns[list(rows)]
+        passed = self.passed[exchange] = self.pass_through(rows)
+        self.looked[exchange] = self.drawn(len(rows))
         beside = []
         for side in (1, -1):
             for u in self.looked[exchange]:
-                v, rest = self.parted(self.looks.mu * u, len(rows))
-                beside.append(self.beside(rows, side * torch.cat([v.reshape(-1), _to_grid(rest)])))
+                by_layer, rest = self.parted(self.looks.mu * u, len(rows))
+                move = torch.cat([*(v.reshape(-1) for v in by_layer), _to_grid(rest)])
+                beside.append(self.beside(rows, side * move, passed))
         return self.at(self.w.detach(), rows), beside
 
     def take_slopes(self, exchange: int, slopes: Sequence[float]) -> None:
-        columns = self.looked_at.pop(exchange)
-        wide, stretch = self.first.weight.numel(), math.sqrt(self.first.in_features / len(columns))
-        directions = [self.of_weights(u, columns) for u in self.looked[exchange]]
-        self.looked[exchange] = [torch.cat([stretch * one[:wide], one[wide:]]) for one in directions]
+        passed = self.passed.pop(exchange)
+        self.looked[exchange] = [self.of_weights(u, passed, stretched=True) for u in self.looked[exchange]]
         GridTwin.take_slopes(self, exchange, slopes)
 
 

@@ -131,6 +131,21 @@ def test_a_run_that_is_stopped_resumed_and_killed_learns_what_a_simulation_does(
     assert_same_models(run, simulated)
 
 
+def test_one_sum_teaches_everybody_on_the_cluster(two_nodes: None, flowers: FederatedData) -> None:
+    """Actors are as late as they happen to be: what is the same is where the steps lead, the optimum."""
+    settings = colonnade.Afsaga(updates="everybody")
+    training = DecidedTraining(epochs=150, batch_size=16, evaluate_every_epochs=0, l2=0.1)
+    runtime = Ray(cpus=LEAST_CPUS, placement_seconds=200)
+    outcome, simulated = (
+        colonnade.train(flowers, settings, training=training, runtime=one) for one in (runtime, "simulate")
+    )
+    assert outcome.finished and outcome.summary["runtime"] == "ray"
+    own = outcome.summary["parties"]
+    assert all(own[party]["steps"] > 0 for party in flowers.columns)
+    for metric in ("log_loss", "penalty"):
+        assert outcome.summary["test"][metric] == pytest.approx(simulated.summary["test"][metric], rel=1e-2)
+
+
 def test_who_finds_no_place(two_nodes: None, flowers: FederatedData) -> None:
     runtime = Ray(cpus=LEAST_CPUS, placement_seconds=0.5, resources={"party1": {"vault": 1.0}})
     with pytest.raises(RunError, match=r"party1 .*found no place.* asks for CPU 0\.01, vault 1; free are .*bank 1"):

@@ -302,11 +302,12 @@ def test_what_was_answered_a_moment_ago_is_used_again(run: Path) -> None:
     assert 'colonnade_serve_cached_total{party="shop"} 2.0' in served.party.metrics.text().decode()
     now = [0.0]
     cache = AnswerCache(10.0, lambda: now[0])
-    cache.put("v", "shop", [b"a"], np.ones((1, 2)))
-    assert list(cache.get("v", "shop", [b"b", b"a"])) == [1]
-    assert not cache.get("w", "shop", [b"a"]) and not cache.get("v", "clinic", [b"a"])
+    names = np.array([[7, 1], [7, 2]], np.uint64)
+    cache.put("v", "shop", names[1:], np.ones((1, 2)))
+    assert list(cache.get("v", "shop", names)) == [1]
+    assert not cache.get("w", "shop", names) and not cache.get("v", "clinic", names)
     now[0] = 11.0
-    assert not cache.get("v", "shop", [b"a"]), "too old"
+    assert not cache.get("v", "shop", names), "too old"
 
 
 def test_a_shadow_is_scored_and_answers_nobody(run: Path, trained: Callable[..., Path]) -> None:

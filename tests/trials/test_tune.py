@@ -18,7 +18,7 @@ from colonnade.errors import SettingsError
 from colonnade.federation.file import federation_values, parse_federation, read_federation
 from colonnade.reports.tune_page import tune_page, verdict
 from colonnade.trials.compute_times import MeasuredTimes, compute_times
-from colonnade.trials.tune import TUNED, candidates, epochs_of_rungs, search_space, tune, with_changes
+from colonnade.trials.tune import TUNED, candidates, epochs_of_rungs, ranked, search_space, tune, with_changes
 
 FILE = """\
 # Flowers.
@@ -184,8 +184,19 @@ SLOW = {"parties": {"party1": {"slowdown": 3.0}}}
 
 def test_what_it_says() -> None:
     told: dict[str, Any] = {"metric_name": "rmse", "before": 2.0, "after": 1.5, "test": 1.6, "changes": {"a.b": "3"}}
+    told["virtual_seconds"] = [20.0, 4.0]
     assert verdict(told).startswith("Best: a.b = 3. On held-out rows rmse 1.5, with the file as it is 2")
+    assert "it took 4 virtual seconds, the file as it is 20 virtual seconds" in verdict(told)
     assert verdict({**told, "changes": {}}).startswith("Nothing that was tried is better")
+
+
+def test_of_trials_that_are_as_good_the_quicker_is_the_better() -> None:
+    def trial(metric: float | None, seconds: float | None, name: str = "accuracy") -> dict[str, Any]:
+        return {"metric_name": name, "metric": metric, "virtual_seconds": seconds}
+
+    trials = [trial(0.9, 10.0), trial(0.9000001, 9.9), trial(0.9, 4.0), trial(None, None), trial(0.91, 80.0)]
+    assert ranked(trials) == [4, 2, 0, 1]  # a metric that is better counts more than any time
+    assert ranked([trial(2.0, 5.0, "rmse"), trial(2.0, 1.0, "rmse"), trial(1.0, 9.0, "rmse")]) == [2, 1, 0]
 
 
 def test_what_cannot_be(flowers: Path, tmp_path: Path) -> None:

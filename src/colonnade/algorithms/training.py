@@ -31,6 +31,7 @@ class Training:
     epochs: float = 20.0
     batch_size: int | Auto = AUTO
     learning_rate: float | Auto = AUTO  # of the feature parties
+    decay: str = AUTO  # auto | none | linear: whether that falls to zero over the planned epochs
     top_learning_rate: float | Auto = AUTO  # of the label party; as learning_rate, if that is given
     top_decay: str = AUTO  # auto | none | linear: whether that falls to zero over the planned epochs
     optimiser: str = AUTO  # auto | sgd | momentum | adam | scale-free, on both sides; auto: as the algorithm has it
@@ -67,8 +68,9 @@ class Training:
         check_class_weight(self.class_weight)
         if self.threshold != AUTO and not 0 < self.threshold < 1:
             raise SettingsError(f'training.threshold is {self.threshold}; it must lie between 0 and 1, or be "auto".')
-        if self.top_decay not in DECAYS:
-            raise unknown_name("value of training.top_decay", self.top_decay, DECAYS)
+        for name in ("decay", "top_decay"):
+            if getattr(self, name) not in DECAYS:
+                raise unknown_name(f"value of training.{name}", getattr(self, name), DECAYS)
         if self.keep not in KEEP:
             raise unknown_name("value of training.keep", self.keep, KEEP)
         if self.metric not in METRICS_BY_NAME:
@@ -97,6 +99,7 @@ class DecidedTraining(Training):
     optimiser: str = "sgd"
     l2: float = 0.0
     heal: bool = True
+    decay: str = "none"
     top_decay: str = "none"
 
     def bottom_optimiser(self, planned_steps: int = 0) -> OptimiserSettings:
@@ -107,6 +110,7 @@ class DecidedTraining(Training):
             l2=self.l2,
             l1=self.l1,
             planned_steps=planned_steps,
+            falls=self.decay == "linear",
         )
 
     def top_optimiser(self, planned_steps: int = 0) -> OptimiserSettings:
@@ -147,6 +151,7 @@ class Defaults:
     optimiser: str = "adam"
     rates: Mapping[str, float] = field(default_factory=lambda: USUAL_RATES)  # of each optimiser
     top_rates: Mapping[str, float] | None = None  # of the label party; None: the same
+    decay: str = "none"  # "linear": Adam's rate of the feature parties falls, from twice the usual: as far altogether
     least_batch: int = 16
     most_batch: int = 128
     batches_per_epoch: int = BATCHES_PER_EPOCH
@@ -184,10 +189,15 @@ class Defaults:
             alike = optimiser == "scale-free"  # which knows how many steps there will be
             smaller = 1.0 if alike else sqrt(top_updates) if falls else top_updates
             top_rate = (self.top_rates or self.rates)[optimiser] / smaller if rate == AUTO else rate
+        decay = self.decay if rate == AUTO and optimiser == "adam" else "none"
+        if training.decay != AUTO:
+            decay = training.decay
+        own_rate = self.rates[optimiser] * (2 if decay == self.decay == "linear" and optimiser == "adam" else 1)
         values = {one.name: getattr(training, one.name) for one in fields(Training)}
         values |= {
             "optimiser": optimiser,
-            "learning_rate": self.rates[optimiser] if rate == AUTO else rate,
+            "learning_rate": own_rate if rate == AUTO else rate,
+            "decay": decay,
             "top_learning_rate": top_rate,
             "batch_size": self.batch_size(rows) if training.batch_size == AUTO else training.batch_size,
             "l2": 0.0 if training.l2 == AUTO else training.l2,

@@ -21,6 +21,7 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
+from colonnade.alignment.lookup import Lookup
 from colonnade.alignment.messages import AlignmentDigest, AlignmentIntroduction, PlacedIds, SharedIds
 from colonnade.alignment.order import common_key, digest_of, digest_of_places, in_order, parts_of, parts_of_places
 from colonnade.alignment.pieces import PIECE, Gathered, starts
@@ -45,7 +46,7 @@ from colonnade.party import (
     Started,
     TimerFired,
 )
-from colonnade.state import Memory, Remembering, array_or_none, part, value
+from colonnade.state import Memory, Remembering, State, array_or_none, part, value
 
 GO_ON = "go on"
 """The timer of a party that has work left and need not wait for anybody: a piece of it per turn."""
@@ -226,10 +227,16 @@ class AligningFeatureParty(AligningParty):
     """Is told which rows all hold, and says what they come to."""
 
     MEMORY: ClassVar[tuple[Memory, ...]] = (part("_shared"),)
+    DERIVED = ("_lookup",)
 
     def __init__(self, seat: AlignmentSeat) -> None:
         super().__init__(seat)
         self._shared = Gathered(2)
+        self._lookup: Lookup | None = None  # of its names, once it has them all
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self._lookup = None
 
     def _names(self) -> Blocks | None:
         """By what it knows its own ids in `SharedIds`; None before it can be told."""
@@ -240,13 +247,16 @@ class AligningFeatureParty(AligningParty):
         if message.total > len(names):
             raise ProtocolError(f"{sender} says that {self.seat.name} shares more rows than it has.")
         self._shared.check(sender, message.first, message.total, message.names, 2)
-        places = _found(names, message.names)
+        places = names.places(message.names)
         if (places == NOWHERE).any() or len(np.unique(places)) < len(places):
             raise ProtocolError(f"{sender} told rows to {self.seat.name} that are not among its own, or one twice.")
         self._shared.put(message.first, message.total, message.names)
         if not self._shared.complete:
             return []
-        self._settle(_found(names, self._shared.rows))
+        places = names.places(self._shared.rows)
+        del names
+        self._lookup = None  # its memory is needed
+        self._settle(places)
         return self._settled()
 
     def _learn_places(self, sender: str, message: PlacedIds) -> Sequence[Effect]:
@@ -257,7 +267,7 @@ class AligningFeatureParty(AligningParty):
             )
         self._shared.check(sender, message.first, message.total, message.names, 2)
         if self._shared.lacks_one_piece(message.total):
-            places = _found(names, self._shared.with_piece(message.first, message.total, message.names))
+            places = names.places(self._shared.with_piece(message.first, message.total, message.names))
             here = places[places != NOWHERE]
             if len(np.unique(here)) < len(here):
                 raise ProtocolError(f"{sender} told {self.seat.name} twice that one of its rows is shared.")
@@ -265,13 +275,17 @@ class AligningFeatureParty(AligningParty):
         self._shared.put(message.first, message.total, message.names)
         return self._settled() if self._shared.complete else []
 
-    def _names_for(self, sender: str, any_rows: bool) -> Blocks:
-        names = self._names()
-        if sender != self.seat.label_party or names is None or not self.is_acquainted or self.seat.any_rows != any_rows:
+    def _names_for(self, sender: str, any_rows: bool) -> Lookup:
+        if self._lookup is None:
+            names = self._names()
+            self._lookup = None if names is None else Lookup(names)
+        known = self._lookup is not None and self.is_acquainted and self.seat.any_rows == any_rows
+        if sender != self.seat.label_party or self._lookup is None or not known:
             raise ProtocolError(f"{sender} told which rows are shared, which it cannot know yet.")
-        return names
+        return self._lookup
 
     def _settled(self) -> Sequence[Effect]:
+        self._lookup = None
         told = AlignmentDigest(_words(self._digest))
         return [Send(self.seat.label_party, told), Checkpoint()]
 
@@ -279,16 +293,6 @@ class AligningFeatureParty(AligningParty):
         if sender != self.seat.label_party or not self._digest:
             raise ProtocolError(f"{sender} ended the alignment before it was done.")
         return [Checkpoint(), Finish()]
-
-
-def _found(names: Blocks, wanted: Blocks) -> NDArray[np.int64]:
-    """Where each wanted name is among the names; NOWHERE if it is not there."""
-    if not len(wanted) or not len(names):
-        return np.full(len(wanted), NOWHERE, np.int64)
-    order = np.argsort(names[:, 0], kind="stable")
-    at = np.searchsorted(names[order, 0], wanted[:, 0])
-    places: NDArray[np.int64] = order[np.minimum(at, len(order) - 1)]
-    return np.where((names[places] == wanted).all(axis=1), places, NOWHERE)
 
 
 def _words(text: str) -> NDArray[np.uint64]:

@@ -51,20 +51,21 @@ class LabelParty(AligningLabelParty):
         super().__init__(seat)
         self._blind, self._unblind = blinding_pair(seat.secret)
         filler = [derived(seat.secret, "filler", str(i)) for i in range(seat.told() - len(seat.points))]
-        everything = np.concatenate([seat.points, hashed_to_curve(filler, seat.domain + b" filler")])
+        self._everything = seat.points
+        if filler:
+            self._everything = np.concatenate([seat.points, hashed_to_curve(filler, seat.domain + b" filler")])
         # A secret order: the places of what is sent say nothing.
-        self._order = _shuffled(everything, derived(seat.secret, "order"))
-        self._mixed = everything[self._order]
+        self._order = _shuffled(self._everything, derived(seat.secret, "order"))
         self._sent = 0  # pieces
         self._sizes: dict[str, int] = {}  # how many ids others say they have
-        self._answers = {name: Gathered(2, len(everything)) for name in seat.feature_parties}
+        self._answers = {name: Gathered(2, len(self._order)) for name in seat.feature_parties}
         self._tables = {name: Gathered(2) for name in seat.feature_parties}
 
     def told_sizes(self) -> dict[str, int]:
         return dict(self._sizes)
 
     def share_done(self) -> float:
-        pieces = pieces_in(len(self._mixed))
+        pieces = pieces_in(len(self._order))
         arrived = sum(answers.arrived for answers in self._answers.values())
         return (self._sent + arrived) / (pieces * (1 + len(self._answers)))
 
@@ -75,15 +76,15 @@ class LabelParty(AligningLabelParty):
         if not self._may_send():
             return []
         first = self._sent * PIECE
-        points = self.seat.multiply(self._blind, self._mixed[first : first + PIECE].tobytes())
+        points = self.seat.multiply(self._blind, self._everything[self._order[first : first + PIECE]].tobytes())
         self._sent += 1
         self._operations += len(points) // POINT_BYTES
-        told = BlindedIds(first, len(self._mixed), _as_words(points))
+        told = BlindedIds(first, len(self._order), _as_words(points))
         return [*(Send(name, told) for name in self.seat.others), *self._next()]
 
     def _may_send(self) -> bool:
         slowest = min(answers.arrived for answers in self._answers.values())
-        return self._sent < pieces_in(len(self._mixed)) and self._sent < slowest + WINDOW
+        return self._sent < pieces_in(len(self._order)) and self._sent < slowest + WINDOW
 
     def _next(self) -> list[Effect]:
         return [SetTimer(GO_ON, 0.0)] if self._may_send() else []
@@ -100,11 +101,11 @@ class LabelParty(AligningLabelParty):
 
     def _unblinded(self, sender: str, message: EvaluatedIds) -> Sequence[Effect]:
         answers = self._answers[sender]
-        answers.check(sender, message.first, len(self._mixed), message.points, KEY_WORDS)
+        answers.check(sender, message.first, len(self._order), message.points, KEY_WORDS)
         if message.first >= self._sent * PIECE:
             raise ProtocolError(f"{sender} answered what it was not asked.")
         points = _multiplied(self.seat, self._unblind, message.points.tobytes(), sender)
-        answers.put(message.first, len(self._mixed), _fingerprints(points))
+        answers.put(message.first, len(self._order), _fingerprints(points))
         self._operations += len(message.points)
         return [self._observe(), *self._next(), *self._match()]
 
@@ -145,10 +146,12 @@ class LabelParty(AligningLabelParty):
 
     def leftovers(self, *of: str) -> Blocks:
         """⊕_j (table_j(x) ⊕ mask(f_j(x))) of everything it sent: 0 of an id that all hold, else random."""
-        total: Blocks = np.zeros((len(self._mixed), 2), np.uint64)
+        total: Blocks = np.zeros((len(self._order), 2), np.uint64)
         for name in of or self.seat.feature_parties:
-            table, prints = self._tables[name], self._answers[name].rows
-            total = total ^ read(table.rows, table.number, prints) ^ one_way("mask", prints)
+            table = self._tables[name]
+            for first in starts(len(total)):  # a piece at a time: what is in between takes five times the memory
+                prints = self._answers[name].rows[first : first + PIECE]
+                total[first : first + PIECE] ^= read(table.rows, table.number, prints) ^ one_way("mask", prints)
         return total
 
 
@@ -214,9 +217,11 @@ class FeatureParty(AligningFeatureParty):
         self._told = True
         own, secret = self._fingerprints, self.seat.secret
         missing = self.seat.told() - len(own)
-        filler = keystream(derived(secret, "filler"), 2 * missing)
-        values = np.concatenate([one_way("mask", own) ^ self._zero_shares(), filler[missing:]])
-        number, cells = filled(np.concatenate([own, filler[:missing]]), values, derived(secret, "table"))
+        values = one_way("mask", own) ^ self._zero_shares()
+        if missing:
+            filler = keystream(derived(secret, "filler"), 2 * missing)
+            own, values = np.concatenate([own, filler[:missing]]), np.concatenate([values, filler[missing:]])
+        number, cells = filled(own, values, derived(secret, "table"))
         return [
             Send(self.seat.label_party, MatchingTable(first, self.seat.told(), number, cells[first : first + PIECE]))
             for first in starts(len(cells))

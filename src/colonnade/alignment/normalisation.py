@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from colonnade.alignment.jacobi import AreSquares, are_squares
 from colonnade.alignment.order import blocks_of
-from colonnade.alignment.points import Points, hashed_to_curve
+from colonnade.alignment.points import POINT_BYTES, Points, hashed_to_curve
 from colonnade.alignment.settings import IdRules
+from colonnade.data.id_columns import listed
 
 LONGEST_CHARACTERS = 256
-_BLOCK = 1 << 16  # rows
+_BLOCK = 1 << 14  # rows
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s.]+")
 _PUNCTUATION = re.compile(r"[\s()./–-]")
 _SPACES = re.compile(r"\s+")
@@ -54,25 +55,27 @@ def keys_of(
     >>> keys_of([["07", " 7", "8", ""]], [IdRules(zeros="strip")]).counts()
     {'held': 4, 'usable': 1, 'missing': 1, 'malformed': 0, 'repeated': 2}
     """
-    held, missing, malformed = len(columns[0]), 0, 0
-    rows: list[int] = []
-    points: list[Points] = []
+    held, missing, malformed, count = len(columns[0]), 0, 0, 0
+    rows, points = np.empty(held, np.int64), np.empty((held, POINT_BYTES), np.uint8)
     for start in range(0, held, _BLOCK):  # keys themselves are never held all at once
-        texts = [list(column[start : start + _BLOCK]) for column in columns]
+        texts = [listed(column[start : start + _BLOCK]) for column in columns]
         parts = [[written_alike(text, rule) for text in column] for column, rule in zip(texts, rules, strict=True)]
         keys: list[bytes] = []
         for row, values in enumerate(zip(*parts, strict=True), start):
-            if any(value == "" for value in values):
+            if "" in values:
                 missing += 1
-            elif any(value is None for value in values):
+            elif None in values:
                 malformed += 1
             else:
+                rows[count + len(keys)] = row
                 keys.append(_joined([value for value in values if value is not None]))
-                rows.append(row)
-        points.append(hashed_to_curve(keys, domain, squares))
-    every = np.concatenate(points) if points else hashed_to_curve([], domain)
-    once = _once(every)
-    return Keys(np.array(rows, np.int64)[once], every[once], held, missing, malformed, len(every) - int(once.sum()))
+        points[count : count + len(keys)] = hashed_to_curve(keys, domain, squares)
+        count += len(keys)
+    rows, points = rows[:count], points[:count]
+    once = _once(points)
+    if not once.all():
+        rows, points = rows[once], points[once]
+    return Keys(rows, points, held, missing, malformed, count - len(rows))
 
 
 def _once(points: Points) -> NDArray[np.bool_]:

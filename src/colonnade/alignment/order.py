@@ -79,7 +79,10 @@ def _parts(drawn: NDArray[np.int64], fractions: Fractions) -> NDArray[np.uint8]:
 
 def digest_of(points: Points, key: bytes, parts: NDArray[np.uint8]) -> bytes:
     """The same for all exactly if they have the same rows in the same order and parts."""
-    return hashlib.sha256(b"colonnade alignment digest 1" + key + points.tobytes() + parts.tobytes()).digest()
+    total = hashlib.sha256(b"colonnade alignment digest 1" + key)
+    total.update(np.ascontiguousarray(points).data)  # which is not copied
+    total.update(parts.tobytes())
+    return total.digest()
 
 
 def _ranked(blocks: Blocks, key: bytes, word: bytes) -> NDArray[np.int64]:

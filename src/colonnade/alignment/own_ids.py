@@ -1,10 +1,12 @@
 """One party's ids, read from its own table and hashed; what is wrong with them is told to it alone."""
 
+import ctypes
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -14,10 +16,19 @@ from colonnade.alignment.jacobi import SquareFinder
 from colonnade.alignment.normalisation import keys_of, likely_causes
 from colonnade.alignment.points import Points
 from colonnade.alignment.settings import MOST_IDS, AlignmentSettings, IdRules
-from colonnade.data.id_columns import read_id_columns
+from colonnade.data.id_columns import listed, read_id_columns
 from colonnade.data.settings import DataSettings, PartyData
 from colonnade.errors import DataError, SettingsError
+from colonnade.on_demand import on_demand
 from colonnade.settings import as_values
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = on_demand("pyarrow")
+
+_MMAP_THRESHOLD = -3
+"""The parameter of `mallopt`, in malloc.h, of the size from which an array has pages of its own."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +77,24 @@ def read_own_ids(
     causes = [
         f"{name}: {cause}"
         for name, text, rule in zip(columns, texts, rules, strict=True)
-        for cause in likely_causes(text[:100_000].tolist(), rule)
+        for cause in likely_causes(listed(text[:100_000]), rule)
     ]
-    return OwnIds(own, base, columns, keys.rows, keys.points, keys.counts(), tuple(causes), digest_of(texts))
+    digest = digest_of(texts)
+    del texts
+    return_freed_memory()
+    return OwnIds(own, base, columns, keys.rows, keys.points, keys.counts(), tuple(causes), digest)
+
+
+def return_freed_memory() -> None:
+    """To the system, now and whenever a large array is freed: an alignment has few of them, in ever other sizes.
+
+    What Arrow and the C library would keep of them for later is more than all that an alignment needs.
+    """
+    pa.default_memory_pool().release_unused()
+    with suppress(OSError, AttributeError):  # another C library has its own ways
+        c_library = ctypes.CDLL(None)
+        c_library.mallopt(_MMAP_THRESHOLD, 1 << 20)
+        c_library.malloc_trim(0)
 
 
 def digest_of(texts: Sequence[Any]) -> str:
@@ -76,7 +102,7 @@ def digest_of(texts: Sequence[Any]) -> str:
     total = hashlib.sha256()
     for column in texts:
         for start in range(0, len(column), 1 << 16):
-            total.update("\0".join(column[start : start + (1 << 16)]).encode())
+            total.update("\0".join(listed(column[start : start + (1 << 16)])).encode())
             total.update(b"\1")
     return total.hexdigest()
 

@@ -5,8 +5,8 @@ multiplying keeps a point on its side, so the side would tell everybody one bit 
 every further alignment. And a scalar has no one inverse for both. So ids are hashed to the curve itself.
 """
 
-import hashlib
 from collections.abc import Sequence
+from hashlib import sha256
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +35,8 @@ def _hash_block(keys: Sequence[bytes], domain: bytes, points: Points, are_square
     left = np.arange(len(keys))
     attempt = 0
     while len(left):
-        begun = hashlib.sha256(b"colonnade alignment id 1" + len(domain).to_bytes(4, "big") + domain + bytes([attempt]))
-        digests = []
-        for place in left.tolist():
-            hashing = begun.copy()
-            hashing.update(keys[place])
-            digests.append(hashing.digest())
+        begin = b"colonnade alignment id 1" + len(domain).to_bytes(4, "big") + domain + bytes([attempt])
+        digests = [sha256(begin + keys[place]).digest() for place in left.tolist()]
         us = [int.from_bytes(digest, "little") & _BITS for digest in digests]
         curve = [((((u + _A) * u + 1) * u) % _PRIME).to_bytes(POINT_BYTES, "little") for u in us]  # v² = u³ + Au² + u
         found = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, POINT_BYTES).copy()

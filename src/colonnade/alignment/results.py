@@ -8,7 +8,7 @@ data.rows = "aligned" reads them.
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from colonnade.alignment.order import PARTS, TEST, TRAIN, VALIDATION
 from colonnade.alignment.own_ids import OwnIds, digest_of
 from colonnade.data.absence import NOWHERE
-from colonnade.data.id_columns import read_id_columns
+from colonnade.data.id_columns import listed, read_id_columns
 from colonnade.data.settings import PartyData
 from colonnade.errors import DataError, RunError
 from colonnade.files import json_of, make_folder, read_private, write_atomically
 
 FORMAT = 1
 ROWS, FACTS = "rows.csv", "alignment.json"
+_BLOCK = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,29 @@ def write_aligned(
     texts = read_id_columns(own.source, own.base, own.columns, party)
     if digest_of(texts) != own.digest:
         raise DataError(f"Party {party!r}: the ids in {own.source.file!r} have changed since the alignment began.")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["row", "part", *own.columns])
-    here = [row != NOWHERE for row in rows.tolist()]  # of a row that it lacks there is nothing but the part
-    chosen = [[text if held else "" for text, held in zip(column.iloc[rows], here, strict=True)] for column in texts]
-    places = [row if held else "" for row, held in zip(rows.tolist(), here, strict=True)]
-    writer.writerows(zip(places, (PARTS[part] for part in parts), *chosen, strict=True))
-    write_atomically(folder / ROWS, text.getvalue().encode())
+    write_atomically(folder / ROWS, b"".join(_lines(own.columns, rows, parts, texts)))
     known = {"format": FORMAT, **facts, "columns": list(own.columns), "ids": own.digest}
     write_atomically(folder / FACTS, json.dumps(known, indent=1).encode())
+
+
+def _lines(
+    columns: Sequence[str], rows: NDArray[np.int64], parts: NDArray[np.uint8], texts: Sequence[Any]
+) -> Iterator[bytes]:
+    """`rows.csv`, a block of rows at a time: whole columns of Python's own values would take much memory."""
+    yield _as_csv([["row", "part", *columns]])
+    for start in range(0, len(rows), _BLOCK):
+        places = rows[start : start + _BLOCK]
+        here = [row != NOWHERE for row in places.tolist()]  # of a row that it lacks there is nothing but the part
+        named = [PARTS[part] for part in parts[start : start + _BLOCK].tolist()]
+        values = [places.tolist(), *(listed(column.iloc[places]) for column in texts)]
+        told = [[value if held else "" for value, held in zip(column, here, strict=True)] for column in values]
+        yield _as_csv(zip(told[0], named, *told[1:], strict=True))
+
+
+def _as_csv(lines: Iterable[Sequence[Any]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue().encode()
 
 
 def read_aligned(folder: Path, party: str, own: PartyData, base: Path) -> Aligned:

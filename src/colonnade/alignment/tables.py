@@ -22,6 +22,9 @@ BLOCK_BYTES = 16
 _CELLS_PER_KEY = 1.3  # below 1.23 most tables cannot be filled
 _SPARE_CELLS = 128  # per third: or small tables often could not
 _MOST_ATTEMPTS = 200
+_AT_ONCE_BYTES = 1 << 16
+Places = NDArray[np.int32]
+"""[n, 3]: cells, in half the memory that NumPy would take by itself."""
 
 
 def one_way(word: str, blocks: Blocks) -> Blocks:
@@ -31,14 +34,18 @@ def one_way(word: str, blocks: Blocks) -> Blocks:
 
 def keyed(key: bytes, blocks: Blocks) -> Blocks:
     """AES of every block: random for whoever has not the key, alike for all who have."""
-    encrypted = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(np.ascontiguousarray(blocks).tobytes())
-    return np.frombuffer(encrypted, "<u8").reshape(-1, 2)
+    plain = np.ascontiguousarray(blocks).reshape(-1).view(np.uint8).data  # which is not copied
+    return np.frombuffer(Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(plain), "<u8").reshape(-1, 2)
 
 
 def keystream(key: bytes, count: int) -> Blocks:
     """So many random blocks of whoever has the key."""
     stream = Cipher(algorithms.AES(key), modes.CTR(bytes(BLOCK_BYTES))).encryptor()
-    return np.frombuffer(stream.update(bytes(BLOCK_BYTES * count)), "<u8").reshape(-1, 2)
+    found = np.zeros(BLOCK_BYTES * (count + 1), np.uint8)  # one more than is filled, as `update_into` wants it
+    for first in range(0, BLOCK_BYTES * count, _AT_ONCE_BYTES):
+        size = min(_AT_ONCE_BYTES, BLOCK_BYTES * count - first)
+        stream.update_into(bytes(size), found.data[first:])
+    return found.view("<u8").reshape(-1, 2)[:count]
 
 
 def cells_for(keys: int) -> int:
@@ -54,7 +61,7 @@ def filled(fingerprints: Blocks, values: Blocks, key: bytes) -> tuple[int, Block
         places = places_of(fingerprints, number, count)
         order = _peeled(places, count)
         if order is not None:
-            cells = keystream(key, _MOST_ATTEMPTS + count)[_MOST_ATTEMPTS:].copy()
+            cells = keystream(key, _MOST_ATTEMPTS + count)[_MOST_ATTEMPTS:]
             for rows, own in reversed(order):
                 cells[own] = 0
                 others = cells[places[rows]]
@@ -70,27 +77,30 @@ def read(cells: Blocks, number: int, fingerprints: Blocks) -> Blocks:
     return value
 
 
-def places_of(fingerprints: Blocks, number: int, cells: int) -> NDArray[np.int64]:
-    """[n, 3]: one place in each third."""
+def places_of(fingerprints: Blocks, number: int, cells: int) -> Places:
+    """One place in each third."""
     third = cells // 3
-    mixed = one_way("places", fingerprints ^ np.array([number, 0], np.uint64)).view("<u4").reshape(-1, 4)[:, :3]
-    scaled = (mixed.astype(np.uint64) * np.uint64(third)) >> np.uint64(32)
-    places: NDArray[np.int64] = scaled.astype(np.int64) + np.array([0, third, 2 * third])
+    mixed = one_way("places", fingerprints ^ np.array([number, 0], np.uint64)).view("<u4").reshape(-1, 4)
+    places = np.empty((len(mixed), 3), np.int32)
+    for column in range(3):
+        places[:, column] = (mixed[:, column].astype(np.uint64) * np.uint64(third)) >> np.uint64(32)
+        places[:, column] += column * third
     return places
 
 
-def _peeled(places: NDArray[np.int64], count: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]] | None:
+def _peeled(places: Places, count: int) -> list[tuple[NDArray[np.int32], NDArray[np.int32]]] | None:
     """Rounds of keys and the cell that each is the only one left to need; None if some never are.
 
     Two keys of one round never need each other's cells: each cell had but one key left when the round began.
     """
-    degrees = np.bincount(places.reshape(-1), minlength=count)
-    holders = np.zeros(count, np.int64)  # the exclusive or of the keys that still need a cell: the key, if it is one
+    degrees = np.zeros(count, np.int32)
+    holders = np.zeros(count, np.int32)  # the exclusive or of the keys that still need a cell: the key, if it is one
     for column in range(3):
-        np.bitwise_xor.at(holders, places[:, column], np.arange(len(places)))
+        degrees += np.bincount(places[:, column], minlength=count).astype(np.int32)
+        np.bitwise_xor.at(holders, places[:, column], np.arange(len(places), dtype=np.int32))
     left = len(places)
     rounds = []
-    single = np.flatnonzero(degrees == 1)
+    single = np.flatnonzero(degrees == 1).astype(np.int32)
     while len(single):
         rows, first = np.unique(holders[single], return_index=True)  # a key may be alone in several of its cells
         rounds.append((rows, single[first]))

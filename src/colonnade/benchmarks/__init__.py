@@ -25,9 +25,11 @@ def benchmarks() -> dict[str, Benchmark]:
         loading,
         missing_rows,
         privacy,
+        quasi_newton,
         runtimes,
         serve,
         split,
+        tabular,
         zeroth_order,
     )
 
@@ -37,6 +39,7 @@ def benchmarks() -> dict[str, Benchmark]:
         zeroth_order,
         linear,
         first_order,
+        quasi_newton,
         runtimes,
         privacy,
         hostile,
@@ -44,6 +47,7 @@ def benchmarks() -> dict[str, Benchmark]:
         align,
         missing_rows,
         serve,
+        tabular,
     )
     return {module.BENCHMARK.name: module.BENCHMARK for module in known}
 

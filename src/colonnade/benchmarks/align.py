@@ -37,7 +37,10 @@ def measured(ids: int, watch: Watch = lambda line: None) -> dict[str, float]:
     """The ratios with so many ids per party; COLONNADE_BENCH_IDS asks for another number than a million."""
     ids = int(os.environ.get("COLONNADE_BENCH_IDS", ids))
     before = bare_rate()
-    watch(f"a bare loop over X25519: {before:.0f} multiplications per second of a core")
+    watch(
+        f"a bare loop over X25519: {before:.0f} multiplications per second of a core, so {4 * ids / before / 2:.1f} s "
+        "of two cores for the four per id that the protocol needs"
+    )
     with tempfile.TemporaryDirectory(prefix="colonnade-bench-") as name:
         folder = Path(name)
         files = write_parties(folder, ids)
@@ -48,8 +51,8 @@ def measured(ids: int, watch: Watch = lambda line: None) -> dict[str, float]:
     operations = sum(own["multiplications"] for own in facts)
     busy = sum(one.ru_utime + one.ru_stime for one in used)
     watch(
-        f"{ids} ids per party: {operations} multiplications in {seconds:.1f} s, {busy:.1f} s of the cores; "
-        f"{facts[0]['shared']} shared rows"
+        f"{ids} ids per party: {operations} multiplications in {seconds:.1f} s, {busy:.1f} s of the cores, which is "
+        f"{busy / len(PARTIES):.1f} s of two; {facts[0]['shared']} shared rows"
     )
     return {
         "operations_per_second_over_openssl": operations / busy / ((before + bare_rate()) / 2),

@@ -18,7 +18,7 @@ import torch
 
 from colonnade.algorithms.linear_models.afsaga import Afsaga
 from colonnade.algorithms.linear_models.afsgd import Afsgd
-from colonnade.algorithms.linear_models.fcg import Fcg
+from colonnade.algorithms.linear_models.fcg import Direction, Fcg, Search
 from colonnade.algorithms.linear_models.fsaga import Fsaga
 from colonnade.algorithms.training import Training
 from colonnade.benchmarks import many_parties
@@ -27,6 +27,8 @@ from colonnade.data import dataset, synthetic_sparse
 from colonnade.data.federated import FederatedData
 from colonnade.errors import DataError
 from colonnade.launch.experiment import train
+from colonnade.models.linear import LinearBlock
+from colonnade.models.linear_loss import LinearLoss
 from colonnade.reproductions.objective import joined, optimum, scored_on_training_rows
 from colonnade.runtimes.simulate.settings import Simulate, SimulatedParty
 
@@ -121,15 +123,18 @@ def _to_the_optimum(watch: Watch) -> dict[str, float]:
             continue
         best = optimum(data, L2)
         epochs = _epochs_needed(data, best)
-        ratios = []
+        ratios, bare = [], []
         for turn in range(TURNS):
             solver, theirs = min(_solvers(joined(data), data.labels.train.numpy(), best), key=lambda one: one[1])
-            ours = _seconds(data, epochs)
+            ours, arithmetic = _seconds(data, epochs), _bare_seconds(data, epochs)
             ratios.append(ours / theirs)
+            bare.append(arithmetic / theirs)
             watch(
-                f"{name}, turn {turn + 1} of {TURNS}: {solver} {theirs:.4f} s, ours {ours:.4f} s ({epochs:.1f} epochs)"
+                f"{name}, turn {turn + 1} of {TURNS}: {solver} {theirs:.4f} s, "
+                f"ours {ours:.4f} s ({epochs:.1f} epochs), its arithmetic alone {arithmetic:.4f} s"
             )
         found[key] = float(np.median(ratios))
+        found[key.replace("time", "arithmetic")] = float(np.median(bare))
     return found
 
 
@@ -160,6 +165,24 @@ def _seconds(data: FederatedData, epochs: float) -> float:
     untested = replace(data, labels=labels, columns=columns)
     began = time.process_time()
     train(untested, BEST, training=training)
+    return time.process_time() - began
+
+
+def _bare_seconds(data: FederatedData, epochs: float) -> float:
+    """The same blocks and as many steps in one loop, without a party or a message: what the arithmetic takes alone."""
+    began = time.process_time()
+    loss = LinearLoss(data.labels.task, 1)
+    directions: list[Direction] = []
+    for own in data.columns.values():
+        constant = not directions
+        block = LinearBlock(own.train, own.test[:0], 1, L2, constant, "centre", loss.smoothness, centred=True)
+        directions.append(Direction(block, loss, "block"))
+    search = Search(loss, data.labels.train.double().numpy(), L2)
+    for _ in range(round(epochs)):
+        told = sum(one.turn(search.residuals) for one in directions)
+        along, conjugate = search.step(np.asarray(told))
+        for one in directions:
+            one.advance(along, conjugate)
     return time.process_time() - began
 
 

@@ -20,6 +20,7 @@ BENCHMARKS = (
     "zeroth-order",
     "linear",
     "first-order",
+    "quasi-newton",
     "runtimes",
     "privacy",
     "hostile",

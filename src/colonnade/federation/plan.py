@@ -203,6 +203,7 @@ def _refuse_unused_training(name: str, training: Training) -> None:
     used = {
         "optimiser": (AUTO, "sgd"),
         "top_learning_rate": (AUTO, training.learning_rate),
+        "decay": (AUTO, "none"),
         "top_decay": (AUTO, "none"),
         "top_l2": (0.0,),
     }

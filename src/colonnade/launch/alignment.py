@@ -121,7 +121,8 @@ def align(
     digests = {f"ids of {name}": held.digest for name, held in own.items()}
     directory = options.directory
     assert directory is not None, "an alignment is for the files that it writes"
-    with Multipliers(workers if isinstance(runtime, Simulate) else 1) as multiply:
+    here = (workers, max(len(one.points) for one in own.values())) if isinstance(runtime, Simulate) else (1, 0)
+    with Multipliers(*here) as multiply:
         seats = {name: plan.seat(name, own[name].points, secrets[name], multiply) for name in plan.parties}
         built = {name: build_aligning_party(seat) for name, seat in seats.items()}
         launch = launch_of(AlignmentRun(plan, own, secrets, workers, built, federation.seed), runtime)

@@ -41,11 +41,11 @@ class AlignmentMember(Member):
         self.digest = digest(self.agreed)
         self.plan = alignment_plan(federation, self.feature_parties)
         self.party: AligningParty | None = None
-        self.multipliers = Multipliers(workers)
         domain = bytes.fromhex(self.plan.domain)
         self.own = read_own_ids(
             self.name, party_file.data, federation.data, federation.alignment, domain, party_file.base
         )
+        self.multipliers = Multipliers(workers, len(self.own.points))
 
     def _directory(self) -> Path:
         folder = super()._directory()

@@ -70,7 +70,7 @@ class AlignmentSeatFiles:
         return self.plan.label_party
 
     def build(self) -> AligningParty:
-        multipliers = Multipliers(self.workers)  # which end with this process
+        multipliers = Multipliers(self.workers, len(self.points))  # which end with this process
         return build_aligning_party(self.plan.seat(self.name, self.points, self.secret, multipliers))
 
 

@@ -1,6 +1,7 @@
 """Serving on one machine: a finished run's models and tables, the endpoint here, every feature party a process."""
 
 import asyncio
+import gc
 import json
 import logging
 import signal
@@ -91,9 +92,11 @@ def serve_run(run: Path, serving: Serving) -> None:
             if versions.look():
                 party.choose_version()
 
+        gc.freeze()  # what is here stays: to look at it again and again would cost as much as the answers
         try:
             asyncio.run(_serve(party, carrier, serving, look, hangup))
         finally:
+            gc.unfreeze()
             for process in started.values():
                 process.end()
 

@@ -60,7 +60,7 @@ class AutogradNetwork:
             outputs = self._call(leaf, noise, parameters)
         return outputs.detach().clone(), Pass((outputs, parameters, leaf))
 
-    def embed(self, inputs: Tensor, noise: LayerNoise | None = None, moves: Sequence[Tensor] = ()) -> Tensor:
+    def embed(self, inputs: Tensor, noise: LayerNoise | None = None, moves: Sequence[Tensor | None] = ()) -> Tensor:
         assert not moves, "what a module's layers give cannot be moved"
         if self._module.training:
             self._module.eval()

@@ -29,7 +29,7 @@ class Network(Protocol):
     def forward(self, inputs: Tensor, noise: LayerNoise | None = None) -> tuple[Tensor, Pass]:
         """The outputs in training mode, and what backward needs."""
 
-    def embed(self, inputs: Tensor, noise: LayerNoise | None = None, moves: Sequence[Tensor] = ()) -> Tensor:
+    def embed(self, inputs: Tensor, noise: LayerNoise | None = None, moves: Sequence[Tensor | None] = ()) -> Tensor:
         """The outputs in inference mode (dropout off); keeps nothing. Only a dense network knows layers to move."""
 
     def backward(

@@ -154,8 +154,8 @@ class DenseNetwork:
         kept = Pass((inputs.shape, weights, None))
         return self._run(inputs, noise, kept), kept
 
-    def embed(self, inputs: Tensor, noise: LayerNoise | None = None, moves: Sequence[Tensor] = ()) -> Tensor:
-        """`moves`: by how much what each layer with parameters gives is moved, the first of them first."""
+    def embed(self, inputs: Tensor, noise: LayerNoise | None = None, moves: Sequence[Tensor | None] = ()) -> Tensor:
+        """`moves`: by how much what each layer with parameters gives is moved, the first of them first; None: not."""
         return self._run(inputs, noise, None, iter(moves) if moves else None)
 
     @property
@@ -165,16 +165,33 @@ class DenseNetwork:
         return [size.shape[-1] for size in sizes if size is not None]
 
     @property
-    def first_weight(self) -> Tensor | None:
-        """Of a layer that takes the inputs as they are, (in, out); None if there is something before it."""
-        return self._layers[0].weight
+    def with_parameters(self) -> list[Layer]:
+        """The layers that moves are for, the first of them first."""
+        return [layer for layer in self._layers if layer.kind in (Kind.LINEAR, Kind.BIAS)]
+
+    def looked_into(self, inputs: Tensor) -> tuple[Tensor, list[tuple[Tensor | None, Tensor | None]]]:
+        """What it gives; and of each layer with parameters what went into it (None: it has no weights), and what a
+        ReLU right after it gave (None: there is none)."""
+        outputs, kept = self.forward(inputs)
+        left = iter(kept[3:])
+        found: list[tuple[Tensor | None, Tensor | None]] = []
+        before = None
+        for layer in self._layers:
+            if layer.kind is Kind.LINEAR or layer.kind is Kind.BIAS:
+                found.append((None if layer.weight is None else next(left), None))
+            elif layer.kind is not Kind.SUM:
+                given = next(left)
+                if layer.kind is Kind.RELU and before in (Kind.LINEAR, Kind.BIAS):
+                    found[-1] = found[-1][0], given
+            before = layer.kind
+        return outputs, found
 
     @property
     def ends_in_relu(self) -> bool:
         return self._layers[-1].kind is Kind.RELU
 
     def _run(
-        self, inputs: Tensor, noise: LayerNoise | None, kept: Pass | None, moves: Iterator[Tensor] | None = None
+        self, inputs: Tensor, noise: LayerNoise | None, kept: Pass | None, moves: Iterator[Tensor | None] | None = None
     ) -> Tensor:
         u = inputs.detach() if inputs.requires_grad else inputs
         if self._flatten:

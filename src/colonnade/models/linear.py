@@ -34,6 +34,7 @@ _POWER_MARGIN = 1.05
 _GUARD_TURNS, _GUARD_MARGIN = 10, 1.05
 _ALIKE = 1.25  # columns whose deviations lie within this factor of 1 are left as they are
 _CENTRED = 0.1  # as are those whose mean is below this share of it
+_NO_TARGETS = readable((), np.float64)
 _LATER = ("scale", "scale_of_intercept", "times_measured", "guard", "most_curvature")  # of "auto", once it knows more
 MOST_SCALED_COLUMNS = 4096
 """Of a block that scales its columns by default: with more, mostly sparse, every step would touch all of them."""
@@ -411,7 +412,7 @@ class LinearBlock(Remembering):
         batches = -(-len(rows) // window.batch_size)
         if len(steps) != 1 and len(steps) != batches:
             raise SettingsError(f"{len(steps)} step sizes came for {batches} mini-batches. Give one, or one for each.")
-        loss, scale, targets = RESIDUALS_GIVEN, 1.0, readable((), np.float64)
+        loss, scale, targets = RESIDUALS_GIVEN, 1.0, _NO_TARGETS
         if window.loss is not None and window.targets is not None:
             if window.loss.outputs != self.outputs:
                 raise SettingsError(

@@ -363,12 +363,14 @@ def lazy_add(
         if lazy.ndim == 1:
             weight, mean = weight_factor * coefficients[p, 0], mean_factor * coefficients[p, 0]
             for e in range(starts[i], starts[i + np.uint64(1)]):
-                j = np.uint64(columns[e]) * np.uint64(STRIDE)
+                j, x = np.uint64(columns[e]) * np.uint64(STRIDE), np.float64(values[e])
+                # Everything is read before anything is written: else a write might be of what is read next.
+                u, known = lazy[j], lazy[j + np.uint64(1)]
                 if mean_factor != 0.0:
-                    lazy[j] -= lazy[j + np.uint64(1)] * (clock - lazy[j + np.uint64(2)])
+                    u -= known * (clock - lazy[j + np.uint64(2)])
+                    lazy[j + np.uint64(1)] = known + mean * x
                     lazy[j + np.uint64(2)] = clock
-                    lazy[j + np.uint64(1)] += mean * values[e]
-                lazy[j] += weight * values[e]
+                lazy[j] = u + weight * x
         else:
             for e in range(starts[i], starts[i + np.uint64(1)]):
                 j, x = columns[e], np.float64(values[e])

@@ -36,8 +36,10 @@ def verdict(result: Mapping[str, Any]) -> str:
     if not result["changes"]:
         return f"Nothing that was tried is better than the file as it is: {words} {shown['after']} on held-out rows."
     changes = ", ".join(f"{name} = {value}" for name, value in result["changes"].items())
+    seconds = ["no time" if one is None else f"{one:.3g} virtual seconds" for one in result["virtual_seconds"]]
     return (
-        f"Best: {changes}. On held-out rows {words} {shown['after']}, with the file as it is {shown['before']}. "
+        f"Best: {changes}. On held-out rows {words} {shown['after']}, with the file as it is {shown['before']}; "
+        f"it took {seconds[1]}, the file as it is {seconds[0]}. "
         f"Trained on all training rows, it has a test {words} of {shown['test']}."
     )
 

@@ -130,18 +130,18 @@ def answers_of(
     Who holds none of a row, or is away, is stood in for; a row that nobody holds, or whose budget is spent, has no
     prediction.
     """
-    held = {name: frozenset(part.rows.tolist()) for name, part in parts.items()}
     values = {name: np.tile(scorer.stand_in(name), (len(ids), 1)) for name in scorer.feature_parties}
     for name, part in parts.items():
         values[name][part.rows] = part.values
     outputs = scorer.outputs(values, None if own is None else own[1])
     classes, probabilities = scorer.meaning(outputs)
-    whole = all(len(rows) == len(ids) for rows in held.values()) and (own is None or len(own[0]) == len(ids))
+    whole = all(len(part.rows) == len(ids) for part in parts.values()) and (own is None or len(own[0]) == len(ids))
     if whole and not absent:
         each = [None] * len(ids) if probabilities is None else probabilities
-        everybody, version = tuple(held), scorer.version
+        everybody, version = tuple(parts), scorer.version
         rows = zip(ids, classes, each, strict=True)
         return [Answer(one, version, everybody, _NOTHING, value, chances) for one, value, chances in rows]
+    held = {name: frozenset(part.rows.tolist()) for name, part in parts.items()}
     found = []
     for row, one in enumerate(ids):
         took_part = tuple(name for name in held if row in held[name])

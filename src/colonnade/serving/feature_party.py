@@ -110,11 +110,13 @@ class _Answering:
             return _nothing(number, self._model, self._name)
         if self._network is None:
             return ServedProduct(number, found.places, products_of(self._model, found.columns))
-        affordable = np.ones(len(found.places), np.bool_) if self._count is None else self._count.spend(found.ids)
-        places, refused = found.places[affordable], found.places[~affordable]
+        places, refused, columns = found.places, _NOBODY, found.columns
+        if self._count is not None:
+            affordable = self._count.spend(found.ids)
+            places, refused = places[affordable], places[~affordable]
+            columns = columns[torch.from_numpy(affordable)]
         if not len(places):
             return ServedEmbedding(number, places, refused, np.zeros((0, self._width), np.float32))
-        columns = found.columns[torch.from_numpy(affordable)]
         return ServedEmbedding(number, places, refused, self._network.embed(columns, self._noise).numpy())
 
     @property

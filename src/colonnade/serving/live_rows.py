@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from colonnade.alignment.lookup import Lookup
+from colonnade.data.absence import NOWHERE
 from colonnade.data.settings import DataSettings, PartyData
 from colonnade.data.sources import ids_of, read_own
 from colonnade.errors import DataError
@@ -32,8 +34,13 @@ class Found:
     """Those of some rows that a party holds."""
 
     places: NDArray[np.uint32]  # among those asked for
-    ids: list[str]
     columns: torch.Tensor | None  # prepared; None: the party's model takes none
+    table: Sequence[str]  # ids as the party writes them, in some order
+    rows: NDArray[np.int64]  # the place of each in that order
+
+    @property
+    def ids(self) -> list[str]:
+        return [self.table[row] for row in self.rows.tolist()]
 
 
 class LiveRows:
@@ -48,8 +55,8 @@ class LiveRows:
         self._stamp: tuple[int, ...] = ()
         self._rows: OwnRows | None = None
         self._prepared_for = ""
-        self._places: dict[bytes, int] = {}
-        self._ids: dict[bytes, str] = {}
+        self._lookup = Lookup(np.zeros((0, 2), np.uint64))
+        self._ids: list[str] = []  # of a database, as they were listed last
         self._listed_at = -_BETWEEN_LISTS_SECONDS
 
     def find(self, names: Names, model: SavedModel) -> Found:
@@ -74,11 +81,15 @@ class LiveRows:
         if self._rows is None or stamp != self._stamp or version != self._prepared_for:
             self._read_again(stamp, version, model)
         assert self._rows is not None
-        held = [(place, self._places.get(name.tobytes(), -1)) for place, name in enumerate(names)]
-        there = [(place, row) for place, row in held if row >= 0]
-        rows = [row for _, row in there]
-        columns = None if self._rows.columns is None else self._rows.columns[rows]
-        return Found(np.array([place for place, _ in there], np.uint32), [self._rows.ids[row] for row in rows], columns)
+        places, rows = self._held(names)
+        columns = None if self._rows.columns is None else self._rows.columns[torch.from_numpy(rows)]
+        return Found(places, columns, self._rows.ids, rows)
+
+    def _held(self, names: Names) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """Those of the names that it holds, and where."""
+        rows = self._lookup.places(names)
+        there = np.flatnonzero(rows != NOWHERE)
+        return there.astype(np.uint32), rows[there]
 
     def _read_again(self, stamp: tuple[int, ...], version: str, model: SavedModel) -> None:
         try:
@@ -91,25 +102,24 @@ class LiveRows:
             return
         assert rows.names is not None
         self._rows, self._stamp, self._prepared_for = rows, stamp, version
-        self._places = {name.tobytes(): row for row, name in enumerate(rows.names)}
+        self._lookup = Lookup(rows.names)
 
     # --- databases ---
 
     def _ask(self, names: Names, model: SavedModel) -> Found:
-        wanted = [name.tobytes() for name in names]
-        if not all(name in self._ids for name in wanted) or not self._ids:
+        if not len(self._lookup) or (self._lookup.places(names) == NOWHERE).any():
             self._list_ids()
-        there = [(place, self._ids[name]) for place, name in enumerate(wanted) if name in self._ids]
+        places, rows = self._held(names)
         has_columns = self._name in model.description.shapes
-        if not there or not has_columns or model.preparation is None:
-            return Found(np.array([place for place, _ in there], np.uint32), [one for _, one in there], None)
+        if not len(rows) or not has_columns or model.preparation is None:
+            return Found(places, None, self._ids, rows)
         column = self._own.id or self._data.id
-        table = read_own(_only(self._own, column, [one for _, one in there]), self._base, party=self._name, id=column)
+        wanted = [self._ids[row] for row in rows.tolist()]
+        table = read_own(_only(self._own, column, wanted), self._base, party=self._name, id=column)
         row_of = {one: row for row, one in enumerate(table.ids.tolist())}
-        kept = [(place, one) for place, one in there if one in row_of]  # some may be gone since they were listed
-        rows = np.array([row_of[one] for _, one in kept], np.int64)
-        columns = model.preparation.apply(table, rows, party=self._name)
-        return Found(np.array([place for place, _ in kept], np.uint32), [one for _, one in kept], columns)
+        kept = np.array([one in row_of for one in wanted], np.bool_)  # some may be gone since they were listed
+        found = np.array([row_of[one] for one in wanted if one in row_of], np.int64)
+        return Found(places[kept], model.preparation.apply(table, found, party=self._name), self._ids, rows[kept])
 
     def _list_ids(self) -> None:
         if time.monotonic() - self._listed_at < _BETWEEN_LISTS_SECONDS:
@@ -117,7 +127,8 @@ class LiveRows:
         self._listed_at = time.monotonic()
         ids = ids_of(self._own, self._base, party=self._name, id=self._own.id or self._data.id).tolist()
         names, usable = self._form.names(ids)
-        self._ids = {name.tobytes(): one for name, one, good in zip(names, ids, usable, strict=True) if good}
+        self._ids = [one for one, good in zip(ids, usable, strict=True) if good]
+        self._lookup = Lookup(names[usable])
 
 
 def _only(own: PartyData, column: str, ids: Sequence[str]) -> PartyData:

@@ -83,21 +83,23 @@ def tune(
         cells = [trial(one, epochs) for one in left]
         told = run_cells(cells, directory, how, finished)
         rungs.append({"epochs": epochs, "trials": told})
-        ranked = _ranked(told)
-        kept = [told[place]["changes"] for place in ranked[: math.ceil(len(left) / KEPT)]]
+        places = ranked(told)
+        kept = [told[place]["changes"] for place in places[: math.ceil(len(left) / KEPT)]]
         left = [plain, *(one for one in kept if one != plain)]  # of equals the first is the better: no change
-    if not ranked:
+    if not places:
         raise SettingsError(f"No trial came to its end. The first said: {told[0]['why']}")
-    best = told[ranked[0]]
+    best = told[places[0]]
     changed = {name: value for name, value in best["changes"].items() if value != plain[name]}
-    tested = on_test_rows(cells[ranked[0]], directory, how.base)
+    tested = on_test_rows(cells[places[0]], directory, how.base)
+    unchanged = next(one for one in told if one["changes"] == plain)
     result = {
         "metric_name": best["metric_name"],
-        "before": next(one["metric"] for one in told if one["changes"] == plain),
+        "before": unchanged["metric"],
         "after": best["metric"],
+        "virtual_seconds": [unchanged["virtual_seconds"], best["virtual_seconds"]],
         "test": tested["metric"],
         "changes": changed,
-        "compute_seconds": times.of(best["changes"], cells[ranked[0]].values),
+        "compute_seconds": times.of(best["changes"], cells[places[0]].values),
         "rungs": rungs,
     }
     write_atomically(directory / "tune.json", json.dumps(result, indent=1).encode())
@@ -159,11 +161,19 @@ def epochs_of_rungs(epochs: float) -> list[float]:
     return [*(one for one in shorter if one >= 1), epochs]
 
 
-def _ranked(trials: Sequence[Mapping[str, Any]]) -> list[int]:
-    """The places of those that finished, the best first."""
+def ranked(trials: Sequence[Mapping[str, Any]]) -> list[int]:
+    """The places of those that finished, the best first; of equals the quicker, and of these the first.
+
+    Equal are metrics with the same four digits, as pages show them, and times within about a tenth.
+    """
     known = [place for place, one in enumerate(trials) if one["metric"] is not None]
     smaller = bool(known) and trials[known[0]]["metric_name"] in SMALLER_IS_BETTER
-    return sorted(known, key=lambda place: trials[place]["metric"] * (1 if smaller else -1))
+
+    def rank(place: int) -> tuple[float, float]:
+        metric, seconds = float(f"{trials[place]['metric']:.4g}"), trials[place]["virtual_seconds"]
+        return metric if smaller else -metric, round(math.log(seconds, 1.1)) if seconds else 0.0
+
+    return sorted(known, key=rank)
 
 
 def with_changes(text: str, changes: Mapping[str, str]) -> str:

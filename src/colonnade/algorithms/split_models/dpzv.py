@@ -177,7 +177,7 @@ ALGORITHM = Algorithm(
         top_rates={**SCALE_FREE.rates, "scale-free": TOP_WALK},
         least_batch=8,
         most_batch=32,
-        batches_per_epoch=256,  # a batch gives one slope: as many slopes cost fewer bytes with fewer rows
+        batches_per_epoch=512,  # a batch gives one slope: as many slopes cost fewer bytes with fewer rows
         keep="last",
     ),
     conversation=Conversation(

@@ -17,17 +17,39 @@ from colonnade.wire.codec import decode
 Transmit = Callable[["Place", str, bytearray, type[Message]], None]
 
 
+class LastFrame:
+    """Decodes frames; one to several parties, who share its bytes and only read them, once for all of them."""
+
+    def __init__(self) -> None:
+        self._frame: bytearray | None = None
+        self._message: Message | None = None
+
+    def decode(self, frame: bytearray) -> Message:
+        if self._message is None or frame is not self._frame:
+            self._message, self._frame = decode(frame), frame
+        return self._message
+
+
 class Place:
     """A party's place in virtual time."""
 
     driver: Driver  # is given the place as its port, so it comes second
 
     def __init__(
-        self, index: int, name: str, agenda: Agenda, transmit: Transmit, settings: Simulate, seed: int, leads: bool
+        self,
+        index: int,
+        name: str,
+        agenda: Agenda,
+        frames: LastFrame,
+        transmit: Transmit,
+        settings: Simulate,
+        seed: int,
+        leads: bool,
     ) -> None:
         self.index = index
         self.name = name
         self._agenda = agenda
+        self._frames = frames
         self._transmit = transmit
         self.inbox: deque[Item] = deque()
         self.current: Item | None = None
@@ -75,7 +97,7 @@ class Place:
     def receive(self, sender: str, frame: bytearray) -> None:
         """Take a frame off its link: check it, and let the party handle its message now."""
         try:
-            message = decode(frame)
+            message = self._frames.decode(frame)
         except ProtocolError as error:
             raise ProtocolError(f"{self.name} refused a message of {sender}: {error}") from None
         self.driver.deliver(Received(self._agenda.now, sender, message), frame)

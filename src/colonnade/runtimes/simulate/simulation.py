@@ -38,7 +38,7 @@ from colonnade.runtimes.simulate.agenda import (
     named,
 )
 from colonnade.runtimes.simulate.links import Links
-from colonnade.runtimes.simulate.places import Place, measured_as
+from colonnade.runtimes.simulate.places import LastFrame, Place, measured_as
 from colonnade.runtimes.simulate.settings import Simulate, SimulatedParty
 from colonnade.runtimes.simulate.snapshot import restore, snapshot
 from colonnade.state import State
@@ -74,10 +74,11 @@ class Simulation:
         self._saved_at = time.perf_counter()
         self._agenda = Agenda()
         by_name: dict[str, Place] = {}
+        frames = LastFrame()
         self._links = Links(settings, seed, self._agenda, by_name)
         for index, name in enumerate(parties):
             leads = name == recorder.label_party
-            by_name[name] = Place(index, name, self._agenda, self._links.transmit, settings, seed, leads)
+            by_name[name] = Place(index, name, self._agenda, frames, self._links.transmit, settings, seed, leads)
         self._places = [*by_name.values()]
         saved = resume["simulate"].values if resume else None
         self._traces: dict[str, TraceWriter] = {}

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from colonnade.algorithms.linear_models.parts.settings import Linear
-from colonnade.algorithms.linear_models.parts.smoothness import ColumnsTold, Smoothness
+from colonnade.algorithms.linear_models.parts.smoothness import REVISITS, ColumnsTold, Smoothness
 from colonnade.algorithms.linear_models.parts.sum_schemes import SumScheme, check_scheme
 from colonnade.algorithms.linear_models.parts.sums import ROWS_A_SUM, SumLimits, Sums
 from colonnade.algorithms.linear_models.parts.windows import ROWS_OF_A_PASS
@@ -199,11 +199,11 @@ class BlockParty(Remembering):
         # The curvature of a softmax is at most twice that of its outputs apart; an intercept is a block of its own.
         spread = 2.0 if loss.task == "multiclass" else 1.0
         whole, rows = spread * (1 + self.block.has_intercept), chance * spread**2 * found.rows
-        told = [one for one, _ in self._introduced.values()]
         own = self._introduced[self.seat.name][0]
         promised = loss.smoothness * (own.largest_eigenvalue + own.longest_rows / batch_size)
-        longest = loss.smoothness * max(one.longest_rows for one in told)
-        factor = min(promised / (whole + rows / batch_size), longest / max(rows, 1e-300)) / caution
+        # What a kept residual may push along its row at the longest step that this party can come to take.
+        bearable = batch_size / (REVISITS * self.sound_step(0, alone=True))
+        factor = min(promised / (whole + rows / batch_size), bearable / max(rows, 1e-300)) / caution
         self.block.adopt(found.metric.lengthened(factor), found.guard, factor * whole)
 
     # --- evaluation ---

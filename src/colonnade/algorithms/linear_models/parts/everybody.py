@@ -183,6 +183,8 @@ class LessonLinearParty(LinearParty):
         return effects
 
     def _may_ask(self) -> bool:
+        if len(self._asked) >= self._in_flight and not self._again:
+            return False  # whatever has been learnt
         away = self._sums.lost | self._sums.patience.silent
         past = sorted(max(last, self._excused.get(one, 0)) for one, last in self._learnt_by.items() if one not in away)
         assert self._record is not None

@@ -55,7 +55,7 @@ MOST_EARLY = 1 << 16
 """Messages of one sender that are kept for later: more than come while a party catches up on two epochs."""
 _EVALUATIONS = (EvaluationProductRequest, EvaluationProductSum, EvaluationMaskedSum, EvaluationAbandoned)
 _EVERYBODYS = (*_EVALUATIONS, Introduction, WeightsSettled, Keep, GoBack, WentBack, Stop, ProductSum, MaskedSum)
-_OF_SUMS = (*_EVALUATIONS, ProductRequest, ProductSum, MaskedSum)
+_OF_SUMS = frozenset((*_EVALUATIONS, ProductRequest, ProductSum, MaskedSum))
 
 
 def _save_breaches(party: "LinearParty", state: State) -> None:
@@ -107,6 +107,9 @@ class LinearParty(Remembering, ABC):
         self._breaches: dict[str, str] = {}  # what was found, by sender, when such a message's time had come
         self._went_back = False  # the training ended with earlier weights than its last
         self._parts: dict[str, Remembers] = {"member": block_party, **learner}
+        self._taken = frozenset((*_EVERYBODYS, *self.TAKES))
+        self._schedules_own = self._taken - {*_EVERYBODYS} | {ProductSum, MaskedSum}
+        self._label_partys = frozenset((*self.LABEL_PARTYS, Keep, GoBack))
         if self._record is not None:
             self._parts["registrar"] = self._record
 
@@ -231,6 +234,8 @@ class LinearParty(Remembering, ABC):
         if not self._block_party.ready and not isinstance(message, Introduction):
             self._keep_early(sender, message)  # of one who was ready sooner
             return []
+        if type(message) in self._schedules_own:  # nearly all are
+            return self._take(sender, message)
         match message:
             case EvaluationProductRequest() | EvaluationProductSum() | EvaluationMaskedSum() | EvaluationAbandoned():
                 return self._take_part(sender, message)
@@ -248,14 +253,14 @@ class LinearParty(Remembering, ABC):
 
     def _check_message(self, sender: str, message: Any) -> None:
         """Refuse what could not be right at any time: another schedule's, another role's, of a shape that cannot be."""
-        label_party = self._seat.label_party
-        if not isinstance(message, (*_EVERYBODYS, *self.TAKES)):
+        label_party, kind = self._seat.label_party, type(message)
+        if kind not in self._taken:
             raise ProtocolError(f"{sender} sent {type(message).__name__}, which no party of this schedule takes.")
-        if isinstance(message, (*self.LABEL_PARTYS, Keep, GoBack)) and sender != label_party:
+        if kind in self._label_partys and sender != label_party:
             raise ProtocolError(f"{sender} sent {type(message).__name__}, which is the label party's to send.")
         if isinstance(message, EvaluationProductRequest) and message.root != label_party:
             raise ProtocolError(f"{sender} asked for an evaluation of {message.root}; only the label party makes any.")
-        if isinstance(message, _OF_SUMS):
+        if kind in _OF_SUMS:
             self._sums.check(sender, message)
 
     def _check_residuals(self, sender: str, residuals: NDArray[np.float64], are_outputs: bool = False) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-_REVISITS = 4.0
+REVISITS = 4.0
 
 
 class ColumnsTold(NamedTuple):
@@ -56,4 +56,4 @@ class Smoothness:
         (2.0, 3.0)
         """
         plain = bound * ((1 + late) * self.whole + self.rows / batch_size) + (1 + late) * l2
-        return max(plain, _REVISITS * bound * self.longest / batch_size) if keeps_residuals else plain
+        return max(plain, REVISITS * bound * self.longest / batch_size) if keeps_residuals else plain

@@ -42,7 +42,9 @@ class Bottom(Remembering):
         self.network = network_for(seat.bottom, snapshots=several_in_flight)
         self._embedder = Embedder(seat, self.network)
         self._generator = self._embedder.generator
-        self._optimiser = Optimiser(self.network.parameters, seat.training.bottom_optimiser())
+        self._optimiser = Optimiser(
+            self.network.parameters, seat.training.bottom_optimiser(seat.training.steps(len(seat.columns.train)))
+        )
         self._random = seat.privacy.inner_noise > 0 or is_random(seat.bottom) or self._embedder.drops_rows
         self._update = seat.privacy.bottom_update
         if self._update != "frozen":

@@ -1,8 +1,8 @@
 """A feature party's model that needs no memory but its own: no second copy of the weights, no stored direction.
 
 A direction is a seed. Perturbing, looking the other way, restoring and updating each draw it again, piece by piece,
-and move the weights in place (S. Malladi et al., "Fine-Tuning Language Models with Just Forward Passes", 2023). What a
-wide first layer gives is moved in place of its weights (parts/wide_layer.py).
+and move the weights in place (S. Malladi et al., "Fine-Tuning Language Models with Just Forward Passes", 2023). What
+wide layers give is moved in place of their weights (parts/wide_layer.py).
 
 Adding and subtracting floats drifts; here it does not. Weights and moves are whole multiples of 2⁻²⁰, and float32
 adds such numbers exactly while they stay below 2⁴: its significand has 24 bits. So w + r − 2r + r is w, bit for bit.
@@ -11,7 +11,7 @@ most 1. Rounding changes λu ≈ 10⁻³ by at most 5·10⁻⁷, and a step by a
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,18 +19,18 @@ import torch
 from numpy.typing import NDArray
 
 from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude
-from colonnade.algorithms.parts.optimiser import scale_free_rate
+from colonnade.algorithms.parts.optimiser import scale_free_rate, what_is_left
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat
 from colonnade.algorithms.split_models.parts.directions import Directions
 from colonnade.algorithms.split_models.parts.embedder import Embedder
 from colonnade.algorithms.split_models.parts.steps import SlopeSpread, optimiser_of_bottom
-from colonnade.algorithms.split_models.parts.wide_layer import WideLayer, wide_layer
+from colonnade.algorithms.split_models.parts.wide_layer import DirectionPart, wide_layers
 from colonnade.errors import ProtocolError, RunError, SettingsError
 from colonnade.models.flat import flatten
 from colonnade.models.network import network_for
 from colonnade.party import Effect
-from colonnade.state import State, custom, generator, rows_by_number, value
+from colonnade.state import State, custom, generator, rows_by_number, tensors_by_number, value
 
 GRID = 2.0**-20
 LIMIT = 8.0
@@ -56,6 +56,7 @@ class SeedReplayBottom(Embedder):
         custom("_spread", "_scale", save=_save_spread, load=_load_spread),
         value("uploads", "steps"),
         rows_by_number("_looked_at"),
+        tensors_by_number("_passed"),
         value(
             "_pending",
             saved=lambda pending: [
@@ -97,14 +98,14 @@ class SeedReplayBottom(Embedder):
         self._vector = flatten([self.network], seat.name)
         self._vector.div_(GRID).round_().mul_(GRID)
         self._pieces = torch.split(self._vector, PIECE)
-        self._wide = wide_layer(seat, chosen, self.network)
-        first = by_rows = 0
+        self._wide = wide_layers(seat, chosen, self.network)
+        by_rows, others = 0, [self._vector]
         if self._wide is not None:
-            first, by_rows = self._wide.weights, self._wide.numbers(training.batch_size)
+            by_rows, others = self._wide.numbers(training.batch_size), self._wide.others(self._vector)
         # The best step along a direction is as long as its cosine with the gradient, 1/√d among d coordinates: among
         # those that are drawn, where they are fewer than the weights.
-        self._coordinates = by_rows + self._vector.numel() - first
-        self._moved_pieces = torch.split(self._vector[first:], PIECE)
+        self._coordinates = by_rows + sum(one.numel() for one in others)
+        self._moved_pieces = [piece for one in others for piece in torch.split(one, PIECE)]
         # No coordinate of a direction is larger than this, rounding included. Nothing is known of a Gaussian one, nor
         # of what l2 does if the learning rate is absurd: then the range is looked at after every step.
         largest = {"sphere": 1.01 * math.sqrt(self._vector.numel()), "signs": 1.01}
@@ -116,7 +117,8 @@ class SeedReplayBottom(Embedder):
         self._replay = torch.Generator()
         # exchange → of each direction its seed, and the factor that makes its norm √d
         self._pending: dict[int, list[tuple[int, float]]] = {}
-        self._looked_at: dict[int, NDArray[np.uint32]] = {}  # exchange → rows, where the first layer is wide
+        self._looked_at: dict[int, NDArray[np.uint32]] = {}  # exchange → rows, where layers are wide
+        self._passed: dict[int, torch.Tensor] = {}  # and what their moves follow from
         self.uploads = 0
         self.steps = 0
 
@@ -138,23 +140,21 @@ class SeedReplayBottom(Embedder):
     ) -> tuple[list[Effect], NDArray[np.float32], NDArray[np.float32]]:
         """F(w + λu_j; x_I) and F(w − λu_j; x_I) of each direction in turn; afterwards w has the bits it had."""
         inputs = self.batch(rows)
+        if self._wide is not None:
+            self._looked_at[exchange], self._passed[exchange] = rows, self._wide.looked_into(inputs)[1]
         drawn, plus, minus = [], [], []
         for _ in range(self._directions.count):
             seed = int(torch.randint(2**62, (), generator=self._seeds))
             factor = self._factor(seed, rows.size)
             radius = self._directions.radius * factor
-            ahead = (
-                [] if self._wide is None else [self._wide.moves(inputs, self._by_rows(seed, rows.size)).mul_(radius)]
-            )
+            ahead = self._moves(exchange, inputs, seed, radius)
             self._move(seed, radius, 1)
             plus.append(self.network.embed(inputs, self.noise, ahead))
             self._move(seed, radius, -2)
-            minus.append(self.network.embed(inputs, self.noise, [one.neg() for one in ahead]))
+            minus.append(self.network.embed(inputs, self.noise, [one if one is None else one.neg() for one in ahead]))
             self._move(seed, radius, 1)
             drawn.append((seed, factor))
         self._pending[exchange] = drawn
-        if self._wide is not None:
-            self._looked_at[exchange] = rows
         self.uploads += 1
         spent = [effect for _ in range(self._directions.points) for effect in self.spent(rows)]
         if len(drawn) == 1:
@@ -178,20 +178,30 @@ class SeedReplayBottom(Embedder):
         for slope in slopes:
             check_magnitude(self._seat.label_party, "a slope", slope, self._most_slope)
         del self._pending[exchange]
+        if self._wide is not None and exchange not in self._passed:
+            self.steps += 1  # made by an earlier version, which moved other things: nothing is learnt from it
+            return True
         share = 1 / len(slopes)
         rate = self._scale * self._chosen.learning_rate
         if self._chosen.name == "scale-free":
             rate = scale_free_rate(rate, self._coordinates, self._chosen.planned_steps, self.steps)
             slopes, share = [self._spread.relative(slope) for slope in slopes], math.sqrt(share)
+        elif self._chosen.falls:
+            rate *= what_is_left(self.steps, self._chosen.planned_steps)
         wide = self._wide
-        inputs = self.batch(self._looked_at.pop(exchange)) if wide is not None else self._vector
+        if wide is not None:
+            inputs, passed = self.batch(self._looked_at.pop(exchange)), self._passed.pop(exchange)
         if self._l2:
             decay = 1 - rate * self._l2
             self._vector.mul_(decay).div_(GRID).round_().mul_(GRID)
         for (seed, factor), slope in zip(pending, slopes, strict=True):
             self._move(seed, rate * share * slope * factor, -1)
             if wide is not None:
-                self._step_along(wide, inputs, seed, rate * share * slope * factor)
+                self._step_along(
+                    wide.along(inputs, passed, self._by_rows(seed, len(inputs))),
+                    len(inputs),
+                    rate * share * slope * factor,
+                )
             self._room -= abs(rate * share * slope) * self._largest + GRID
         if self._l1:
             threshold = round(rate * self._l1 / GRID) * GRID
@@ -213,22 +223,25 @@ class SeedReplayBottom(Embedder):
             piece.add_(self._drawn.draw_scaled(piece.numel(), replay, steps).round_(), alpha=step)
 
     def _by_rows(self, seed: int, rows: int) -> torch.Tensor:
-        """What is drawn for the rows of a batch, in the place of the first layer's weights."""
+        """What is drawn for the rows of a batch, in the place of wide layers' weights."""
         assert self._wide is not None
         return self._drawn.draw(self._wide.numbers(rows), self._replay.manual_seed(seed + 1))
 
-    def _step_along(self, wide: WideLayer, inputs: torch.Tensor, seed: int, scale: float) -> None:
-        """The first layer's w ← w − scale · Σ_i (x_i/‖x_i‖) v_iᵀ, rounded to the grid.
+    def _moves(self, exchange: int, inputs: torch.Tensor, seed: int, radius: float) -> list[torch.Tensor | None]:
+        """Of what wide layers give."""
+        if self._wide is None:
+            return []
+        return self._wide.moves(inputs, self._passed[exchange], self._by_rows(seed, len(inputs)), radius)
+
+    def _step_along(self, directions: Iterator[DirectionPart], rows: int, scale: float) -> None:
+        """A wide layer's w ← w − scale · Σ_i (x_i/‖x_i‖) v_iᵀ, rounded to the grid.
 
         A scale-free step is as long as that of a direction of all its weights: √(inputs / rows) times this.
         """
-        rows = len(inputs)
-        stretch = math.sqrt(wide.inputs / rows) if self._chosen.name == "scale-free" else 1.0
-        place = 0
-        for some in wide.along(inputs, self._by_rows(seed, rows)):
-            piece = self._vector[place : place + some.numel()]
-            piece.sub_(some.view(-1).mul_(scale * stretch / GRID).round_(), alpha=GRID)
-            place += some.numel()
+        for place, numbers, inputs in directions:
+            stretch = math.sqrt(inputs / rows) if self._chosen.name == "scale-free" else 1.0
+            piece = self._vector[place : place + numbers.numel()]
+            piece.sub_(numbers.mul_(scale * stretch / GRID).round_(), alpha=GRID)
 
     def _factor(self, seed: int, rows: int) -> float:
         """What brings the drawn direction to the sphere of radius √d; needs a pass of its own."""
@@ -257,9 +270,11 @@ class SeedReplayBottom(Embedder):
     def forget_uploads(self) -> None:
         self._pending.clear()
         self._looked_at.clear()
+        self._passed.clear()
 
     def forget_upload(self, exchange: int) -> bool:
         self._looked_at.pop(exchange, None)
+        self._passed.pop(exchange, None)
         return self._pending.pop(exchange, None) is not None
 
     def forget_all_but(self, newest: int) -> None:

@@ -1,7 +1,7 @@
 """A feature party's model without gradients: embeddings at w and near w go up, losses come down.
 
 Directions stay here. They are stored while an upload awaits its reply, which is cheaper than drawing them again
-(`dpzv` draws them again, for memory). They move the weights, or what a wide first layer gives (parts/wide_layer.py).
+(`dpzv` draws them again, for memory). They move the weights, or what wide layers give (parts/wide_layer.py).
 Whatever leaves has passed the perturbation of parts/embedder.py.
 """
 
@@ -16,7 +16,7 @@ from colonnade.algorithms.seats import FeatureSeat
 from colonnade.algorithms.split_models.parts.directions import Directions
 from colonnade.algorithms.split_models.parts.embedder import Embedder
 from colonnade.algorithms.split_models.parts.steps import optimiser_of_bottom
-from colonnade.algorithms.split_models.parts.wide_layer import wide_layer
+from colonnade.algorithms.split_models.parts.wide_layer import wide_layers
 from colonnade.errors import ProtocolError
 from colonnade.models.flat import flatten
 from colonnade.models.network import network_for
@@ -32,6 +32,7 @@ class ZerothOrderBottom(Embedder):
         generator("_looking"),
         tensors_by_number("_pending"),
         rows_by_number("_looked_at"),
+        tensors_by_number("_passed"),
         value("uploads", "steps"),
     )
     DERIVED = ("_vector", "_near", "_near_vector")  # the network's parameters, and those beside them
@@ -46,9 +47,10 @@ class ZerothOrderBottom(Embedder):
         self._near_vector = flatten([self._near], seat.name)
         self._looking = generator_for(seat.secret, seat.name, "directions")
         self._optimiser = Optimiser([self._vector], optimiser_of_bottom(seat))
-        self._wide = wide_layer(seat, self._optimiser.settings, self.network)
+        self._wide = wide_layers(seat, self._optimiser.settings, self.network)
         self._pending: dict[int, torch.Tensor] = {}  # exchange → directions [q, d]
-        self._looked_at: dict[int, NDArray[np.uint32]] = {}  # exchange → rows, where the first layer is wide
+        self._looked_at: dict[int, NDArray[np.uint32]] = {}  # exchange → rows, where layers are wide
+        self._passed: dict[int, torch.Tensor] = {}  # and what their moves follow from
         self.uploads = 0
         self.steps = 0
 
@@ -71,21 +73,29 @@ class ZerothOrderBottom(Embedder):
         """c = F(w; x_I) and ĉ_j = F(w + μu_j; x_I) (two-sided: also at w − μu_j), and what must be spent first."""
         inputs = self.batch(rows)
         directions, wide = self._directions, self._wide
-        by_rows = 0 if wide is None else wide.numbers(rows.size)  # those for the first layer; then those of the rest
-        first = 0 if wide is None else wide.weights
-        here_rest, near_rest = self._vector[first:], self._near_vector[first:]
-        looked = directions.draw_rows(directions.count, by_rows + here_rest.numel(), self._looking)
-        here = self.network.embed(inputs, self.noise)
-        self._near_vector[:first] = self._vector[:first]
+        by_rows = (
+            0 if wide is None else wide.numbers(rows.size)
+        )  # those of wide layers; then those of all other weights
+        here_others, near_others = self._others_of(self._vector), self._others_of(self._near_vector)
+        sizes = [one.numel() for one in here_others]
+        looked = directions.draw_rows(directions.count, by_rows + sum(sizes), self._looking)
+        if wide is None:
+            here = self.network.embed(inputs, self.noise)
+        else:
+            here, passed = wide.looked_into(inputs)
+            self._near_vector.copy_(self._vector)
         around = []
         for direction in looked.unbind():
             for side in (1, -1) if directions.two_sided else (1,):
                 radius = side * directions.radius
-                torch.add(here_rest, direction[by_rows:], alpha=radius, out=near_rest)
-                moves = [] if wide is None else [wide.moves(inputs, direction[:by_rows]).mul_(radius)]
+                for at, near, own in zip(
+                    here_others, near_others, torch.split(direction[by_rows:], sizes), strict=True
+                ):
+                    torch.add(at, own, alpha=radius, out=near)
+                moves = [] if wide is None else wide.moves(inputs, passed, direction[:by_rows], radius)
                 around.append(self._near.embed(inputs, self.noise, moves))
         if wide is not None:
-            self._looked_at[exchange] = rows
+            self._looked_at[exchange], self._passed[exchange] = rows, passed
         self._pending[exchange] = looked
         self.uploads += 1
         spent = [effect for _ in range(1 + len(around)) for effect in self.spent(rows)]
@@ -106,25 +116,38 @@ class ZerothOrderBottom(Embedder):
         slopes = slopes * (self._directions.factor(looked.shape[1]) / len(slopes))
         check_magnitude(self._seat.label_party, "losses with slopes", slopes, MOST_TOLD)
         del self._pending[exchange]
+        if self._wide is not None and exchange not in self._passed:
+            self.steps += 1  # made by an earlier version, which moved other things: nothing is learnt from it
+            return True
         if len(slopes) == 1:  # the direction is not needed any more
             estimate = looked.view(-1).mul_(slopes.item())
         else:
             estimate = torch.from_numpy(slopes.astype(np.float32)) @ looked
         if self._wide is not None:
-            rows = self._looked_at.pop(exchange)
-            by_rows, rest = estimate.tensor_split([self._wide.numbers(rows.size)])
-            wide = [some.view(-1) for some in self._wide.along(self.batch(rows), by_rows)]
-            estimate = torch.cat([*wide, rest])
+            rows, passed = self._looked_at.pop(exchange), self._passed.pop(exchange)
+            by_rows, drawn = estimate.tensor_split([self._wide.numbers(rows.size)])
+            estimate = torch.empty_like(self._vector)
+            for some in self._wide.along(self.batch(rows), passed, by_rows):
+                estimate[some.place : some.place + some.numbers.numel()] = some.numbers
+            others = self._others_of(estimate)
+            for own, found in zip(others, torch.split(drawn, [one.numel() for one in others]), strict=True):
+                own.copy_(found)
         self._optimiser.step([estimate])
         self.steps += 1
         return True
 
+    def _others_of(self, vector: torch.Tensor) -> list[torch.Tensor]:
+        """Of all weights, those that directions move themselves."""
+        return [vector] if self._wide is None else self._wide.others(vector)
+
     def forget_uploads(self) -> None:
         self._pending.clear()
         self._looked_at.clear()
+        self._passed.clear()
 
     def forget_upload(self, exchange: int) -> bool:
         self._looked_at.pop(exchange, None)
+        self._passed.pop(exchange, None)
         return self._pending.pop(exchange, None) is not None
 
     def forget_all_but(self, newest: int) -> None:
