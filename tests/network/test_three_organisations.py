@@ -141,6 +141,7 @@ def _serve_and_kill(
         terminals.start(who, command, *(["--http", f"127.0.0.1:{port}"] if who == "bank" else []))
     wait_until(lambda: well(port) == "well", "everybody to serve")
     customer = found.index[0]
+    wait_until(lambda: not asked(port, key, id=customer)["degraded"], "everybody to answer in time")
     whole = asked(port, key, id=customer)
     assert whole["prediction"] == found.prediction[customer] and not whole["degraded"]
     assert whole["probabilities"]["yes"] == pytest.approx(found["probability of yes"][customer], abs=1e-5)
@@ -150,6 +151,7 @@ def _serve_and_kill(
     assert (away["degraded"], away["missing"]) == (True, {"shop": "is away"})
     terminals.start(*again)
     wait_until(lambda: well(port) == "well", "it to come back")
-    assert asked(port, key, id=customer) == whole
+    # On a busy machine an answer may be late, and is then said to be without that party.
+    wait_until(lambda: asked(port, key, id=customer) == whole, "the same answer as before")
     for who in [*terminals.running]:
         terminals.kill(who, 15)

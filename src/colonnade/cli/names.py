@@ -28,6 +28,7 @@ BENCHMARKS = (
     "align",
     "missing-rows",
     "serve",
+    "tabular",
 )
 EXPORT_FORMS = ("onnx", "torchscript", "torch-export", "sklearn", "coefficients")
 ROW_PARTS = ("test", "validation", "train")
