@@ -4,59 +4,29 @@ It is for trials of what `explain_party` in `explanation_network.py` does betwee
 tried, `explain_model` in `explanation/explaining.py` says the same without a message.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from secrets import randbits
 
 import numpy as np
 import torch
 
 from colonnade.data.federated import FederatedData
-from colonnade.errors import RunError, SettingsError
+from colonnade.errors import RunError
 from colonnade.explanation.account import ReleaseAccount
-from colonnade.explanation.conversation import ExplainingParty, build_explaining_party
+from colonnade.explanation.conversation import build_explaining_party
 from colonnade.explanation.explaining import columns_in
 from colonnade.explanation.own_columns import chosen_rows, dense_rows, groups_of
 from colonnade.explanation.results import Explanation
 from colonnade.explanation.seat import ExplanationSeat
 from colonnade.explanation.settings import ExplainSettings
 from colonnade.explanation.together import explanation_of
-from colonnade.launch.explanation_seats import ExplanationSeatFiles, write_explanation_seat
-from colonnade.launch.launches import launch_of, placed
-from colonnade.launch.run_options import RunOptions
-from colonnade.launch.seat_files import Life
-from colonnade.party import Party
+from colonnade.launch.explanation_seats import write_explanation_seat
+from colonnade.launch.model_run import ModelRun, parties_of
 from colonnade.prediction.joint_model import JointModel
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.simulate.settings import Simulate
 
 _SECRET_BITS = 256
-
-
-@dataclass(frozen=True)
-class ExplanationRun:
-    """An explanation whose models and tables lie in one place, ready to be run."""
-
-    seats: Mapping[str, ExplanationSeat]  # the label party's first
-    built: Mapping[str, ExplainingParty]
-    label_party: str
-    seed: int
-
-    @property
-    def parties(self) -> Mapping[str, Party]:
-        return self.built
-
-    @property
-    def members(self) -> Collection[str]:
-        return self.seats
-
-    def peers_of(self, name: str) -> tuple[str, ...]:
-        return tuple(one for one in self.seats if one != name) if name == self.label_party else (self.label_party,)
-
-    def write_seat(self, folder: Path, name: str, life: Life) -> None:
-        write_explanation_seat(folder, ExplanationSeatFiles(self.seats[name], life))
 
 
 def explain_between(
@@ -74,10 +44,9 @@ def explain_between(
     for name in senders:
         account.spend(name, len(seats[name].places), seats[name].most_releases)
     built = {name: build_explaining_party(seat) for name, seat in seats.items()}
-    launch = launch_of(ExplanationRun(seats, built, model.label_party, asked.seed), runtime)
-    with launch.ready(), placed(launch, dict, RunOptions()) as settled:
-        record = launch.run(settled)
-    found = explanation_of(built, {name: account.epsilon(name) for name in senders}) if record.finished else None
+    run = ModelRun(seats, built, model.label_party, asked.seed, write_explanation_seat)
+    ended = run.ends_well(runtime)
+    found = explanation_of(built, {name: account.epsilon(name) for name in senders}) if ended else None
     if found is None:
         raise RunError("The explanation was stopped before its end.")
     return found
@@ -87,12 +56,9 @@ def seats_of(
     model: JointModel, data: FederatedData, asked: ExplainSettings, *, tells: bool = True
 ) -> dict[str, ExplanationSeat]:
     """Of all parties, the label party's first."""
-    label_party = model.label_party
-    if any(name.startswith("bottom of ") for name in model.parties[label_party].modules):
-        raise SettingsError("The model was trained by one party on everybody's columns: leave --runtime out.")
+    label_party, parties = model.label_party, parties_of(model)
     held = getattr(data.labels, asked.part)
     places = chosen_rows(0 if held is None else len(held), asked)
-    parties = (label_party, *(name for name in model.order if name != label_party))
     seats = {}
     for name in parties:
         own = columns_in(model, name, data) if name in model.order else None

@@ -1,7 +1,7 @@
 """What an explaining party's process or actor is given, as files: its own model and rows, and what all agreed on."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from colonnade.explanation.ends import ColumnGroup
 from colonnade.explanation.seat import ExplanationSeat
 from colonnade.explanation.settings import ExplainSettings
 from colonnade.files import PRIVATE, json_of, make_folder, read_private, write_private
+from colonnade.launch.model_seats import ModelSeatFiles
 from colonnade.launch.seat_files import Life
 from colonnade.prediction.saved_model import read_model
 from colonnade.settings import as_values, build
@@ -21,29 +22,16 @@ FACTS = "explanation.json"
 _ROWS = "rows.safetensors"
 
 
-@dataclass(frozen=True)
-class ExplanationSeatFiles:
+class ExplanationSeatFiles(ModelSeatFiles[ExplanationSeat]):
     """A folder's content."""
-
-    seat: ExplanationSeat
-    life: Life
-
-    @property
-    def name(self) -> str:
-        return self.seat.name
-
-    @property
-    def label_party(self) -> str:
-        return self.seat.label_party
 
     def build(self) -> ExplainingParty:
         return build_explaining_party(self.seat)
 
 
-def write_explanation_seat(folder: Path, files: ExplanationSeatFiles) -> None:
+def write_explanation_seat(folder: Path, seat: ExplanationSeat, life: Life) -> None:
     """Put a seat into a new folder that only this user may enter."""
     make_folder(folder, exist_ok=False)
-    seat = files.seat
     seat.model.save(folder / "model")
     held = {"rows": seat.rows, "labels": seat.labels, "places": torch.from_numpy(seat.places.astype(np.int64))}
     save_file({name: one.contiguous() for name, one in held.items() if one is not None}, folder / _ROWS)
@@ -57,7 +45,7 @@ def write_explanation_seat(folder: Path, files: ExplanationSeatFiles) -> None:
         "seed": str(seat.seed),
         "groups": [[group.name, group.places] for group in seat.groups],
         "tells": seat.tells,
-        "life": as_values(files.life),
+        "life": as_values(life),
     }
     write_private(folder / FACTS, json.dumps(content).encode())
 

@@ -1,7 +1,6 @@
 """What a predicting party's process or actor is given, as files: its own model and rows, and who takes part."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 from colonnade.files import PRIVATE, json_of, make_folder, read_private, write_private
+from colonnade.launch.model_seats import ModelSeatFiles
 from colonnade.launch.seat_files import Life
 from colonnade.prediction.conversation import PredictingParty, build_predicting_party
 from colonnade.prediction.saved_model import read_model
@@ -21,29 +21,17 @@ FACTS = "prediction.json"
 _ROWS = "rows.safetensors"
 
 
-@dataclass(frozen=True)
-class PredictionSeatFiles:
+class PredictionSeatFiles(ModelSeatFiles[PredictionSeat]):
     """A folder's content."""
-
-    seat: PredictionSeat
-    life: Life
-
-    @property
-    def name(self) -> str:
-        return self.seat.name
-
-    @property
-    def label_party(self) -> str:
-        return self.seat.label_party
 
     def build(self) -> PredictingParty:
         return build_predicting_party(self.seat)
 
 
-def write_prediction_seat(folder: Path, files: PredictionSeatFiles) -> None:
+def write_prediction_seat(folder: Path, seat: PredictionSeat, life: Life) -> None:
     """Put a seat into a new folder that only this user may enter."""
     make_folder(folder, exist_ok=False)
-    seat, asked = files.seat, files.seat.asked
+    asked = seat.asked
     seat.model.save(folder / "model")
     arrays: dict[str, NDArray[Any] | None] = {"names": seat.names}
     if asked is not None:
@@ -58,7 +46,7 @@ def write_prediction_seat(folder: Path, files: PredictionSeatFiles) -> None:
         "label_party": seat.label_party,
         "parties": seat.parties,
         "secret": seat.secret,
-        "life": as_values(files.life),
+        "life": as_values(life),
     }
     write_private(folder / FACTS, json.dumps(content).encode())
 
