@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from colonnade.cli.names import RUNTIMES, offering
+from colonnade.cli.one_party import one_party
 from colonnade.cli.options import Changes, SharedFile, json_option
-from colonnade.cli.output import console, interrupted, tell
-from colonnade.cli.party_log import last_words, set_up_logging
+from colonnade.cli.output import console, interrupted, show_learnt, tell
 from colonnade.errors import DataError, unknown_name
 from colonnade.exit_codes import ExitCode
 
@@ -161,21 +161,12 @@ def _as_party(
     as_json: bool,
 ) -> None:
     """One party of an alignment over the network, at its own organisation."""
-    from colonnade.federation.party_file import read_party_file
-    from colonnade.runtimes.interrupt import stop_on_interrupt
-
-    own = read_party_file(party)
-    set_up_logging(own.party.log, own.party.name)
     command = ["colonnade", "align", str(federation), "--party", str(party)]
     command += ["--out", str(out)] if out is not None else []
     for change in changes:
         command += ["--set", change]
     again = shlex.join(command)
-    with (
-        last_words(own.party.log),
-        interrupted(f"Continue with: {again}"),
-        stop_on_interrupt(quiet=own.party.log == "json") as stop,
-    ):
+    with one_party(party, again) as (own, stop):
         from colonnade.federation.file import read_federation
         from colonnade.launch.alignment_network import align_party
 
@@ -213,6 +204,5 @@ def _show(told: Mapping[str, Any], folder: Path) -> None:
     )
     if left_out:
         console.print(f"  left out: {', '.join(left_out)} of {own['held']:,} rows", markup=False, highlight=False)
-    for sentence in told["learnt"]:
-        console.print(f"  learnt: {sentence}", markup=False, highlight=False, soft_wrap=True)
+    show_learnt(told["learnt"])
     console.print(f"  rows: {folder / 'rows.csv'}", markup=False, highlight=False, soft_wrap=True)

@@ -10,9 +10,9 @@ import typer
 from rich.table import Table
 
 from colonnade.cli.names import ROW_PARTS, RUNTIMES, offering
+from colonnade.cli.one_party import one_party
 from colonnade.cli.options import PartyModel, json_option
-from colonnade.cli.output import console, interrupted, tell
-from colonnade.cli.party_log import last_words, set_up_logging
+from colonnade.cli.output import console, show_learnt, tell
 from colonnade.errors import SettingsError
 from colonnade.exit_codes import ExitCode
 
@@ -139,17 +139,8 @@ class _Given:
 
 def _as_party(federation: Path, party: Path, given: _Given, as_json: bool) -> None:
     """One party of an explanation over the network, at its own organisation."""
-    from colonnade.federation.party_file import read_party_file
-    from colonnade.runtimes.interrupt import stop_on_interrupt
-
-    own = read_party_file(party)
-    set_up_logging(own.party.log, own.party.name)
     again = shlex.join(["colonnade", "explain", str(federation), "--party", str(party), *given.again()])
-    with (
-        last_words(own.party.log),
-        interrupted(f"Continue with: {again}"),
-        stop_on_interrupt(quiet=own.party.log == "json") as stop,
-    ):
+    with one_party(party, again) as (own, stop):
         from colonnade.federation.file import read_federation
         from colonnade.launch.explanation_network import AskedToExplain, explain_party
 
@@ -166,8 +157,7 @@ def _as_party(federation: Path, party: Path, given: _Given, as_json: bool) -> No
         return
     _show(done.found, {own.party.name: str(done.page)}, as_json)
     if not as_json:
-        for sentence in done.summary["learnt"]:
-            console.print(f"  learnt: {sentence}", markup=False, highlight=False, soft_wrap=True)
+        show_learnt(done.summary["learnt"])
 
 
 def _show(found: "Explanation", pages: dict[str, str], as_json: bool) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from colonnade.cli.one_party import one_party
 from colonnade.cli.options import PartyDirectory, PartyFile, SharedFile, Trace, json_option
 from colonnade.cli.output import console, interrupted, tell
 from colonnade.cli.party_log import last_words, log, set_up_logging
@@ -60,18 +61,8 @@ def join(
     as_json: Annotated[bool, json_option("Print the summary as JSON, and nothing else.")] = False,
 ) -> None:
     """Take part in a federation over the network, as one party. Start it again to go on after a stop or a crash."""
-    from colonnade.federation.party_file import read_party_file
-    from colonnade.runtimes.interrupt import stop_on_interrupt
-
-    own = read_party_file(party)
-    set_up_logging(own.party.log, own.party.name)
     again = shlex.join(["colonnade", "join", *_arguments(federation, party, out, without, party_timeout, trace)])
-    with (
-        last_words(own.party.log),
-        interrupted(f"Continue with: {again}"),
-        stop_on_interrupt(quiet=own.party.log == "json") as stop,
-        ExitStack() as stack,
-    ):
+    with one_party(party, again) as (own, stop), ExitStack() as stack:
         from colonnade.federation.file import read_federation
         from colonnade.launch.join import join as take_part
 

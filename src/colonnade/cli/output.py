@@ -1,6 +1,6 @@
 """What the command line prints with: two consoles, forms of numbers, and what Ctrl-C means."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -27,6 +27,12 @@ def interrupted(meaning: str, exit_code: ExitCode = ExitCode.INTERRUPTED) -> Ite
         yield
     except KeyboardInterrupt:
         raise InterruptedCommandError(f"Interrupted. {meaning}", exit_code) from None
+
+
+def show_learnt(learnt: Iterable[str]) -> None:
+    """What parties have learnt of one another, a sentence per line."""
+    for sentence in learnt:
+        console.print(f"  learnt: {sentence}", markup=False, highlight=False, soft_wrap=True)
 
 
 def tell(sentence: str) -> None:

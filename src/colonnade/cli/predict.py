@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from colonnade.cli.names import RUNTIMES, offering
+from colonnade.cli.one_party import one_party
 from colonnade.cli.options import PartyModel, json_option
-from colonnade.cli.output import console, interrupted, tell
-from colonnade.cli.party_log import last_words, set_up_logging
+from colonnade.cli.output import console, show_learnt, tell
 from colonnade.errors import SettingsError
 from colonnade.exit_codes import ExitCode
 
@@ -142,17 +142,8 @@ class _Given:
 
 def _as_party(federation: Path, party: Path, given: _Given, as_json: bool) -> None:
     """One party of a prediction over the network, at its own organisation."""
-    from colonnade.federation.party_file import read_party_file
-    from colonnade.runtimes.interrupt import stop_on_interrupt
-
-    own = read_party_file(party)
-    set_up_logging(own.party.log, own.party.name)
     again = shlex.join(["colonnade", "predict", str(federation), "--party", str(party), *given.again()])
-    with (
-        last_words(own.party.log),
-        interrupted(f"Continue with: {again}"),
-        stop_on_interrupt(quiet=own.party.log == "json") as stop,
-    ):
+    with one_party(party, again) as (own, stop):
         from colonnade.federation.file import read_federation
         from colonnade.launch.predict import ids_in
         from colonnade.launch.prediction_network import Asked, predict_party
@@ -184,7 +175,7 @@ def _as_party(federation: Path, party: Path, given: _Given, as_json: bool) -> No
         console.print(f"{own.party.name}: {done.summary['requests']:,} requests answered", markup=False)
         if done.summary.get("refused"):
             console.print(f"  {done.summary['refused']:,} rows were refused: their budget is spent")
-        _show_learnt(done.summary["learnt"])
+        show_learnt(done.summary["learnt"])
 
 
 def _show(predictions: "Predictions", out: Path, as_json: bool, learnt: list[str] | None = None) -> None:
@@ -206,9 +197,4 @@ def _show(predictions: "Predictions", out: Path, as_json: bool, learnt: list[str
     for name, count in counts.get("lacking", {}).items():
         if count:
             console.print(f"{name}: lacks {count:,} of {which}", markup=False)
-    _show_learnt(learnt or [])
-
-
-def _show_learnt(learnt: list[str]) -> None:
-    for sentence in learnt:
-        console.print(f"  learnt: {sentence}", markup=False, highlight=False, soft_wrap=True)
+    show_learnt(learnt or [])
