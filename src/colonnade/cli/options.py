@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from colonnade.errors import SettingsError
+
 
 def json_option(help: str) -> Any:
     """`--json`, which every verb that prints a result has; help says what is printed."""
@@ -42,3 +44,19 @@ PartyModel = Annotated[
         show_default=False,
     ),
 ]
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", help="Processes on this machine. Default: one per core.", min=1, show_default=False),
+]
+ClusterAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--address", help="Run the cells on this Ray cluster instead: auto, ray://HOST:PORT.", show_default=False
+    ),
+]
+
+
+def check_where(workers: int | None, address: str | None) -> None:
+    """Cells run in processes or on a cluster."""
+    if address is not None and workers is not None:
+        raise SettingsError("--workers are processes of this machine, --address is a cluster: give one of the two.")

@@ -6,9 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from colonnade.cli.options import json_option
+from colonnade.cli.options import ClusterAddress, Workers, check_where, json_option
 from colonnade.cli.output import console, errors, interrupted, shown
-from colonnade.errors import SettingsError
 from colonnade.exit_codes import ExitCode
 
 
@@ -27,18 +26,12 @@ def reproduce(
     record: Annotated[
         bool, typer.Option("--record", help="Write the result down among those that docs/reproduction.md is made from.")
     ] = False,
-    workers: Annotated[
-        int | None, typer.Option(help="Processes on this machine. Default: one per core.", min=1, show_default=False)
-    ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(help="Run the cells on this Ray cluster instead: auto, ray://HOST:PORT.", show_default=False),
-    ] = None,
+    workers: Workers = None,
+    address: ClusterAddress = None,
     as_json: Annotated[bool, json_option("Print one JSON value.")] = False,
 ) -> None:
     """Repeat an experiment of a paper and print it beside the published numbers."""
-    if address is not None and workers is not None:
-        raise SettingsError("--workers are processes of this machine, --address is a cluster: give one of the two.")
+    check_where(workers, address)
     from colonnade.reproductions import listed
     from colonnade.reproductions import reproduce as run_reproduction
     from colonnade.reproductions.recorded import keep

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from colonnade.cli.options import json_option
+from colonnade.cli.options import ClusterAddress, Workers, check_where, json_option
 from colonnade.cli.output import console, interrupted, megabytes, shown, tell
 from colonnade.errors import SettingsError
 from colonnade.exit_codes import ExitCode
@@ -41,13 +41,8 @@ def sweep(
     out: Annotated[
         Path | None, typer.Option(help="The sweep's directory. Default: sweeps/FEDERATION.", show_default=False)
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="Processes on this machine. Default: one per core.", min=1, show_default=False)
-    ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(help="Run the cells on this Ray cluster instead: auto, ray://HOST:PORT.", show_default=False),
-    ] = None,
+    workers: Workers = None,
+    address: ClusterAddress = None,
     resume: Annotated[bool, typer.Option("--resume", help="Keep cells that have finished, run the others.")] = False,
     validation: Annotated[
         float,
@@ -66,8 +61,7 @@ def sweep(
 
     each = _grid(set_each or [])
     directory = out or Path("sweeps") / federation.stem
-    if address is not None and workers is not None:
-        raise SettingsError("--workers are processes of this machine, --address is a cluster: give one of the two.")
+    check_where(workers, address)
     with (
         interrupted("Cells that had finished are kept: give the same command again with --resume.", ExitCode.STOPPED),
         SweepProgress(quiet=as_json) as progress,

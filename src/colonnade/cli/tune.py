@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from colonnade.cli.options import json_option
+from colonnade.cli.options import Workers, json_option
 from colonnade.cli.output import console, interrupted
 from colonnade.exit_codes import ExitCode
 
@@ -20,9 +20,7 @@ def tune(
     out: Annotated[
         Path | None, typer.Option(help="The search's directory. Default: tunes/FEDERATION.", show_default=False)
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="Processes on this machine. Default: one per core.", min=1, show_default=False)
-    ] = None,
+    workers: Workers = None,
     validation: Annotated[
         float, typer.Option(metavar="SHARE", help="Share of the training rows on which trials are compared.")
     ] = 0.2,
