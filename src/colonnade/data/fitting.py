@@ -17,7 +17,7 @@ from colonnade.data.cells import Complaints
 from colonnade.data.encoders import Encoder, all_finite
 from colonnade.data.federated import PartyColumns
 from colonnade.data.ids import Array
-from colonnade.data.prepared import Preparation, PreparedColumn, RawColumn, Sheet
+from colonnade.data.prepared import ChosenRows, Preparation, PreparedColumn, RawColumn, Sheet
 from colonnade.data.settings import ColumnSettings, DataSettings, PartyData
 from colonnade.data.sources import Table, is_number, nearest
 from colonnade.errors import DataError, SettingsError
@@ -57,31 +57,32 @@ def prepare_own(
             raise SettingsError(f"Party {party!r} prepares a column {name!r}.{nearest(name, table.names)} It has none.")
     kept = [name for name in chosen if own.prepare.get(name, ColumnSettings()).kind != "leave-out"]
     fitting = _Fitting(table, own, data, Complaints(party, table), known)
+    parts = [ChosenRows(rows) for rows in (train, test)]
     # Whose outputs can be counted only after they were looked at.
-    fitted = {name: fitting.fit(name, train) for name in kept if fitting.needs_a_look(name)}
+    fitted = {name: fitting.fit(name, parts[0]) for name in kept if fitting.needs_a_look(name)}
     widths = [len(column.outputs) if (column := fitted.get(name)) else 1 for name in kept]
-    sheets = [Sheet(len(rows), sum(widths)) for rows in (train, test)]
+    sheets = [Sheet(rows, sum(widths)) for rows in parts]
     columns: list[PreparedColumn] = []
     place = 0
     for name, width in zip(kept, widths, strict=True):
         if name in fitting.complaints.columns:
             continue
         raw = fitting.raw(name)
-        column = fitted.get(name) or fitting.fit(name, train, raw)
+        column = fitted.get(name) or fitting.fit(name, parts[0], raw)
         if column is None:
             continue
         if len(column.outputs) > width:  # NaN among numbers, of which the file said that there are no gaps
             for sheet in sheets:
                 sheet.widen(place + width)
-        for rows, sheet in zip((train, test), sheets, strict=True):
+        for rows, sheet in zip(parts, sheets, strict=True):
             raw.encode(column.encoder, rows, sheet, place)
         columns.append(column)
         place += len(column.outputs)
     fitting.complaints.refuse()
-    parts = [sheet.filled() for sheet in sheets]
-    _refuse_all_constant(parts[0], party, len(kept))
+    fitted_rows, others = (sheet.filled() for sheet in sheets)
+    _refuse_all_constant(fitted_rows, party, len(kept))
     made = Preparation(tuple(columns))
-    return PartyColumns(torch.from_numpy(parts[0]), torch.from_numpy(parts[1]), made.names, preparation=made)
+    return PartyColumns(torch.from_numpy(fitted_rows), torch.from_numpy(others), made.names, preparation=made)
 
 
 class _Fitting:
@@ -110,9 +111,9 @@ class _Fitting:
             self._table, name, self.complaints, self._asked(name).format if known is None else known.format
         )
 
-    def fit(self, name: str, train: Array, raw: RawColumn | None = None) -> PreparedColumn | None:
+    def fit(self, name: str, chosen: ChosenRows, raw: RawColumn | None = None) -> PreparedColumn | None:
         """The column's encoder; None if something is wrong with it, of which is then complained."""
-        asked = self._asked(name)
+        asked, train = self._asked(name), chosen.lying
         if name in self._known:
             return self._known[name]
         raw = raw or self.raw(name)
@@ -123,7 +124,7 @@ class _Fitting:
         standardise = self._data.standardise if asked.standardise is None else asked.standardise
         kind = asked.kind or self._kind(raw, train)
         if ":" in kind:
-            return PreparedColumn(name, encoders.OwnEncoder.fit(kind, raw.anything(train)))
+            return PreparedColumn(name, encoders.OwnEncoder.fit(kind, raw.anything(chosen.wanted)))
         if kind in ("number", "date"):
             values = raw.numbers(train) if kind == "number" else raw.days(train)
             if name in self.complaints.columns or not self._gaps_are_fine(name, values, missing):

@@ -17,7 +17,16 @@ import numpy as np
 from colonnade.alignment.results import Aligned, check_one_alignment, read_aligned
 from colonnade.data import partition
 from colonnade.data.absence import ABSENT, LABELS_OF_ALL_ROWS, NOWHERE, share_to_drop, with_absent
-from colonnade.data.alignment import MatchedRows, Rows, match_any, match_rows, row_digest, set_apart, split_rows
+from colonnade.data.alignment import (
+    MatchedRows,
+    Rows,
+    all_rows,
+    match_any,
+    match_rows,
+    row_digest,
+    set_apart,
+    split_rows,
+)
 from colonnade.data.cells import is_text, words_of
 from colonnade.data.federated import FederatedData, Labels, OwnData, PartyColumns, RowCounts, first_to_validate
 from colonnade.data.fitting import prepare_own
@@ -299,11 +308,16 @@ def _refuse_one_place(rows: str) -> None:
 def _matched(tables: Mapping[str, Table], data: DataSettings, label_party: str) -> tuple[MatchedRows, Rows, str]:
     """The common rows, which of them to use for what, and the digest of those."""
     ids = {party: table.ids for party, table in tables.items()}
-    matched = match_any(ids, label_party) if data.rows == "any" else match_rows(ids, data.rows)
+    holder = label_party if data.rows == "any" else next(iter(ids))  # who has all of the common rows
+    if len(ids) == 1 and len(ids[holder]):
+        matched = all_rows(holder, ids[holder])
+    else:
+        matched = match_any(ids, label_party) if data.rows == "any" else match_rows(ids, data.rows)
     fraction = DEFAULT_TEST_FRACTION if data.test_fraction is None else data.test_fraction
     train, test = split_rows(matched.rows, fraction, seed=data.seed, max_rows=data.max_rows)
     rows = Rows(*set_apart(train, data.validation), test)
-    digest = row_digest(*(matched.ids.take(pa.array(part)) for part in (rows.train, rows.test, rows.validation)))
+    at, text = matched.at[holder], ids[holder].text
+    digest = row_digest(*(text.take(pa.array(at[part])) for part in (rows.train, rows.test, rows.validation)))
     return replace(matched, ids=pa.array([], pa.string())), rows, digest
 
 
