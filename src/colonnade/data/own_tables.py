@@ -30,7 +30,7 @@ from colonnade.data.alignment import (
 from colonnade.data.cells import is_text, words_of
 from colonnade.data.federated import FederatedData, Labels, OwnData, PartyColumns, RowCounts, first_to_validate
 from colonnade.data.fitting import prepare_own
-from colonnade.data.id_columns import read_id_columns
+from colonnade.data.id_columns import listed, read_id_columns
 from colonnade.data.preparation import prepare_labels, prepare_sparse
 from colonnade.data.prepared import Preparation
 from colonnade.data.settings import DEFAULT_TEST_FRACTION, DataSettings, PartyData
@@ -181,7 +181,7 @@ def ids_together(
         aligned = alignment_of(party, own, base)
         texts = read_id_columns(own, base, aligned.columns, party)
         rows = _aligned_rows(aligned, data)
-        whole = [",".join(one) for one in zip(*(text.tolist() for text in texts), strict=True)]
+        whole = [",".join(one) for one in zip(*map(listed, texts), strict=True)]
         named = [["" if row == NOWHERE else whole[row] for row in part] for part in rows]
         return dict(zip(_PARTS, named, strict=True))
     tables = {

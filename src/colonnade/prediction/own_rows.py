@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from colonnade.alignment.normalisation import written_alike
 from colonnade.alignment.settings import AlignmentSettings, IdRules
 from colonnade.data.absence import NOWHERE
-from colonnade.data.id_columns import read_id_columns
+from colonnade.data.id_columns import listed, read_id_columns
 from colonnade.data.own_tables import alignment_of
 from colonnade.data.settings import DataSettings, PartyData
 from colonnade.data.sources import read_own
@@ -106,7 +106,7 @@ def _aligned_rows(name: str, model: SavedModel, own: PartyData, has_columns: boo
     aligned = alignment_of(name, own, base)
     _check_number(name, len(aligned.rows))
     texts = read_id_columns(own, base, aligned.columns, name)
-    chosen = [column.iloc[aligned.rows].tolist() for column in texts]
+    chosen = [listed(column, np.maximum(aligned.rows, 0)) for column in texts]
     ids = [",".join(parts) for parts in zip(*chosen, strict=True)]
     ids = [one if row != NOWHERE else "" for one, row in zip(ids, aligned.rows, strict=True)]
     columns = None
