@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from colonnade.alignment.normalisation import written_alike
+from colonnade.alignment.normalisation import all_written_alike
 from colonnade.alignment.settings import AlignmentSettings, IdRules
 from colonnade.data.absence import NOWHERE
 from colonnade.data.id_columns import listed, read_id_columns
@@ -36,9 +36,10 @@ class IdForm:
 
     def names(self, ids: Sequence[str]) -> tuple[Names, NDArray[np.bool_]]:
         """The name of each, and which of them can be used at all."""
-        texts = [written_alike(one, self.rules) for one in ids]
-        names = b"".join(hashlib.sha256(self.domain + (text or "").encode()).digest()[:16] for text in texts)
-        return np.frombuffer(names, "<u8").reshape(-1, 2), np.array([bool(text) for text in texts], np.bool_)
+        texts, sha256, domain = all_written_alike(ids, self.rules), hashlib.sha256, self.domain
+        digests = b"".join([sha256(domain + (text or "").encode()).digest() for text in texts])
+        names = np.frombuffer(digests, "<u8").reshape(-1, 4)[:, :2]  # 16 bytes of each
+        return np.ascontiguousarray(names), np.fromiter(map(bool, texts), np.bool_, len(texts))
 
 
 def id_form(parties: Sequence[str], data: DataSettings, settings: AlignmentSettings) -> IdForm:
