@@ -19,6 +19,7 @@ import numpy as np
 
 from colonnade.data.cells import Words
 from colonnade.data.ids import Array
+from colonnade.data.images import ImageEncoder
 from colonnade.data.settings import ColumnSettings
 from colonnade.errors import DataError, SettingsError
 
@@ -377,7 +378,16 @@ def _matrix(encoder: Any, values: list[Any], path: str) -> Array:
 
 
 _ENCODERS: dict[str, Any] = {
-    one.KIND: one for one in (NumberEncoder, OneHotEncoder, OrdinalEncoder, HashedEncoder, TextEncoder, DateEncoder)
+    one.KIND: one
+    for one in (
+        NumberEncoder,
+        OneHotEncoder,
+        OrdinalEncoder,
+        HashedEncoder,
+        TextEncoder,
+        DateEncoder,
+        ImageEncoder,
+    )
 }
 
 

@@ -17,6 +17,7 @@ from colonnade.data.cells import Complaints
 from colonnade.data.encoders import Encoder, all_finite
 from colonnade.data.federated import PartyColumns
 from colonnade.data.ids import Array
+from colonnade.data.images import FITTED_ROWS, ImageEncoder
 from colonnade.data.prepared import ChosenRows, Preparation, PreparedColumn, RawColumn, Sheet
 from colonnade.data.settings import ColumnSettings, DataSettings, PartyData
 from colonnade.data.sources import Table, is_number, nearest
@@ -82,7 +83,8 @@ def prepare_own(
     fitted_rows, others = (sheet.filled() for sheet in sheets)
     _refuse_all_constant(fitted_rows, party, len(kept))
     made = Preparation(tuple(columns))
-    return PartyColumns(torch.from_numpy(fitted_rows), torch.from_numpy(others), made.names, preparation=made)
+    shaped = [torch.from_numpy(rows).reshape(-1, *made.shape) for rows in (fitted_rows, others)]
+    return PartyColumns(shaped[0], shaped[1], made.names, preparation=made)
 
 
 class _Fitting:
@@ -117,11 +119,14 @@ class _Fitting:
         if name in self._known:
             return self._known[name]
         raw = raw or self.raw(name)
+        standardise = self._data.standardise if asked.standardise is None else asked.standardise
+        if asked.kind == "image":
+            return self._fit_images(name, raw, chosen, standardise)
         if not cells.is_known(raw.column.type):
-            self.complaints.of_column(name, f"is of the type {raw.column.type}, which cannot be used")
+            images = ": if it holds images, say so with kind = 'image'" if cells.is_bytes(raw.column.type) else ""
+            self.complaints.of_column(name, f"is of the type {raw.column.type}, which cannot be used{images}")
             return None
         missing = asked.missing or self._data.missing or "indicator"
-        standardise = self._data.standardise if asked.standardise is None else asked.standardise
         kind = asked.kind or self._kind(raw, train)
         if ":" in kind:
             return PreparedColumn(name, encoders.OwnEncoder.fit(kind, raw.anything(chosen.wanted)))
@@ -144,6 +149,20 @@ class _Fitting:
         else:
             made = encoders.TextEncoder(asked.buckets or encoders.TEXT_BUCKETS)
         return PreparedColumn(name, made)
+
+    def _fit_images(self, name: str, raw: RawColumn, chosen: ChosenRows, standardise: bool) -> PreparedColumn | None:
+        asked = self._asked(name)
+        if not (cells.is_bytes(raw.column.type) or cells.is_text(raw.column.type)):
+            what = f"is of the type {raw.column.type}; images are bytes of image files, or paths of such files"
+            self.complaints.of_column(name, what)
+            return None
+        size = asked.size[0], asked.size[1]
+        some = raw.pixels(chosen.wanted[:FITTED_ROWS], size, asked.channels)  # which are in random order
+        missing = asked.missing or self._data.missing
+        fine = self._gaps_are_fine(name, np.where(some.gaps, np.nan, 0.0), missing)
+        if name in self.complaints.columns or not fine:
+            return None
+        return PreparedColumn(name, ImageEncoder.fit(some, size, asked.channels, standardise))
 
     def _kind(self, raw: RawColumn, train: Array) -> str:
         """What a column of which the settings say nothing is."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from colonnade.alignment.results import Aligned, check_one_alignment, read_aligned
 from colonnade.data import partition
@@ -344,7 +345,7 @@ def _prepared(
             "give it more rows, or leave it out."
         )
     here = Rows(*(part[part != NOWHERE] for part in rows))
-    held = _prepared_rows(table, chosen, here, party, own, data, known)
+    held = _flat(_prepared_rows(table, chosen, here, party, own, data, known))
     preparation = None if held.preparation is None else replace(held.preparation, tells_absence=True)
     validation = None
     if len(rows.validation):
@@ -357,6 +358,14 @@ def _prepared(
         preparation,
         share_to_drop(lacking, data.absence),
     )
+
+
+def _flat(held: PartyColumns) -> PartyColumns:
+    """Images as flat rows, to which the column that tells who is absent can be added."""
+    if not isinstance(held.train, torch.Tensor) or held.train.ndim == 2:
+        return held
+    parts = {name: getattr(held, name) for name in ("train", "test", "validation")}
+    return replace(held, **{name: one.flatten(1) for name, one in parts.items() if one is not None})
 
 
 def _prepared_rows(

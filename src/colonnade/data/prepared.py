@@ -18,6 +18,7 @@ from colonnade.data.absence import ABSENT, NOWHERE, with_absent
 from colonnade.data.cells import Complaints, Words
 from colonnade.data.encoders import Encoder, all_finite
 from colonnade.data.ids import Array
+from colonnade.data.images import ImageEncoder, Pixels, pixels_in
 from colonnade.data.sources import Table, is_number
 from colonnade.errors import DataError
 from colonnade.on_demand import on_demand
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 else:
     pa = on_demand("pyarrow")
 
+_IMAGES_AT_ONCE = 256
 _FEW = 1 << 14
 """Rows that are sorted more quickly than a table is gone through."""
 
@@ -56,13 +58,20 @@ class Preparation:
         """One per column that comes out."""
         return (*(name for column in self.columns for name in column.outputs), *((ABSENT,) * self.tells_absence))
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one row that comes out: an image if it is all there is; a flat row otherwise."""
+        if len(self.columns) == 1 and isinstance(self.columns[0].encoder, ImageEncoder) and not self.tells_absence:
+            return self.columns[0].encoder.shape
+        return (len(self.names),)
+
     def apply(self, table: Table, positions: Array, *, party: str) -> torch.Tensor:
-        """Some rows of a table that has the same columns, float32 [rows, outputs].
+        """Some rows of a table that has the same columns, float32 [rows, *shape].
 
         A position may be NOWHERE, where rows may be absent.
         """
         if not self.tells_absence:
-            return self._applied(table, positions, party)
+            return self._applied(table, positions, party).reshape(-1, *self.shape)
         present = positions != NOWHERE
         rows = with_absent(self._applied(table, positions[present], party), present)
         assert isinstance(rows, torch.Tensor)
@@ -255,8 +264,12 @@ class RawColumn:
         if cells.is_text(self.column.type):
             words = self.words.words.to_pylist()
             return [None if code < 0 else words[code] for code in self.words.codes[rows].tolist()]
-        values = self.column.to_pylist()
-        return [values[row] for row in rows.tolist()]
+        return list(self.column.take(pa.array(rows)).to_pylist())
+
+    def pixels(self, rows: Array, size: tuple[int, int], channels: int) -> Pixels:
+        found = pixels_in(self.anything(rows), self._table.folder, size, channels)
+        self._complain(rows[found.wrong], "is no image that can be read, nor the path of one")
+        return found
 
     def encode(self, encoder: Encoder, chosen: ChosenRows, sheet: Sheet, place: int) -> None:
         """Write some rows into a sheet, from the column `place` on."""
@@ -271,6 +284,9 @@ class RawColumn:
             values = self.numbers(rows)
         elif isinstance(encoder, encoders.DateEncoder):
             values = self.days(rows)
+        elif isinstance(encoder, ImageEncoder):
+            self._encode_images(encoder, rows, sheet.part(place, len(encoder.names(""))))
+            return
         elif isinstance(encoder, encoders.OwnEncoder):
             values = self.anything(rows)
         else:
@@ -278,6 +294,12 @@ class RawColumn:
         out = sheet.part(place, len(encoder.names("")))
         encoder.encode(values, out)
         self._check_size(rows, out)
+
+    def _encode_images(self, encoder: ImageEncoder, rows: Array, out: Array) -> None:
+        """A few at a time: pixels, and files that hold them, take more memory than any other cells."""
+        for start in range(0, len(rows), _IMAGES_AT_ONCE):
+            some = slice(start, start + _IMAGES_AT_ONCE)
+            encoder.encode(self.pixels(rows[some], encoder.size, encoder.channels), out[some])
 
     def _check_size(self, rows: Array, out: Array) -> None:
         # A row can lie astronomically far from a nearly constant train column.

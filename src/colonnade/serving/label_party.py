@@ -122,6 +122,8 @@ class ServingLabelParty:
         self.choose_version()
         if rows is not None:
             rows.check(versions.newest)
+        away = dict.fromkeys(self.feature_parties, "is away")
+        answers_of(self._scorer(), ["warm"], {}, away, self._own_part(self._scorer(), self._form.names(["warm"])[0]))
 
     # --- what is asked ---
 
