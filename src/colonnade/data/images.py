@@ -109,4 +109,4 @@ class ImageEncoder:
         pixels = values.values[there] / np.float32(255)
         pixels -= np.array(self.mean, np.float32)
         pixels /= np.array(self.deviation, np.float32)
-        out[there] = pixels.transpose(0, 3, 1, 2).reshape(len(there), -1)
+        out[there] = pixels.transpose(0, 3, 1, 2).reshape(len(there), out.shape[1])

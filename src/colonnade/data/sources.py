@@ -142,10 +142,10 @@ def read_own(own: PartyData, base: Path, *, party: str, id: str, label: str = ""
     if own.sql:
         frame = table_of_query(own, base, party=party)
         table = _filtered(_from_arrow(frame, party=party, id=id, where="its query"), own, id, party)
-    else:
-        path = base / own.folder / own.file
-        table = read_table(path, party=party, id=id, label=label, own=own, only_ids=only_ids)
-    return replace(table, folder=base / own.folder)
+        return replace(table, folder=base / own.folder)
+    path = base / own.folder / own.file
+    table = read_table(path, party=party, id=id, label=label, own=own, only_ids=only_ids)
+    return replace(table, folder=path.parent)
 
 
 def read_table(
