@@ -29,7 +29,12 @@ def federation(cells: list[object], **asked: object) -> colonnade.FederatedData:
     kind = ColumnSettings(kind="image", **{"size": (2, 3), **asked})  # type: ignore[arg-type]
     frames = {"bank": bank, "shop": shop}
     return colonnade.from_frames(
-        frames, label_party="bank", label="paid", prepare={"shop": {"photo": kind}}, test_fraction=0.25, standardise=False
+        frames,
+        label_party="bank",
+        label="paid",
+        prepare={"shop": {"photo": kind}},
+        test_fraction=0.25,
+        standardise=False,
     )
 
 
@@ -106,6 +111,8 @@ def test_a_cnn_is_trained_on_them_saved_and_predicts_from_files(tmp_path: Path) 
     )
     from colonnade.cli.application import command
 
-    command()(["run", str(tmp_path / "federation.toml"), "--out", str(tmp_path / "run"), "--json"], standalone_mode=False)
+    command()(
+        ["run", str(tmp_path / "federation.toml"), "--out", str(tmp_path / "run"), "--json"], standalone_mode=False
+    )
     found = colonnade.predict(tmp_path / "run")
     assert [int(value) for value in found.predicted] == [int(one) % 2 for one in found.ids]

@@ -207,7 +207,9 @@ class Sheet:
             rows = slice(start, start + self.ROWS_AT_ONCE)
             block[rows] = np.array([column[rows] for column in self._waiting]).T
         self._waiting = []
-        for start in () if at is None else range(0, len(out), self.ROWS_AT_ONCE):
+        if at is None:
+            return
+        for start in range(0, len(out), self.ROWS_AT_ONCE):
             rows = slice(start, start + self.ROWS_AT_ONCE)
             out[rows] = block.take(at[rows], axis=0)
 
