@@ -90,7 +90,7 @@ def test_numbers_are_no_images_and_bytes_without_a_kind_get_a_hint() -> None:
 
 @pytest.mark.parametrize("asked", [{"size": ()}, {"size": (0, 3)}, {"channels": 2}, {"kind": "number"}])
 def test_settings_that_cannot_be_are_refused(asked: dict[str, object]) -> None:
-    with pytest.raises(SettingsError, match="size|channels"):
+    with pytest.raises(SettingsError, match=r"size|channels"):
         ColumnSettings(**{"kind": "image", "size": (2, 2), **asked})  # type: ignore[arg-type]
 
 
