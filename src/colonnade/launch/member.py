@@ -46,6 +46,12 @@ class Member:
         self.agreed = without_address(self.settings)
         self.digest = digest(self.agreed)
 
+    def say(self, said: Mapping[str, Any]) -> None:
+        """What all must agree on besides the settings of the federation: what they are there for."""
+        self.settings = {**self.settings, **said}
+        self.agreed = {**self.agreed, **said}
+        self.digest = digest(self.agreed)
+
     def _check(self) -> None:
         """Refuse a federation that cannot be run."""
 
@@ -70,16 +76,16 @@ class Member:
         raise NotImplementedError
 
     def rows_told(self) -> tuple[str, int, int]:
-        """A digest of its rows, and how many there are to train and to test on."""
-        raise NotImplementedError
+        """A digest of its rows, and how many there are to train and to test on; nothing, if it trains nothing."""
+        return "", 0, 0
 
     def shape_told(self) -> tuple[tuple[int, ...], int]:
         """Of one of its rows, and the width of its embedding; 0 where none is sent."""
-        raise NotImplementedError
+        return (1,), 0
 
     def secret_of(self, entropy: int) -> int:
         """What its own randomness follows from, given what its run directory has drawn."""
-        raise NotImplementedError
+        return entropy
 
     def digests(self) -> dict[str, str]:
         """Of everything that what this party sends is computed from: after a crash it is computed again."""
