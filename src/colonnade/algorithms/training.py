@@ -151,6 +151,7 @@ class Defaults:
     optimiser: str = "adam"
     rates: Mapping[str, float] = field(default_factory=lambda: USUAL_RATES)  # of each optimiser
     top_rates: Mapping[str, float] | None = None  # of the label party; None: the same
+    decay: str = "none"  # "linear": Adam's rate of the feature parties falls, from twice the usual: as far altogether
     least_batch: int = 16
     most_batch: int = 128
     batches_per_epoch: int = BATCHES_PER_EPOCH
@@ -167,13 +168,9 @@ class Defaults:
     def decided(self, training: Training, rows: int, top_updates: float = 1.0) -> DecidedTraining:
         """The user's settings, and this algorithm's where there are none.
 
-        Adam's steps do not shrink with the gradient: at a rate that stays, the last model is one of many around a good
-        one, and what it says of a doubtful row is chance. So a rate that is left open falls in a line to zero, from
-        twice the usual: as far altogether.
-
         `top_updates`: how often the label party's model is updated while each feature party's is once. Its own rate is
         smaller: it sees every row as often as there are parties, and would overfit. For plain steps by as much, for
-        Adam's, which do not shrink with the noise of more rows, by its square root, from once the usual.
+        Adam's, which do not shrink with the noise of more rows, by its square root, and then it falls to zero.
         """
         rate, top_rate = training.learning_rate, training.top_learning_rate
         optimiser = training.optimiser
@@ -187,19 +184,15 @@ class Defaults:
                 f"training.optimiser = {optimiser!r} is the step of zeroth-order algorithms, and this is none. Choose "
                 f"{', '.join(self.rates)}, or leave it out."
             )
-        falls = rate == AUTO and optimiser == "adam"
-        top_falls = falls and top_rate == AUTO and training.top_decay != "none"
+        falls = top_rate == rate == AUTO and optimiser == "adam" and top_updates > 1 and training.top_decay != "none"
         if top_rate == AUTO:
-            usual = (self.top_rates or self.rates)[optimiser]
-            if optimiser == "scale-free":  # which knows how many steps there will be
-                own_top = usual
-            elif top_falls:
-                own_top = 2 * usual if top_updates == 1 else usual / sqrt(top_updates)
-            else:
-                own_top = usual / top_updates
-            top_rate = own_top if rate == AUTO else rate
-        decay = ("linear" if falls else "none") if training.decay == AUTO else training.decay
-        own_rate = self.rates[optimiser] * (2 if falls and decay == "linear" else 1)
+            alike = optimiser == "scale-free"  # which knows how many steps there will be
+            smaller = 1.0 if alike else sqrt(top_updates) if falls else top_updates
+            top_rate = (self.top_rates or self.rates)[optimiser] / smaller if rate == AUTO else rate
+        decay = self.decay if rate == AUTO and optimiser == "adam" else "none"
+        if training.decay != AUTO:
+            decay = training.decay
+        own_rate = self.rates[optimiser] * (2 if decay == self.decay == "linear" and optimiser == "adam" else 1)
         values = {one.name: getattr(training, one.name) for one in fields(Training)}
         values |= {
             "optimiser": optimiser,
@@ -209,7 +202,7 @@ class Defaults:
             "batch_size": self.batch_size(rows) if training.batch_size == AUTO else training.batch_size,
             "l2": 0.0 if training.l2 == AUTO else training.l2,
             "keep": self.keep if training.keep == AUTO else training.keep,
-            "top_decay": ("linear" if top_falls else "none") if training.top_decay == AUTO else training.top_decay,
+            "top_decay": ("linear" if falls else "none") if training.top_decay == AUTO else training.top_decay,
             "heal": self.keep != "last" if training.heal == AUTO else training.heal,
         }
         return DecidedTraining(**values)

@@ -30,6 +30,7 @@ from colonnade.algorithms.split_models.parts.steps import first_order_top
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
 from colonnade.algorithms.split_models.parts.top import Top, mean_gradients, means
 from colonnade.algorithms.split_models.vafl import EMBEDDINGS_CLAIM
+from colonnade.algorithms.training import Defaults
 from colonnade.errors import ProtocolError
 from colonnade.messages import PerturbedUpload, RowLossReply
 from colonnade.models.dense import DenseNetwork
@@ -148,6 +149,9 @@ ALGORITHM = Algorithm(
     summary="asynchronous; zeroth order at the embedding, first order below and above it",
     family=Family.SPLIT,
     settings=Czofo,
+    defaults=Defaults(
+        decay="linear"
+    ),  # the noise of directions does not shrink towards the end; a rate that falls does
     paper=Paper(
         authors="G. Wang, B. Gu, Q. Zhang, X. Li, B. Wang, C. X. Ling",
         title="A Unified Solution for Privacy and Communication Efficiency in Vertical Federated Learning",
