@@ -35,7 +35,8 @@ from colonnade.launch.seat_files import Life
 from colonnade.launch.seated_party import open_station
 from colonnade.launch.summary import summarise, summarise_part
 from colonnade.party import Party
-from colonnade.runtimes.live import Live, Sample, as_lane, logged_into
+from colonnade.runtimes.live import Live, as_lane
+from colonnade.runtimes.live_files import Sample, logged_into
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.carrier import Keys
 from colonnade.runtimes.network.greeting import Door

@@ -13,7 +13,7 @@ from colonnade.launch.run_directory import disk_errors, opened
 from colonnade.launch.run_options import Launch, RunOptions
 from colonnade.launch.runnable import Runnable
 from colonnade.launch.simulation import SimulationLaunch
-from colonnade.runtimes.live import RunLog
+from colonnade.runtimes.live_files import RunLog
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.simulate.settings import Simulate

@@ -13,7 +13,8 @@ from colonnade.launch.seat_files import Life, SeatFiles, read_seat
 from colonnade.party import Party
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.links import Peers
-from colonnade.runtimes.live import Live, Sample, as_lane
+from colonnade.runtimes.live import Live, as_lane
+from colonnade.runtimes.live_files import Sample
 from colonnade.runtimes.pace import Pace
 from colonnade.runtimes.picture import picture_of_station
 from colonnade.runtimes.recorder import Recorder

@@ -1,16 +1,12 @@
-"""A run while it goes on, as files that others may look at: `live/NAME.jsonl`, a line a few times a second.
+"""A run while it goes on, written down for those who look on: a line of `live/NAME.jsonl` a few times a second.
 
-A line holds what a party's operator may see of it (`picture.py`). Whatever taking it costs, it takes a hundredth of the
-time at most: then it is taken less often. A file never grows beyond a megabyte or two: of what is long past, fewer
-lines are kept, evenly over the whole run. What the disk does not take is left out: nothing depends on these files.
+A line holds what a party's operator may see of it (`picture.py`), and how much of their budgets rows have used up.
+Whatever taking it costs, it takes a hundredth of the time at most: then it is taken less often.
 """
 
-import json
-import logging
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -18,90 +14,14 @@ from typing import Any
 import numpy as np
 
 from colonnade.errors import RunError
-from colonnade.files import json_of, make_folder, open_private, read_private, write_private
+from colonnade.runtimes.live_files import LiveFile, Sample
 from colonnade.runtimes.picture import Amount, Picture
-from colonnade.runtimes.steering import LIVE
 
 LINE_SECONDS = 0.25
 _SHARE = 100.0  # between two lines passes at least so many times what one takes
 _BUDGET_SECONDS = 2.0
 _BUDGET_SHARE = 400.0  # the same for budgets, which look at every row
-MOST_LINES = 1600
-RECENT_LINES = 400
-PAST_LINES = 800
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
-MOST_LOG_BYTES = 1 << 18
-
-Sample = dict[str, Any]
-
-
-def kept(times: Sequence[float]) -> list[int]:
-    """Which of these moments to keep: the recent ones, and of those before as many as show the whole run evenly."""
-    if len(times) <= MOST_LINES:
-        return [*range(len(times))]
-    recent = len(times) - RECENT_LINES
-    apart = (times[recent] - times[0]) / PAST_LINES
-    chosen, due = [], times[0]
-    for place in range(recent):
-        if times[place] >= due:
-            chosen.append(place)
-            due = times[place] + apart
-    return [*chosen, *range(recent, len(times))]
-
-
-class LiveFile:
-    """Lines with the moment of each, appended; thinned out when there are too many."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._times: list[float] = []
-        self._lines: list[bytes] = []
-        self._begun = False
-
-    def append(self, sample: Sample) -> None:
-        """Its `now` goes back only where a run goes on from a checkpoint: what came after that is repeated.
-
-        Without one, such as before the run begins, it is that of the line before.
-        """
-        if not self._begun:
-            self._begin(inf if sample["now"] is None else sample["now"])
-        last = self._times[-1] if self._times else 0.0
-        now = last if sample["now"] is None else max(last, sample["now"])
-        self._times.append(now)
-        self._lines.append(json.dumps({**sample, "now": now}, separators=(",", ":")).encode() + b"\n")
-        if len(self._lines) > MOST_LINES:
-            places = kept(self._times)
-            self._times = [self._times[place] for place in places]
-            self._lines = [self._lines[place] for place in places]
-            write_private(self._path, b"".join(self._lines))
-        else:
-            _append(self._path, self._lines[-1])
-
-    def _begin(self, now: float) -> None:
-        self._begun = True
-        make_folder(self._path.parent)
-        if not self._path.exists():
-            return
-        for line in read_private(self._path).splitlines(keepends=True):
-            moment = _moment(line)
-            if moment is not None and moment < now:
-                self._times.append(moment)
-                self._lines.append(line)
-        write_private(self._path, b"".join(self._lines))
-
-
-def _moment(line: bytes) -> float | None:
-    with suppress(ValueError, TypeError, KeyError):
-        return float(json_of(line)["now"])
-    return None
-
-
-def _append(path: Path, content: bytes) -> None:
-    handle = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    try:
-        os.write(handle, content)
-    finally:
-        os.close(handle)
 
 
 class Live:
@@ -192,46 +112,3 @@ def as_lane(picture: Picture) -> Sample:
 
 def by_message(amounts: Mapping[str, Amount]) -> dict[str, list[int]]:
     return {name: [one.frames, one.bytes] for name, one in amounts.items()}
-
-
-class RunLog:
-    """`live/log.jsonl`: what is said of a run while it goes on, the last quarter of a megabyte of it."""
-
-    def __init__(self, directory: Path | None) -> None:
-        self._path = None if directory is None else directory / LIVE / "log.jsonl"
-
-    def say(self, message: str, level: str = "info", party: str = "", event: str = "") -> None:
-        if self._path is None:
-            return
-        line: dict[str, Any] = {"time": round(time.time(), 3), "level": level, "message": message}
-        line |= {name: value for name, value in (("party", party), ("event", event)) if value}
-        with suppress(OSError, RunError):
-            make_folder(self._path.parent)
-            if self._path.exists() and self._path.stat().st_size > MOST_LOG_BYTES:
-                lines = read_private(self._path).splitlines(keepends=True)
-                write_private(self._path, b"".join(lines[len(lines) // 2 :]))
-            _append(self._path, json.dumps(line).encode() + b"\n")
-
-
-class LogHandler(logging.Handler):
-    """Lines of the program's log, as lines of the run's."""
-
-    def __init__(self, run_log: RunLog, party: str) -> None:
-        super().__init__(logging.INFO)
-        self._run_log = run_log
-        self._party = party
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._run_log.say(record.getMessage(), record.levelname.lower(), self._party)
-
-
-@contextmanager
-def logged_into(directory: Path, party: str) -> Iterator[None]:
-    """While this holds, what the program says is in the run directory, too."""
-    handler = LogHandler(RunLog(directory), party)
-    logger = logging.getLogger("colonnade")
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)

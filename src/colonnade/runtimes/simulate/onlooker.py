@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from colonnade.privacy.ledger import Ledger
-from colonnade.runtimes.live import Live, Sample, by_message
+from colonnade.runtimes.live import Live, by_message
+from colonnade.runtimes.live_files import Sample
 from colonnade.runtimes.picture import amounts
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.simulate.places import Place
