@@ -19,6 +19,7 @@ from colonnade.runtimes.picture import Amount, Picture
 
 LINE_SECONDS = 0.25
 _SHARE = 100.0  # between two lines passes at least so many times what one takes
+_MOST_SECONDS = 4.0  # but for a federation of very many parties: who looks on takes a longer silence for an absence
 _BUDGET_SECONDS = 2.0
 _BUDGET_SHARE = 400.0  # the same for budgets, which look at every row
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -32,13 +33,19 @@ class Live:
         path: Path,
         take: Callable[[], Sample],
         released: Callable[[], Sequence[Mapping[str, Any]]] = list,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = time.monotonic,
+        own_time: Callable[[], float] = time.thread_time,
     ) -> None:
-        """`take` gives a line, with `now` and the `parties`; `released` what the ledger has counted row by row."""
+        """`take` gives a line, with `now` and the `parties`; `released` what the ledger has counted row by row.
+
+        `own_time`: what this thread has computed so far, by which the price of a line is told.
+        """
         self._file = LiveFile(path)
         self._take = take
         self._released = released
         self._clock = clock
+        self._own_time = own_time
+        self._took = 0.0  # by the last line
         self._due = -inf
         self._budgets_due = -inf
         self._budgets: dict[str, Any] = {}
@@ -49,18 +56,22 @@ class Live:
 
     def write(self) -> None:
         """A line now, such as the last one."""
-        began = self._clock()
-        self._due = began + LINE_SECONDS
+        clock, began = self._clock(), self._own_time()
         sample = {"time": round(time.time(), 3), **self._take()}
-        if began >= self._budgets_due:
+        if clock >= self._budgets_due:
+            before = self._own_time()
             self._budgets = spent_by_quantile(self._released())
-            self._budgets_due = began + max(_BUDGET_SECONDS, _BUDGET_SHARE * (self._clock() - began))
+            took = self._own_time() - before
+            self._budgets_due = clock + max(_BUDGET_SECONDS, _BUDGET_SHARE * took)
+            began += took
         for party, spent in self._budgets.items():
             if party in sample["parties"]:
                 sample["parties"][party]["spent"] = spent
         with suppress(OSError, RunError):
             self._file.append(sample)
-        self._due = began + max(LINE_SECONDS, _SHARE * (self._clock() - began))
+        took = self._own_time() - began
+        usual, self._took = min(took, self._took), took  # a single one may take long for reasons of its own
+        self._due = clock + min(_MOST_SECONDS, max(LINE_SECONDS, _SHARE * usual))
 
 
 def spent_by_quantile(released: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -94,18 +94,21 @@ class Watching:
     def __init__(self, runs: Sequence[WatchedRun]) -> None:
         self.runs = runs
         self._viewers: set[asyncio.Queue[str]] = set()
+        self._told: dict[int, str] = {}  # the status of each run
 
     async def look_on(self) -> None:
         """Until it is cancelled: tell all viewers what is new."""
-        told = [run.status() for run in self.runs]
         while True:
-            for place, run in enumerate(self.runs):
-                news = run.news()
-                is_news = any(news.get(what) for what in ("samples", "metrics", "log", "facts", "reset"))
-                if is_news or news["status"] != told[place]:
-                    told[place] = news["status"]
-                    self._tell(json.dumps({"run": place, **news}))
+            self._look()
             await asyncio.sleep(LOOK_SECONDS)
+
+    def _look(self) -> None:
+        for place, run in enumerate(self.runs):
+            news = run.news()
+            is_news = any(news.get(what) for what in ("samples", "metrics", "log", "facts", "reset"))
+            if is_news or news["status"] != self._told.get(place):
+                self._told[place] = news["status"]
+                self._tell(json.dumps({"run": place, **news}))
 
     def _tell(self, line: str) -> None:
         for viewer in [*self._viewers]:
@@ -115,7 +118,8 @@ class Watching:
                 self._viewers.discard(viewer)  # it does not take what it is sent: it connects again, and gets all
 
     def end(self) -> None:
-        """No more news: viewers are let go, and told so."""
+        """The last news, and then no more: viewers are let go, and told so."""
+        self._look()
         self._tell(_END)
 
     async def events(self) -> AsyncIterator[str]:

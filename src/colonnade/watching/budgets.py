@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
-_TABLE = 160
-_LEAST_MU2, _MOST_MU2 = 1e-6, 1e4
+_TABLE = 600
+_LEAST_MU2, _MOST_MU2 = 1e-4, 1e3
 
 
 def budget_facts(privacy: Mapping[str, Any]) -> dict[str, Any] | None:

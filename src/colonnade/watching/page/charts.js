@@ -1,7 +1,7 @@
 // Curves of several runs over one another, with uPlot: hover for values, drag to zoom.
 
 /* global uPlot */
-import { bytes, count, seconds } from "./figures.js";
+import { bytes, count, seconds, tick } from "./figures.js";
 import { lastBefore } from "./runs.js";
 
 export const AXES = {
@@ -13,11 +13,11 @@ export const AXES = {
 const COLOURS = 8;
 
 export class Chart {
-  constructor(element, { show, values, unit = "" }) {
+  constructor(element, { name, show, values }) {
     this.element = element;
+    this.name = name;
     this.showValue = show;
     this.valuesOf = values; // (run, x) → [xs, ys]
-    this.unit = unit;
     this.plot = null;
     this.made = "";
     this.data = null;
@@ -58,18 +58,18 @@ export class Chart {
       legend: { live: true },
       scales: { x: { time: false }, y: log ? { distr: 3 } : { range: uPlot.rangeNum ? padded : undefined } },
       axes: [
-        { ...axes, values: (_, ticks) => ticks.map((tick) => AXES[axis].show(tick)), space: 70, size: 28 },
-        { ...axes, values: (_, ticks) => ticks.map((tick) => (tick == null ? "" : this.showValue(tick))), size: 58 },
+        { ...axes, values: (_, ticks) => ticks.map(AXES[axis].show), space: 70, size: 28 },
+        { ...axes, values: (_, ticks) => ticks.map(tick), size: 50 },
       ],
       series: [
         { label: AXES[axis].title, value: (_, x) => (x == null ? "" : AXES[axis].show(x)) },
         ...runs.map((run) => ({
-          label: run.facts.name ?? "run",
+          label: runs.length > 1 ? (run.facts.name ?? "run") : this.name,
           stroke: colour(run),
           width: 2,
           spanGaps: true,
           points: { show: (plot) => plot.data[0].length < 40, size: 5 },
-          value: (_, y) => (y == null ? "" : this.showValue(y) + this.unit),
+          value: (_, y) => (y == null ? "" : this.showValue(y)),
         })),
       ],
       hooks: {

@@ -33,6 +33,12 @@ export function score(value) {
   return value == null || !isFinite(value) ? "–" : value.toFixed(4);
 }
 
+// A tick of an axis: no more digits than it needs.
+export function tick(value) {
+  if (value == null || !isFinite(value)) return "";
+  return Math.abs(value) >= 1000 ? count(value) : String(Number(value.toPrecision(3)));
+}
+
 export function share(value) {
   return value == null || !isFinite(value) ? "–" : `${Math.round(100 * value)} %`;
 }

@@ -2,7 +2,7 @@
 
 import { count, made, seconds, share } from "./figures.js";
 
-const GAP_SECONDS = 4; // real time without a record: the party was not there
+const GAP_SECONDS = 6; // real time without a record: the party was not there
 const STATES = ["working", "waiting", "away", "gone", "paused"];
 
 export class Lanes {
@@ -53,7 +53,8 @@ export class Lanes {
     row.why.textContent = why;
     const total = run.facts.summary?.parties?.[party] ?? {};
     const record = run.record(party, at);
-    const busy = run.working(party, at) ?? whole(total);
+    const ended = run.ended && at >= end;
+    const busy = (ended ? whole(total) : null) ?? run.working(party, at);
     set(row.busy, share(busy), "working");
     set(row.exchanges, count(record?.exchanges ?? total.exchanges), "exchanges");
     set(row.rate, state === "gone" ? "" : `${count(run.rate(party, at))} /s`, "");
@@ -77,7 +78,9 @@ export class Lanes {
     const x = (moment) => (end > 0 ? (moment / end) * width : 0);
     const box = (from, to, what, part = 1) => {
       pen.fillStyle = colour[what];
-      pen.fillRect(x(from), height * (1 - part), Math.max(1, x(to) - x(from) + 0.5), height * part);
+      const [left, right] = [Math.floor(x(from)), Math.ceil(x(to))]; // whole pixels: no seams between neighbours
+      pen.clearRect(left, 0, right - left, part === 1 ? height : 0);
+      pen.fillRect(left, Math.round(height * (1 - part)), Math.max(1, right - left), Math.round(height * part));
     };
     for (let place = 1; place < records.length; place += 1) {
       const [before, now] = [records[place - 1], records[place]];

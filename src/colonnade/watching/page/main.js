@@ -16,17 +16,18 @@ let over = false; // the server has said that it ends
 let pending = false;
 
 const charts = {
-  loss: new Chart(at("loss"), { show: score, values: ofMetrics((line) => line.loss) }),
+  loss: new Chart(at("loss"), { name: "loss", show: score, values: ofMetrics((line) => line.loss) }),
   metric: new Chart(at("metric"), {
+    name: "metric",
     show: score,
     values: (run, x) => ofMetrics((line) => run.scored(line)?.[run.headline])(run, x),
   }),
   rate: new Chart(at("rate"), {
+    name: "exchanges per second",
     show: count,
-    unit: " /s",
     values: ofRecords((now, before) => Math.max(0, (now.exchanges - before.exchanges) / (now.wall - before.wall))),
   }),
-  staleness: new Chart(at("staleness"), { show: count, values: ofRecords((now) => now.staleness?.mean) }),
+  staleness: new Chart(at("staleness"), { name: "staleness", show: count, values: ofRecords((now) => now.staleness?.mean) }),
 };
 const lanes = new Lanes(at("lanes"), (part) => choose(part * run().end));
 const run = () => runs[chosen] ?? new Run(0);
@@ -164,7 +165,7 @@ function showTiles(now, then) {
     ["exchanges", count(record?.exchanges ?? summary.exchanges), record?.epochs == null ? "" : `${record.epochs.toFixed(2)} of ${count(now.facts.epochs)} epochs`],
     ["per second", final ? "–" : count(rates), "exchanges, wall time"],
     ...(metrics ? [["loss", score(loss), "training, since the last line"]] : []),
-    ...(metrics && now.headline ? [[words(now.headline), score(scored && now.scored(scored)[now.headline]), rowsOf(scored)]] : []),
+    ...(metrics && now.headline ? [metricTile(now, scored, final)] : []),
     ...(stale ? [["staleness", count(stale.mean), `at most ${count(stale.max)} exchanges`]] : []),
     ["sent", bytes(now.bytes(then)), "all messages so far"],
     ["time", seconds(then), now.isSimulated ? `virtual; ${seconds(record?.wall ?? summary.wall_seconds)} wall` : "of the run"],
@@ -205,19 +206,52 @@ function showBytes(now, then) {
 
 function showBudget(now, then) {
   const facts = now.facts.budget;
-  text("budget-note", facts ? `left, by rows (δ = ${facts.delta})` : "");
-  const rows = [];
-  for (const { party, protects, rows: number, mu2 } of now.spent(then)) {
-    const limit = facts?.limits?.[protects.startsWith("labels") ? "labels" : "columns"];
-    rows.push([`${protects}`, null, "", `${count(number)} rows used`]);
-    ["most left", "3 of 4 rows have more", "half", "1 of 4 rows has less", "least left"].forEach((word, place) => {
-      const epsilon = `ε ${count(epsilonOf(facts, mu2[place]))} spent`;
-      if (limit?.mu2) rows.push([word, Math.max(0, 1 - mu2[place] / limit.mu2), share(Math.max(0, 1 - mu2[place] / limit.mu2)), epsilon]);
-      else rows.push([word, null, epsilon, ""]);
-    });
-    void party;
+  text("budget-note", facts ? `by row (δ = ${facts.delta < 1e-3 ? facts.delta.toExponential() : facts.delta})` : "");
+  const spent = now.spent(then);
+  const box = at("budget");
+  const wanted = JSON.stringify([spent, facts?.limits]);
+  if (box.dataset.shown === wanted) return;
+  box.dataset.shown = wanted;
+  if (!spent.length) {
+    const otherwise = facts ? "Nothing noised was released yet." : "No value is noised in this run: there is no budget.";
+    box.replaceChildren(made("p", "quiet", otherwise));
+    return;
   }
-  bars(at("budget"), rows, facts ? "Nothing noised was released yet." : "No value is noised in this run: there is no budget.");
+  const heads = ["", "rows", "left: all, middle half, median", "least", "half", "ε spent at most"];
+  const table = made("table", "bars budgets", made("tr", "quiet", ...heads.map((word) => column(word))));
+  table.append(...spent.map((one) => budgetRow(one, facts)));
+  box.replaceChildren(table);
+}
+
+// What is left of each row's budget: from the least to the most, the middle half of the rows, and the median.
+function budgetRow({ protects, rows, mu2 }, facts) {
+  const limit = facts?.limits?.[protects.startsWith("labels") ? "labels" : "columns"]?.mu2;
+  const left = mu2.map((cost) => (limit ? Math.max(0, 1 - cost / limit) : null));
+  const head = made("th", "", protects);
+  head.scope = "row";
+  const cell = made("td", "bar-cell");
+  if (limit) {
+    const [most, upper, half, lower, least] = left;
+    const scale = made("div", "scale", part("range", least, most), part("middle", lower, upper), part("median", half, half));
+    scale.setAttribute("role", "img");
+    scale.setAttribute("aria-label", `${protects}: at least ${share(least)} left, half of the rows have ${share(half)} or more`);
+    cell.append(scale);
+  }
+  const figures = [share(left[4]), share(left[2]), count(epsilonOf(facts, mu2[4]))].map((word) => made("td", "number", word));
+  return made("tr", "", head, made("td", "number quiet", count(rows)), cell, ...figures);
+}
+
+function part(name, from, to) {
+  const bar = made("i", name);
+  bar.style.left = `${100 * from}%`;
+  bar.style.width = `${100 * (to - from)}%`;
+  return bar;
+}
+
+function column(word) {
+  const head = made(word ? "th" : "td", "", word);
+  if (word) head.scope = "col";
+  return head;
 }
 
 // The next higher ε of the server's table: never one too small.
@@ -276,6 +310,12 @@ function momentTime(now, then) {
     if (later) return later.time;
   }
   return Infinity;
+}
+
+function metricTile(now, scored, final) {
+  const name = words(now.headline);
+  const tested = now.facts.summary?.test?.[now.headline];
+  return final && tested != null ? [name, score(tested), "test rows, at the end"] : [name, score(scored && now.scored(scored)[now.headline]), rowsOf(scored)];
 }
 
 function metricTitle(now) {
@@ -349,7 +389,7 @@ function pressed(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   const keys = { p: pauseOrGoOn, s: stopIfSure, t: turnTheme, l: () => choose(Infinity), "?": () => at("help").showModal() };
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-  const inside = event.target.closest("input, button, select, ol");
+  const inside = event.target.closest("input, ol");
   const step = { ArrowLeft: -1, ArrowRight: 1 }[key];
   if (keys[key]) keys[key]();
   else if (step && !inside) choose((moment ?? run().end) + step * (run().end / 100));

@@ -1,7 +1,7 @@
 // What the page knows of a run: what came, and what follows from it at any moment.
 
 const MOST = 1600;
-const SILENT_SECONDS = 3;
+const SILENT_SECONDS = 6;
 const RATE_SECONDS = 2;
 
 export class Run {
