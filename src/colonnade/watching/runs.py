@@ -204,7 +204,7 @@ class WatchedRun:
 
 def _own_part(summary: dict[str, Any], party: str, is_label_party: bool) -> dict[str, Any]:
     """What a summary of all says of one party, which does not see the losses unless it is the label party."""
-    own = {"status": summary.get("status"), "parties": {}}
+    own: dict[str, Any] = {"status": summary.get("status"), "parties": {}}
     if isinstance(summary.get("parties"), dict) and party in summary["parties"]:
         own["parties"] = {party: summary["parties"][party]}
     if is_label_party:
