@@ -56,9 +56,7 @@ class Member:
         """Refuse a federation that cannot be run."""
 
     def _directory(self) -> Path:
-        if self.party_file.party.out:
-            return self.party_file.path(self.party_file.party.out)
-        return Path(f"runs/{self.federation.name or 'federation'}-{self.name}")
+        return default_directory(self.federation, self.party_file)
 
     @property
     def is_label_party(self) -> bool:
@@ -107,6 +105,13 @@ class Member:
     def build(self, roster: Roster, secret: int) -> Party:
         """The party, once everybody is known."""
         raise NotImplementedError
+
+
+def default_directory(federation: Federation, party_file: PartyFile) -> Path:
+    """Where a party's run is written if nobody says otherwise."""
+    if party_file.party.out:
+        return party_file.path(party_file.party.out)
+    return Path(f"runs/{federation.name or 'federation'}-{party_file.party.name}")
 
 
 def next_directory(trained: Path, purpose: str) -> Path:
