@@ -18,9 +18,10 @@ from colonnade.trials.pool import run_each
 
 def reproductions() -> dict[str, Reproduction]:
     """Every reproduction, by name."""
-    from colonnade.reproductions import afsgd_vp, asysqn, cascaded, dpzv, privacy, vafl
+    from colonnade.reproductions import afsgd_vp, asysqn, cascaded, cascaded_labels, dpzv, privacy, vafl
 
-    return {one.name: one for paper in (vafl, cascaded, dpzv, privacy, afsgd_vp, asysqn) for one in paper.REPRODUCTIONS}
+    parts = (vafl, cascaded_labels, cascaded, dpzv, privacy, afsgd_vp, asysqn)
+    return {one.name: one for part in parts for one in part.REPRODUCTIONS}
 
 
 def listed() -> list[dict[str, Any]]:
