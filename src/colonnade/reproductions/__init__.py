@@ -18,9 +18,18 @@ from colonnade.trials.pool import run_each
 
 def reproductions() -> dict[str, Reproduction]:
     """Every reproduction, by name."""
-    from colonnade.reproductions import afsgd_vp, asysqn, cascaded, cascaded_labels, dpzv, privacy, vafl
+    from colonnade.reproductions import (
+        afsgd_vp,
+        asysqn,
+        cascaded,
+        cascaded_curves,
+        cascaded_labels,
+        dpzv,
+        privacy,
+        vafl,
+    )
 
-    parts = (vafl, cascaded_labels, cascaded, dpzv, privacy, afsgd_vp, asysqn)
+    parts = (vafl, cascaded_labels, cascaded, cascaded_curves, dpzv, privacy, afsgd_vp, asysqn)
     return {one.name: one for part in parts for one in part.REPRODUCTIONS}
 
 

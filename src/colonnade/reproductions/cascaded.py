@@ -49,9 +49,11 @@ class Trial:
     parties: int = PARTIES
     max_rows: int = 0  # 0: all
     on_training_rows: bool = False  # whether accuracy is that on training rows, as in the paper's curves
+    top_rate: float = 0.0  # of the label party; 0: that of the feature parties
 
     def __str__(self) -> str:
-        return f"{self.algorithm}, rate {self.rate}, {self.parties} parties, width {self.width}, seed {self.seed}"
+        top = f", top rate {self.top_rate}" if self.top_rate else ""
+        return f"{self.algorithm}, rate {self.rate}{top}, {self.parties} parties, width {self.width}, seed {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ def run(trial: Trial) -> Run:
                 epochs=trial.epochs,
                 batch_size=64,
                 learning_rate=trial.rate,
+                top_learning_rate=trial.top_rate or "auto",
                 optimiser="sgd",
                 evaluate_every_epochs=0.5 if trial.on_training_rows else 1.0,
             ),
@@ -140,9 +143,29 @@ def _scored_on_training_rows(data: FederatedData, rows: int = 5_000) -> Federate
     return replace(data, columns=columns, labels=replace(data.labels, test=data.labels.train[:rows]))
 
 
-def _run_all(trials: Sequence[Trial], scope: Scope) -> list[Run]:
+def run_all(trials: Sequence[Trial], scope: Scope) -> list[Run]:
     """The first data set is loaded here: should it be missing, that is said once and fetched once."""
     return run_cells(run, trials, Run, scope, follows_from=lambda one: _data(one).row_digest)
+
+
+def best_rates(
+    shown: Sequence[Trial], rates: Mapping[str, Sequence[float]], epochs: float, seeds: Sequence[int], scope: Scope
+) -> tuple[list[float], dict[Trial, Run]]:
+    """For each of the trials the best of its algorithm's rates, and the runs that tell.
+
+    Rates are compared after `epochs`: first by how many seeds have not diverged, then by their mean accuracy.
+    """
+
+    def tries(one: Trial, rate: float) -> list[Trial]:
+        return [replace(one, rate=rate, epochs=epochs, seed=seed) for seed in seeds]
+
+    def score(one: Trial, rate: float) -> tuple[int, float]:
+        runs = [known[trial] for trial in tries(one, rate)]
+        return -sum(run.diverged for run in runs), mean(run.best for run in runs)
+
+    tried = [trial for one in shown for rate in rates[one.algorithm] for trial in tries(one, rate)]
+    known = {run.trial: run for run in run_all(tried, scope)}
+    return [max(rates[one.algorithm], key=partial(score, one)) for one in shown], known
 
 
 def at_best_rate(
@@ -154,26 +177,14 @@ def at_best_rate(
 ) -> list[list[Run]]:
     """For each of the trials its runs with all seeds, at the best of its algorithm's rates.
 
-    Rates are compared after `rate_epochs`, with the same seeds unless told otherwise: first by how many have not
-    diverged, then by their mean accuracy.
+    Rates are compared after `rate_epochs`, with the same seeds unless told otherwise.
     """
-
-    def seeded(one: Trial, rate: float, epochs: float, seeds: Sequence[int] = scope.seeds) -> list[Trial]:
-        return [replace(one, rate=rate, epochs=epochs, seed=seed) for seed in seeds]
-
-    def tries(one: Trial, rate: float) -> list[Trial]:
-        return seeded(one, rate, rate_epochs, scope.seeds if rate_seeds is None else rate_seeds)
-
-    def score(one: Trial, rate: float) -> tuple[int, float]:
-        runs = [known[trial] for trial in tries(one, rate)]
-        return -sum(run.diverged for run in runs), mean(run.best for run in runs)
-
-    tried = [trial for one in shown for rate in rates[one.algorithm] for trial in tries(one, rate)]
-    known = {run.trial: run for run in _run_all(tried, scope)}
-    best = [max(rates[one.algorithm], key=partial(score, one)) for one in shown]
-    wanted = [seeded(one, rate, one.epochs) for one, rate in zip(shown, best, strict=True)]
+    best, known = best_rates(shown, rates, rate_epochs, scope.seeds if rate_seeds is None else rate_seeds, scope)
+    wanted = [
+        [replace(one, rate=rate, seed=seed) for seed in scope.seeds] for one, rate in zip(shown, best, strict=True)
+    ]
     rest = [trial for trials in wanted for trial in trials if trial not in known]
-    known |= {run.trial: run for run in _run_all(rest, scope)}
+    known |= {run.trial: run for run in run_all(rest, scope)}
     return [[known[trial] for trial in trials] for trials in wanted]
 
 

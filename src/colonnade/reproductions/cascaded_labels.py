@@ -1,6 +1,6 @@
 """Table I of G. Wang et al., "Cascaded Hybrid Optimization", 2023: direct label inference on MNIST.
 
-Two feature parties, linear bottoms and a label party that only sums, batches of 64, one epoch, μ = 0.001, one direction.
+Two feature parties, linear bottoms and a label party that only sums, batches of 64, one epoch, one direction.
 The curious party uploads vectors drawn at random; the eavesdropper sees the wire between honest parties and, where
 losses come back, draws a direction at random. The paper has one column for each kind of reply; here are its algorithms.
 """
