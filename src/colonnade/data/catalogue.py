@@ -44,4 +44,6 @@ _SETS = (
     DatasetFacts("mnist_odd_even", 70_000, 784, "binary", FOLDER_VARIABLE),
     DatasetFacts("fashion_mnist", 70_000, 784, "multiclass", FOLDER_VARIABLE),
     DatasetFacts("cifar10", 20_000, 3_072, "multiclass", FOLDER_VARIABLE),
+    DatasetFacts("modelnet10_voxel", 4_899, 12_288, "multiclass", FOLDER_VARIABLE),
+    DatasetFacts("physionet2012_icu", 8_000, 81, "binary", FOLDER_VARIABLE),
 )

@@ -25,7 +25,9 @@ from colonnade.data.partition import spread_out
 from colonnade.data.preparation import numeric_matrix
 from colonnade.data.sources import unreadable
 from colonnade.data.sparse import open_text, read_svmlight
+from colonnade.data.stays import COLUMNS, Stays, read_stays
 from colonnade.data.synthetic import sparse_rows
+from colonnade.data.views import views
 from colonnade.errors import DataError, unknown_name
 from colonnade.on_demand import on_demand
 
@@ -43,9 +45,9 @@ class JoinedData:
     """Rows with all their columns in one place, before anybody shares them out."""
 
     name: str
-    X: Array | sparse.csr_array  # [n, d] a table, perhaps sparse; [n, channels, height, width] images
+    X: Array | sparse.csr_array  # [n, d] a table, perhaps sparse; [n, d, time] series; [n, channels, height, width]
     y: Array
-    names: tuple[str, ...] = ()  # of a table's columns
+    names: tuple[str, ...] = ()  # of the columns of a table or of series
     X_test: Array | sparse.csr_array | None = None  # the set's own test part, if it has one
     y_test: Array | None = None
     groups: Array | None = None  # rows of one group stay on one side of the train/test line
@@ -179,6 +181,32 @@ def _sprite(path: Path) -> Array:
 def _npz_array(path: Path, key: str) -> Array:
     with np.load(path, allow_pickle=False) as content:
         return np.asarray(content[key])
+
+
+def _modelnet10_voxel() -> JoinedData:
+    """Twelve views of each shape, as the channels of one picture."""
+    name, file = "modelnet10_voxel", "modelnet10_32.npz"
+    X, X_test = (_from_file(name, file, lambda path, own=key: views(_npz_array(path, own))) for key in _VOXELS)
+    y, y_test = (_from_file(name, file, lambda path, own=key: _npz_array(path, own)) for key in ("y_train", "y_test"))
+    kinds = np.array(_SHAPES)
+    return JoinedData(name, X, kinds[y], X_test=X_test, y_test=kinds[y_test], task="multiclass")
+
+
+_VOXELS = ("X_train", "X_test")
+_SHAPES = ("bathtub", "bed", "chair", "desk", "dresser", "monitor", "night_stand", "sofa", "table", "toilet")
+
+
+def _physionet2012_icu() -> JoinedData:
+    """Who dies in hospital, by what was measured in the first 48 hours; the challenge's set b to test on."""
+    name = "physionet2012_icu"
+
+    def read(path: Path) -> dict[str, Stays]:
+        with open_text(path) as file:
+            return read_stays(io.BytesIO(file.read()))
+
+    parts = _from_file(name, "physionet2012_set-a_set-b.tar.xz", read)
+    (X, y), (X_test, y_test) = parts["a"], parts["b"]
+    return JoinedData(name, X, y, COLUMNS, X_test=X_test, y_test=y_test, task="binary", missing="mean")
 
 
 def _a9a() -> JoinedData:
@@ -338,4 +366,6 @@ _READERS: dict[str, Callable[[], JoinedData]] = {
     "mnist_odd_even": _mnist_odd_even,
     "fashion_mnist": lambda: _idx_images("fashion_mnist"),
     "cifar10": _cifar10,
+    "modelnet10_voxel": _modelnet10_voxel,
+    "physionet2012_icu": _physionet2012_icu,
 }

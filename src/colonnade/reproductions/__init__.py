@@ -27,9 +27,10 @@ def reproductions() -> dict[str, Reproduction]:
         dpzv,
         privacy,
         vafl,
+        vafl_deep,
     )
 
-    parts = (vafl, cascaded_labels, cascaded, cascaded_curves, dpzv, privacy, afsgd_vp, asysqn)
+    parts = (vafl, vafl_deep, cascaded_labels, cascaded, cascaded_curves, dpzv, privacy, afsgd_vp, asysqn)
     return {one.name: one for part in parts for one in part.REPRODUCTIONS}
 
 
