@@ -75,7 +75,8 @@ def reproduce(
     if name not in known:
         raise unknown_name("reproduction", name, known)
     one = known[name]
-    chosen = range(one.seeds if seeds is None else seeds)
+    usual = one.quick_seeds if quick and one.quick_seeds is not None else one.seeds
+    chosen = range(usual if seeds is None else seeds)
     began, busy = perf_counter(), process_time()
     scope = Scope(quick, chosen, watch, folder / (f"{name}-quick" if quick else name), each)
     shown = one.run(scope)
