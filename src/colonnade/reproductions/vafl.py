@@ -42,6 +42,7 @@ class Problem:
     top: TopSettings
     rates: tuple[float, ...]
     noise: float  # deviation on embeddings, where there is any
+    noised: tuple[str, ...] = METHODS  # which methods are shown with it too
     batch: int = 0  # rows of a batch; 0: a hundredth of all
     l2: float = 0.0
     optimiser: str = "sgd"
@@ -180,8 +181,8 @@ def compared(problems: Mapping[str, Problem], run_all: Run, scope: Scope) -> tup
         rates = _rates(name, problem, methods, run_all, scope)
         shown = [
             replace(_trial(name, problem, method, rates[method], scope), noise=noise)
-            for noise in (0.0, problem.noise)
-            for method in METHODS
+            for noise, some in ((0.0, METHODS), (problem.noise, problem.noised))
+            for method in some
         ]
         if problem.centralised:
             shown.append(_trial(name, problem, "centralised", rates["centralised"], scope))
@@ -246,7 +247,9 @@ def _accuracy_rows(
         rows.append(Row(f"{name}, centralised, {words}", None, alone, None, f"learning rate {rates['centralised']:g}"))
     claim = f"at most {problem.below:g} point{'s' if problem.below != 1 else ''} below {base}"
     for method in METHODS:
-        for kind, learnt in (("", exact[method]), (", with noise", noised[method])):
+        for kind, learnt in (("", exact[method]), (", with noise", noised.get(method))):
+            if learnt is None:
+                continue
             ours = _last(learnt)
             claimed = not kind and method != base
             label, note = f"{name}, {method}{kind}, {words}", f"learning rate {rates[method]:g}"
@@ -264,7 +267,9 @@ def _panels(name: str, problem: Problem, exact: dict[str, Learnt], noised: dict[
     for what, kind in (("training loss", "losses"), (problem.words, "accuracies")):
         curves = []
         for method in METHODS:
-            for words, learnt in (("", exact[method]), (", noise", noised[method])):
+            for words, learnt in (("", exact[method]), (", noise", noised.get(method))):
+                if learnt is None:
+                    continue
                 points = learnt.by_epoch if kind == "losses" else learnt.accuracies
                 x, y = tuple(point[0] for point in points), tuple(point[1] for point in points)
                 curves.append(Curve(f"{method}{words}", x, y, dashed=bool(words)))
