@@ -53,7 +53,7 @@ class JoinedData:
     groups: Array | None = None  # rows of one group stay on one side of the train/test line
     task: str = ""  # "" = inferred
     missing: str = "refuse"  # what to do with gaps unless the settings say otherwise
-    scaled: bool = False  # a sparse table whose rows have length 1 already: to scale its columns would undo that
+    scaled: bool = False  # a table to be left as it is: rows of length 1, or numbers that are names
     weights: Array | None = None  # what each row of X weighs in the loss
 
     def __repr__(self) -> str:
@@ -207,6 +207,35 @@ def _physionet2012_icu() -> JoinedData:
     parts = _from_file(name, "physionet2012_set-a_set-b.tar.xz", read)
     (X, y), (X_test, y_test) = parts["a"], parts["b"]
     return JoinedData(name, X, y, COLUMNS, X_test=X_test, y_test=y_test, task="binary", missing="mean")
+
+
+def _imdb() -> JoinedData:
+    """Film reviews: is the writer pleased?"""
+    from colonnade.data import texts
+
+    name = "imdb"
+
+    def read(path: Path) -> dict[str, tuple[list[str], list[int]]]:
+        with open_text(path) as file:
+            return texts.labelled_lines(file)
+
+    parts = _from_file(name, "imdb_50k.jsonl.xz", read)
+    (X, y), (X_test, y_test) = ((texts.token_numbers(own), np.array(labels)) for own, labels in parts.values())
+    return JoinedData(name, X, y, texts.NAMES, X_test=X_test, y_test=y_test, task="binary", scaled=True)
+
+
+def _amazon_multidomain() -> JoinedData:
+    """Reviews of books, films, electronics and kitchen things: is the writer pleased?"""
+    from colonnade.data import texts
+
+    name = "amazon_multidomain"
+
+    def read(path: Path) -> tuple[list[str], list[int]]:
+        with open_text(path) as file:
+            return texts.labelled_archive(io.BytesIO(file.read()))
+
+    reviews, labels = _from_file(name, "sorted_data_acl_labeled.tar.xz", read)
+    return JoinedData(name, texts.token_numbers(reviews), np.array(labels), texts.NAMES, task="binary", scaled=True)
 
 
 def _a9a() -> JoinedData:
@@ -368,4 +397,6 @@ _READERS: dict[str, Callable[[], JoinedData]] = {
     "cifar10": _cifar10,
     "modelnet10_voxel": _modelnet10_voxel,
     "physionet2012_icu": _physionet2012_icu,
+    "imdb": _imdb,
+    "amazon_multidomain": _amazon_multidomain,
 }

@@ -23,6 +23,7 @@ def reproductions() -> dict[str, Reproduction]:
         asysqn,
         cascaded,
         cascaded_curves,
+        cascaded_deep,
         cascaded_labels,
         dpzv,
         privacy,
@@ -30,7 +31,18 @@ def reproductions() -> dict[str, Reproduction]:
         vafl_deep,
     )
 
-    parts = (vafl, vafl_deep, cascaded_labels, cascaded, cascaded_curves, dpzv, privacy, afsgd_vp, asysqn)
+    parts = (
+        vafl,
+        vafl_deep,
+        cascaded_labels,
+        cascaded,
+        cascaded_curves,
+        cascaded_deep,
+        dpzv,
+        privacy,
+        afsgd_vp,
+        asysqn,
+    )
     return {one.name: one for part in parts for one in part.REPRODUCTIONS}
 
 

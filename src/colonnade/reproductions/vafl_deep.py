@@ -7,8 +7,8 @@ ModelNet10's in place of ModelNet40's: `modelnet10_voxel`, drawn from the side i
 Figures 7 and 8: who dies in hospital, by an LSTM over the first 48 hours at each of four parties; the open stays of
 `physionet2012_icu` in place of MIMIC-III. A party is who measures: the monitor, the ward, gases, the laboratory.
 
-Delays as in vafl.py; noise has variance 1. Steps are Adam's, with the paper's 0.001 in the middle of the rates tried:
-plain steps of that size learn nothing here in as many epochs.
+Delays as in vafl.py; noise has variance 1. The paper names no optimiser: steps are Adam's, with its rate, 0.001,
+in the middle of those tried.
 """
 
 from collections.abc import Sequence
