@@ -15,7 +15,7 @@ from colonnade.data.catalogue import TOKENS
 from colonnade.models.pretrained import tokenizer
 
 LETTERS = 12
-"""Of a token, with the space before it, at most on average: what lies behind so many times `TOKENS` is not looked at."""
+"""Of a token and the space before it, at most on average: what lies behind so many times `TOKENS` is not read."""
 NAMES = tuple(f"token{1 + place}" for place in range(TOKENS))
 
 

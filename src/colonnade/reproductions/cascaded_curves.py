@@ -24,8 +24,8 @@ from colonnade.reproductions.cascaded import (
 from colonnade.reproductions.reproduction import Curve, Panel, Reproduction, Row, Scope, Shown
 
 PARTIES = (4, 6, 8)
-QUICK_CURVE_EPOCHS = 15.0
-LONG_EPOCHS, QUICK_LONG_EPOCHS = 200.0, 30.0
+QUICK_CURVE_EPOCHS = 10.0
+LONG_EPOCHS, QUICK_LONG_EPOCHS = 200.0, 20.0
 
 
 def _rates(names: Sequence[str], scope: Scope) -> dict[str, float]:
