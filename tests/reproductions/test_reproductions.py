@@ -170,7 +170,7 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> list[Trial]:
         slow = 2 if (trial.algorithm, trial.width) == ("zoo", 512) else 1
         return Run(trial, ((slow * 100 * (trial.seed + 1), 80.0), (1000, best)), diverged, 1.0, best - 1)
 
-    monkeypatch.setattr(cascaded, "_run_all", answer)
+    monkeypatch.setattr(cascaded, "run_all", answer)
     return asked
 
 

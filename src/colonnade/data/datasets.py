@@ -13,6 +13,7 @@ import os
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -186,13 +187,12 @@ def _npz_array(path: Path, key: str) -> Array:
 def _modelnet10_voxel() -> JoinedData:
     """Twelve views of each shape, as the channels of one picture."""
     name, file = "modelnet10_voxel", "modelnet10_32.npz"
-    X, X_test = (_from_file(name, file, lambda path, own=key: views(_npz_array(path, own))) for key in _VOXELS)
-    y, y_test = (_from_file(name, file, lambda path, own=key: _npz_array(path, own)) for key in ("y_train", "y_test"))
+    keys = ("X_train", "y_train", "X_test", "y_test")
+    X, y, X_test, y_test = (_from_file(name, file, partial(_npz_array, key=key)) for key in keys)
     kinds = np.array(_SHAPES)
-    return JoinedData(name, X, kinds[y], X_test=X_test, y_test=kinds[y_test], task="multiclass")
+    return JoinedData(name, views(X), kinds[y], X_test=views(X_test), y_test=kinds[y_test], task="multiclass")
 
 
-_VOXELS = ("X_train", "X_test")
 _SHAPES = ("bathtub", "bed", "chair", "desk", "dresser", "monitor", "night_stand", "sofa", "table", "toilet")
 
 

@@ -67,7 +67,7 @@ class EachView(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         each: Tensor = self.model(inputs.flatten(0, 1).unsqueeze(1))
-        return each.unflatten(0, inputs.shape[:2]).amax(1)
+        return each.reshape(*inputs.shape[:2], -1).amax(1)
 
 
 class LastHidden(nn.Module):

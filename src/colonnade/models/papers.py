@@ -58,7 +58,7 @@ class JoinedStrips(nn.Module):
         self.shape = (parties, channels, height, width)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return inputs.unflatten(1, self.shape).transpose(1, 2).flatten(2, 3)
+        return inputs.reshape(-1, *self.shape).transpose(1, 2).flatten(2, 3)
 
 
 def split_resnet18(parties: int, strip: tuple[int, int, int], outputs: int) -> tuple[nn.Module, nn.Module]:

@@ -80,7 +80,7 @@ class TokenClassifier(nn.Module):
         self.leave = nn.Linear(width, outputs)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        tokens = inputs.unflatten(1, (-1, self.width + 1))
+        tokens = inputs.reshape(len(inputs), -1, self.width + 1)
         vectors, there = tokens[:, :, :-1], (tokens[:, :, -1:] > 0.5).to(inputs.dtype)
         unseen = (1 - there.transpose(1, 2).unsqueeze(1)) * torch.finfo(inputs.dtype).min
         for layer in self.layers:
