@@ -97,11 +97,11 @@ def test_figure_4_varies_the_rate_of_the_top_alone(trials: list[Trial]) -> None:
 
 def test_the_top_learns_at_its_own_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     def small(max_rows: int, parties: int = 4, validation: float = 0.0) -> FederatedData:
-        return dataset("digits", parties=parties, validation=validation, max_rows=200)
+        return dataset("digits", parties=parties, validation=validation, max_rows=800)
 
     monkeypatch.setattr(cascaded, "_mnist", small)
-    slow, same, fast = (cascaded.run(Trial("split", 0.02, 2, 0, 8, top_rate=rate)) for rate in (1e-9, 0.02, 0.3))
-    plain = cascaded.run(Trial("split", 0.02, 2, 0, 8))
+    slow, same, fast = (cascaded.run(Trial("split", 0.1, 4, 0, 8, top_rate=rate)) for rate in (1e-9, 0.1, 0.4))
+    plain = cascaded.run(Trial("split", 0.1, 4, 0, 8))
     assert same.curve == plain.curve and fast.curve != plain.curve
     assert fast.best > slow.best
 

@@ -117,8 +117,9 @@ def run(trial: Trial) -> Run:
             watch=look,
             stop_requested=lambda: diverged,
         )
-        if not trial.on_training_rows:
-            test = 100 * float(outcome.summary["test"]["accuracy"])
+        tested = outcome.summary["test"].get("accuracy")  # none, where outputs were not finite
+        if not trial.on_training_rows and tested is not None:
+            test = 100 * float(tested)
     except RunError:  # the loss was not finite any more
         diverged = True
     return Run(trial, tuple(curve), diverged, perf_counter() - began, test)

@@ -119,8 +119,10 @@ def run(trial: Trial) -> Learnt:
         return Learnt(diverged=True, seconds=perf_counter() - began)
     scored, seconds = outcome.summary, perf_counter() - began
     if trial.validation:
-        return Learnt(validation=100 * float(scored["validation"]["accuracy"]), diverged=diverged, seconds=seconds)
-    return Learnt(tuple(curve), 100 * float(scored["test"]["accuracy"]), None, diverged, seconds)
+        reached = scored["validation"].get("accuracy", 0.0)
+        return Learnt(validation=100 * float(reached), diverged=diverged, seconds=seconds)
+    tested = scored["test"].get("accuracy")  # none, where outputs were not finite
+    return Learnt(tuple(curve), None if tested is None else 100 * float(tested), None, diverged, seconds)
 
 
 def scored_on_training_rows(data: FederatedData, rows: int = 500) -> FederatedData:
