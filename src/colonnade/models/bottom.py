@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from colonnade.errors import SettingsError, unknown_name
-from colonnade.models.layers import EachView, LastHidden
+from colonnade.models.layers import ChannelModel, LastHidden
 
 BOTTOMS = ("linear", "mlp", "cnn", "lstm", "multi-view")
 
@@ -130,7 +130,7 @@ def one_for_all_views(channels: tuple[int, ...], input_shape: tuple[int, ...], w
             "width], or one, [height, width]. Choose 'mlp' or 'linear' for a table."
         )
     front: list[nn.Module] = [] if len(input_shape) == 3 else [nn.Unflatten(1, (1, input_shape[0]))]
-    return [*front, EachView(nn.Sequential(*convolutions(channels, (1, *input_shape[-2:]), width)))]
+    return [*front, ChannelModel(nn.Sequential(*convolutions(channels, (1, *input_shape[-2:]), width)))]
 
 
 def recurrence(hidden: int, input_shape: tuple[int, ...], width: int) -> list[nn.Module]:

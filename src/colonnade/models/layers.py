@@ -51,13 +51,13 @@ class Bias(nn.Module):
         return inputs + self.bias
 
 
-class EachView(nn.Module):
+class ChannelModel(nn.Module):
     """One model for every view of an object, and of what it gives the largest value over the views.
 
     Views are the channels of [rows, views, height, width] (H. Su et al., "Multi-view Convolutional Neural Networks for
     3D Shape Recognition", 2015).
 
-    >>> EachView(nn.Flatten())(torch.tensor([[[[1.0, 5.0]], [[3.0, 2.0]]]]))
+    >>> ChannelModel(nn.Flatten())(torch.tensor([[[[1.0, 5.0]], [[3.0, 2.0]]]]))
     tensor([[3., 5.]])
     """
 

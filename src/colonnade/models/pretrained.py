@@ -55,10 +55,10 @@ def split_transformer(outputs: int) -> tuple[nn.Module, nn.Module]:
 
     whole = _whole()
     top = TokenClassifier(deepcopy(whole.encoder.layer), whole.config.hidden_size, outputs)
-    return TokenVectors(deepcopy(whole.embeddings)), top
+    return TokenEmbedding(deepcopy(whole.embeddings)), top
 
 
-class TokenVectors(nn.Module):
+class TokenEmbedding(nn.Module):
     """Token numbers [rows, tokens] → the vectors of all tokens and a 1 behind each that is no padding, side by side."""
 
     def __init__(self, embeddings: nn.Module) -> None:
@@ -72,7 +72,7 @@ class TokenVectors(nn.Module):
 
 
 class TokenClassifier(nn.Module):
-    """The layers of a transformer over what `TokenVectors` gives, the mean over all tokens, and one Linear layer."""
+    """The layers of a transformer over what `TokenEmbedding` gives, the mean over all tokens, and one Linear layer."""
 
     def __init__(self, layers: nn.ModuleList, width: int, outputs: int) -> None:
         super().__init__()
