@@ -13,7 +13,7 @@ from colonnade.reproductions import reproduce, vafl, vafl_deep
 from colonnade.reproductions.reproduction import Scope
 from colonnade.reproductions.vafl import LOOKS, Learnt, Problem, Trial, run
 
-ENDS = {"sync": 40.0, "t-sync": 25.0, "async": 16.0, "centralised": 1.0}
+ENDS = {"sync": 40.0, "t-sync": 25.0, "2-sync": 20.0, "async": 16.0, "centralised": 1.0}
 
 
 @pytest.fixture
@@ -47,6 +47,9 @@ def test_every_method_is_shown_at_its_best_rate_and_timed_to_one_loss(trials: li
     # The asynchronous one ends at 0.3, which the synchronous one passes half way.
     faster = rows["cifar10, sync over async"]
     assert faster["ours"] == pytest.approx(20 / 16) and faster["holds"] is False
+    # It ends at 0.2 like t-sync, and passes 0.3 half way, too: after 10 of 20 seconds.
+    assert rows["cifar10, sync over 2-sync"]["ours"] == pytest.approx(20 / 10)
+    assert rows["cifar10, sync over 2-sync"]["holds"] is None and "parkinson_speech, sync over 2-sync" not in rows
     assert rows["cifar10, t-sync, test accuracy %"]["holds"] is False  # two points below
     assert rows["cifar10, async, test accuracy %"]["holds"] is True
     assert rows["cifar10, async, with noise, test accuracy %"]["ours"] < 90

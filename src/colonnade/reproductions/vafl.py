@@ -30,6 +30,7 @@ UNIT_SECONDS = 0.01
 LOOKS = 4
 """At the training loss, in every epoch."""
 METHODS = ("sync", "t-sync", "async")
+TWO = "2-sync"
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Problem:
     rates: tuple[float, ...]
     noise: float  # deviation on embeddings, where there is any
     noised: tuple[str, ...] = METHODS  # which methods are shown with it too
+    two: bool = False  # whether t-sync is timed with t = 2 too, to tell what its t does
     batch: int = 0  # rows of a batch; 0: a hundredth of all
     l2: float = 0.0
     optimiser: str = "sgd"
@@ -110,6 +112,8 @@ def algorithm_of(method: str, parties: int) -> Any:
         return Vafl()
     if method == "t-sync":
         return Vafl(wait_for=max(2, parties // 2))
+    if method == TWO:
+        return Vafl(wait_for=2)
     return "split" if method == "sync" else method
 
 
@@ -186,6 +190,8 @@ def compared(problems: Mapping[str, Problem], run_all: Run, scope: Scope) -> tup
         ]
         if problem.centralised:
             shown.append(_trial(name, problem, "centralised", rates["centralised"], scope))
+        if problem.two:
+            shown.append(_trial(name, problem, TWO, rates["t-sync"], scope))
         found = dict(zip(shown, run_all(shown, scope), strict=True))
         exact = {trial.method: learnt for trial, learnt in found.items() if not trial.noise}
         noised = {trial.method: learnt for trial, learnt in found.items() if trial.noise}
@@ -229,11 +235,14 @@ def _speed_up_rows(name: str, problem: Problem, exact: dict[str, Learnt]) -> lis
         ]
     common = max(min(loss for _, loss in exact[method].by_epoch) for method in METHODS)
     base = exact["sync"].seconds_to(common)
-    for method in ("async", "t-sync"):
+    for method in ("async", "t-sync", TWO):
+        if not exact.get(method, Learnt()).losses:
+            continue
         ratio = base / exact[method].seconds_to(common)
         barrier = exact["sync"].losses[-1][0] / exact[method].losses[-1][0]
         note = f"virtual time to an epoch's training loss of {common:.3f}; {barrier:.2f} for as many exchanges"
-        rows.append(Row(f"{name}, sync over {method}", None, ratio, None, note, "", claim, ratio >= problem.speed_up))
+        claimed = (claim, ratio >= problem.speed_up) if method != TWO else ("", None)
+        rows.append(Row(f"{name}, sync over {method}", None, ratio, None, note, "", *claimed))
     return rows
 
 
@@ -293,7 +302,8 @@ def _logistic(name: str, parties: int, quick_epochs: float = 8.0) -> Problem:
         return dataset(name, parties=parties, max_rows=max_rows, validation=validation)
 
     models = BottomSettings("linear"), TopSettings("sum")
-    return Problem(parties, load, *models, RATES, NOISE, l2=0.001, epochs=(quick_epochs, 40.0))
+    # Half of three parties is no other t than two.
+    return Problem(parties, load, *models, RATES, NOISE, two=parties > 5, l2=0.001, epochs=(quick_epochs, 40.0))
 
 
 PROBLEMS = {
@@ -320,7 +330,8 @@ def logistic_regression(names: Sequence[str], scope: Scope) -> Shown:
         "The paper prints curves, no numbers, and says: two times as fast in most cases, accuracies comparable to the "
         "centralised model's. How much a barrier costs follows from the delays, whose parameters the paper does not "
         "give: it is the time for the same number of exchanges. What is left of it at the same loss is what embeddings "
-        "that are not fresh cost. With noise, every upload is noised anew, test rows too.",
+        "that are not fresh cost. t-sync waits for half of the parties, which the paper does not say either; 2-sync "
+        "differs from it in nothing but t = 2. With noise, every upload is noised anew, test rows too.",
     )
 
 
