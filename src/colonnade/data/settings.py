@@ -12,7 +12,7 @@ from typing import Any
 
 from colonnade.errors import SettingsError, unknown_name
 
-SPLITS = ("equal-columns", "named-columns", "row-strips", "patches")
+SPLITS = ("equal-columns", "named-columns", "row-strips", "patches", "channels")
 TASKS = ("binary", "multiclass", "regression")
 MISSING = ("refuse", "mean", "median")
 COLUMN_MISSING = (*MISSING, "indicator")
