@@ -4,6 +4,7 @@ Parties that start together on one machine would all compile the same at once. O
 """
 
 import fcntl
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -67,15 +68,16 @@ def _compiled_once(kernel: Any) -> Any:
 
 @contextmanager
 def _turn_to_compile(place: Path) -> Iterator[None]:
-    """The lock is the operating system's, on a file beside what is kept: it goes with the process, however that ends.
+    """The lock is the operating system's, on the folder of what is kept: it goes with the process, however that ends.
 
     Kernels call one another: who has its turn does not wait for it again. Without a lock several compile the same.
     """
     with _compiling, ExitStack() as held:
         if not _turns:
             with suppress(OSError):
-                place.mkdir(parents=True, exist_ok=True)
-                fcntl.flock(held.enter_context((place / "compiling.lock").open("ab")), fcntl.LOCK_EX)
+                folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+                held.callback(os.close, folder)
+                fcntl.flock(folder, fcntl.LOCK_EX)
         _turns.append(place)
         try:
             yield
