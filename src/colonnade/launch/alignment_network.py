@@ -4,7 +4,7 @@ Its secret is drawn anew for every run directory, and never follows from a seed 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +113,10 @@ def align_party(
         if not record.finished or party is None:
             return PartAligned(False, member.directory, {"status": record.status}, "", False)
         summary, warning = summary_of(party, member.own), warning_of(party, member.own)
+        found, own = aligned_rows(party, member.own), member.own
+        member.party = party = None  # points and tables take as much memory as what is written
+        member.own = own = replace(own, points=own.points[:0].copy(), rows=own.rows[:0].copy())
         written = not warning or accepts(warning)
         if written:
-            write_aligned(member.directory, member.own, member.name, *aligned_rows(party, member.own), summary)
+            write_aligned(member.directory, own, member.name, *found, summary)
     return PartAligned(True, member.directory, summary, warning, written)
