@@ -3,6 +3,7 @@
 Its secret is drawn anew for every run directory, and never follows from a seed that others know.
 """
 
+import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from colonnade.alignment.building import build_aligning_party
 from colonnade.alignment.conversation import AligningParty
 from colonnade.alignment.multiplication import Multipliers
-from colonnade.alignment.own_ids import read_own_ids
+from colonnade.alignment.own_ids import read_own_ids, return_freed_memory
 from colonnade.alignment.results import write_aligned
 from colonnade.alignment.scalars import derived
 from colonnade.errors import ProtocolError
@@ -116,6 +117,8 @@ def align_party(
         found, own = aligned_rows(party, member.own), member.own
         member.party = party = None  # points and tables take as much memory as what is written
         member.own = own = replace(own, points=own.points[:0].copy(), rows=own.rows[:0].copy())
+        gc.collect()  # a station and its links know one another
+        return_freed_memory()
         written = not warning or accepts(warning)
         if written:
             write_aligned(member.directory, own, member.name, *found, summary)
