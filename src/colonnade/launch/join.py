@@ -24,6 +24,7 @@ from colonnade.errors import SettingsError
 from colonnade.federation.file import Federation
 from colonnade.federation.party_file import PartyFile
 from colonnade.files import write_atomically
+from colonnade.launch.baseline import one_for_all
 from colonnade.launch.card import write_card
 from colonnade.launch.door import LabelDoor, check_roster, roster_of
 from colonnade.launch.member import Member
@@ -404,7 +405,11 @@ def _summary(participant: Participant, record: RunRecord) -> Mapping[str, Any]:
         return {"algorithm": plan.chosen.name, "runtime": record.runtime, "party": name, "status": record.status}
     if participant.is_label_party:
         data_name = participant.federation.data.set or "files"
-        return summarise(plan, facts, record, data_name, participant.settings, participant.row_counts)
+        summary = summarise(plan, facts, record, data_name, participant.settings, participant.row_counts)
+        labels = participant.data.labels
+        assert labels is not None
+        summary["baseline"] = one_for_all(labels)
+        return summary
     return summarise_part(name, plan, facts, record, participant.row_counts)
 
 
