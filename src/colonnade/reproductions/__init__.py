@@ -18,9 +18,10 @@ from colonnade.trials.pool import run_each
 
 def reproductions() -> dict[str, Reproduction]:
     """Every reproduction, by name."""
-    from colonnade.reproductions import afsgd_vp, asysqn, cascaded, dpzv, privacy, vafl
+    from colonnade.reproductions import afsgd_vp, asysqn, cascaded, dpzv, dpzv_memory, privacy, vafl
 
-    return {one.name: one for paper in (vafl, cascaded, dpzv, privacy, afsgd_vp, asysqn) for one in paper.REPRODUCTIONS}
+    files = (vafl, cascaded, dpzv, dpzv_memory, privacy, afsgd_vp, asysqn)
+    return {one.name: one for file in files for one in file.REPRODUCTIONS}
 
 
 def listed() -> list[dict[str, Any]]:
