@@ -18,9 +18,9 @@ from colonnade.trials.pool import run_each
 
 def reproductions() -> dict[str, Reproduction]:
     """Every reproduction, by name."""
-    from colonnade.reproductions import afsgd_vp, asysqn, cascaded, dpzv, dpzv_memory, privacy, vafl
+    from colonnade.reproductions import afsgd_vp, asysqn, cascaded, dpzv, dpzv_memory, privacy, vafl, which_one
 
-    files = (vafl, cascaded, dpzv, dpzv_memory, privacy, afsgd_vp, asysqn)
+    files = (vafl, cascaded, dpzv, dpzv_memory, privacy, afsgd_vp, asysqn, which_one)
     return {one.name: one for file in files for one in file.REPRODUCTIONS}
 
 
@@ -82,10 +82,11 @@ def reproduce(
     }
     if shown.panels:
         from colonnade.reports.figures import png_bytes
-        from colonnade.reproductions.drawing import drawing_of
+        from colonnade.reproductions.drawing import by_figure, drawing_of
 
-        drawn = scope.folder / f"{name}.png"
         make_folder(scope.folder)
-        write_atomically(drawn, png_bytes(drawing_of(result["panels"])), SHARED)
-        watch(f"Figure: {drawn}")
+        for figure, panels in by_figure(result["panels"]).items():
+            drawn = scope.folder / f"{'-'.join(filter(None, (name, figure)))}.png"
+            write_atomically(drawn, png_bytes(drawing_of(panels)), SHARED)
+            watch(f"Figure: {drawn}")
     return result

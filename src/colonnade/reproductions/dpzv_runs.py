@@ -33,7 +33,6 @@ VALIDATION = 0.2
 """Share of the rows to train on by which learning rates are chosen."""
 PARTIES = {"mnist": 7, "cifar10": 4}
 """Strips of pixels, and 2 × 2 patches."""
-SPLITS = {"cifar10": "patches"}
 METHODS = ("dpzv", "vafl", "czofo", "zoo")
 RATES = {"dpzv": (0.005, 0.02), "vafl": (0.02, 0.1), "czofo": (0.02, 0.1), "zoo": (0.001, 0.005)}
 NO_CLIP = 1e9
@@ -104,8 +103,8 @@ class Learnt:
 
 @cache
 def data_of(name: str, max_rows: int) -> FederatedData:
-    more = {"split": SPLITS[name]} if name in SPLITS else {}
-    return dataset(name, parties=PARTIES[name], max_rows=max_rows, validation=VALIDATION, **more)
+    split = "patches" if name == "cifar10" else "equal-columns"
+    return dataset(name, split=split, parties=PARTIES[name], max_rows=max_rows, validation=VALIDATION)
 
 
 def settings_of(trial: Trial) -> tuple[Any, PerturbationSettings]:
