@@ -75,7 +75,7 @@ class Learnt:
     """What a trial gave."""
 
     looks: tuple[Look, ...] = ()
-    test: float | None = None  # per cent of the test rows; None: the training diverged
+    test: float | None = None  # per cent of the test rows; None: the training diverged, or was stopped
     sound: float | None = None  # ε; None: infinite
     conditional: float | None = None  # what it would be if models that learn without noise were no way out
     diverged: bool = False
@@ -153,8 +153,10 @@ def run(trial: Trial) -> Learnt:
     except RunError:  # the loss was not finite any more
         return Learnt(tuple(looks), diverged=True)
     figures = summary["privacy"] if trial.epsilon < inf else {"sound": None, "conditional": None}
-    test = None if lost else 100 * float(summary["test"]["accuracy"])
-    return Learnt(tuple(looks), test, figures["sound"], figures["conditional"], lost)
+    reached = None if lost else summary["test"].get("accuracy")  # a run that was stopped has not been tested
+    return Learnt(
+        tuple(looks), None if reached is None else 100 * float(reached), figures["sound"], figures["conditional"], lost
+    )
 
 
 EVERY = 0.5
