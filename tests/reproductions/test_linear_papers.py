@@ -1,13 +1,15 @@
 """AFSGD-VP and AsySQN: the rows and figures that are made from runs; and what one run is."""
 
 import math
+import threading
 from collections.abc import Sequence
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
 import pytest
 
 from colonnade import dataset
-from colonnade.reproductions import afsgd_vp, asysqn, linear_runs, reproduce
+from colonnade.reproductions import afsgd_vp, asysqn, linear_runs, mailbox, reproduce
 from colonnade.reproductions.afsgd_vp import Accuracy, FdmlJob
 from colonnade.reproductions.linear_runs import Experiment, Job, LinearRun, Time, batch_and_step, run_job
 from colonnade.reproductions.objective import Point, reference_model
@@ -135,7 +137,17 @@ def test_fdml_is_shown_at_the_rate_that_validation_rows_choose(monkeypatch: pyte
 
 def test_a_message_is_really_sent() -> None:
     assert asysqn.send(asysqn.Sending(10, 3, "tcp")).seconds > 0
-    assert asysqn.send(asysqn.Sending(10, 3, "memory")).seconds > 0
+
+
+def test_numbers_are_copied_in_and_out_turn_by_turn() -> None:
+    memory = SharedMemory(create=True, size=16 + 8 * 10)
+    other = threading.Thread(target=mailbox._copy_out, args=(memory.name, 10, 3))
+    other.start()
+    took = mailbox._copy_in(memory, 10, 3)
+    other.join()
+    assert len(took) == 3 and min(took) > 0
+    memory.close()
+    memory.unlink()
 
 
 # --- one run ----------------------------------------------------------------------------------------------------
