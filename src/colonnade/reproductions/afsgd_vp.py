@@ -428,7 +428,7 @@ REPRODUCTIONS = (
     _item("afsgd-figure-4", "Figure 4", "convergence on credit and regression", FIGURE_4, figure_4),
     _item("afsgd-figure-5", "Figure 5", "convergence on sparse sets", ["rcv1_sample", "newsgroups20"], figure_5),
     _item(
-        "afsgd-figure-6", "Figure 6", "FDML loses accuracy as parties are added, afsgd does not", ["mnist"], figure_6
+        "afsgd-figure-6", "Figure 6", "FDML loses accuracy as parties are added, afsgd does not", ["mnist"], figure_6, 3
     ),
     _item("afsgd-figure-7", "Figure 7", "what parties do with their time", ["rcv1_sample"], figure_7),
     _item("afsgd-figure-8", "Figure 8", "speed-up with the number of parties", ["mnist_odd_even"], figure_8),
