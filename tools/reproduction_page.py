@@ -23,7 +23,7 @@ COMPARISON_PAGE = "docs/which-algorithm.md"
 FIGURES = "images/reproduction"
 
 ITEMS = {
-    "vafl": ("Figure 3", "Figure 4", "Figure 5", "Figure 6", "Figure 7", "Figure 8"),
+    "vafl": ("Figure 3", "Figure 4", "Figures 5 and 6", "Figures 7 and 8"),
     "cascaded": ("Table I", "Table II", "Figure 3", "Figure 4", "Figure 5"),
     "dpzv": ("Table I", "Figure 2", "Figure 3", "Figure 4", "Figure 5", "Figure 6", "Figure 7"),
     "afsgd-vp": ("Table II", "Figure 4", "Figure 5", "Figure 6", "Figure 7", "Figure 8"),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colonnade import FederatedData, Training, from_arrays
+from colonnade import FederatedData, Training, from_arrays, train
 from colonnade.algorithms import ALGORITHMS
 from colonnade.reproductions.objective import gaps
 
@@ -76,3 +76,16 @@ def test_nothing_ends_above_the_constant_prediction(
         assert max(found) <= 1.5 and found[-1] <= 1 + 1e-6
     else:
         assert max(found) <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("name", ["asysqn-saga", "asysqn-svrg", "synsqn-saga"])
+def test_outliers_in_small_batches_do_not_make_a_quasi_newton_step_too_long(name: str) -> None:
+    """A share of H v that is safe for all rows is not for eight of them: these ended at twice the constant's loss."""
+    generator = np.random.default_rng(0)
+    X = np.clip(generator.standard_t(1.2, size=(1000, 8)), -300, 300)
+    y = (np.tanh(X[:, :4]).sum(1) + generator.logistic(size=1000) > 2.5).astype(np.int64)
+    training = Training(epochs=6, batch_size=8, l2=L2, heal=False, evaluate_every_epochs=0)
+    outcome = train(from_arrays(X, y, parties=8), ALGORITHMS[name].settings(precondition="block"), training=training)
+    share = float(y.mean())
+    constant = -share * np.log(share) - (1 - share) * np.log(1 - share)
+    assert outcome.summary["train_loss"] < 1.1 * constant

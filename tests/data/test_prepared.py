@@ -39,7 +39,7 @@ def values(made) -> dict[str, list[float]]:
     return {name: both[:, j].round(4).tolist() for j, name in enumerate(made.names)}
 
 
-def test_numbers_have_the_bits_of_a_table_prepared_at_once() -> None:
+def test_numbers_come_out_as_in_a_table_prepared_at_once() -> None:
     matrix = np.random.default_rng(0).normal(5, 3, (400, 3))
     at_once = prepare_table(matrix[:300], matrix[300:], list("abc"), party="p", standardise=True, missing="refuse")
     made = prepared(dict(zip("abc", matrix.T, strict=True)), test=range(300, 400))

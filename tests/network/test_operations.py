@@ -24,13 +24,8 @@ from colonnade.federation.party_file import read_party_file
 from colonnade.runtimes import operations
 from colonnade.runtimes.links import Link
 from colonnade.runtimes.network.settings import parse_address
-from colonnade.runtimes.operations import (
-    PICTURE_SECONDS,
-    STALLED_SECONDS,
-    Amount,
-    Operations,
-    Picture,
-)
+from colonnade.runtimes.operations import PICTURE_SECONDS, STALLED_SECONDS, Operations
+from colonnade.runtimes.picture import Amount, Picture
 
 EXPIRES = datetime(2030, 1, 1, tzinfo=UTC)
 IRIS = {"set": "iris", "parties": 2}

@@ -15,7 +15,7 @@ from colonnade.alignment.own_ids import read_own_ids
 from colonnade.alignment.results import write_aligned
 from colonnade.alignment.scalars import derived
 from colonnade.errors import ProtocolError
-from colonnade.federation.file import Federation, digest
+from colonnade.federation.file import Federation
 from colonnade.federation.party_file import PartyFile
 from colonnade.launch.alignment import aligned_rows, alignment_plan, summary_of, warning_of
 from colonnade.launch.door import PURPOSE, Doorkeeper
@@ -36,9 +36,7 @@ class AlignmentMember(Member):
         self, federation: Federation, party_file: PartyFile, out: Path | None = None, workers: int = 1
     ) -> None:
         super().__init__(federation, party_file, out)
-        self.agreed = {**self.agreed, PURPOSE: "alignment"}
-        self.settings = {**self.settings, PURPOSE: "alignment"}
-        self.digest = digest(self.agreed)
+        self.say({PURPOSE: "alignment"})
         self.plan = alignment_plan(federation, self.feature_parties)
         self.party: AligningParty | None = None
         domain = bytes.fromhex(self.plan.domain)
@@ -54,15 +52,6 @@ class AlignmentMember(Member):
     @property
     def relays(self) -> bool:
         return len(self.feature_parties) > 1
-
-    def rows_told(self) -> tuple[str, int, int]:
-        return "", 0, 0
-
-    def shape_told(self) -> tuple[tuple[int, ...], int]:
-        return (1,), 0
-
-    def secret_of(self, entropy: int) -> int:
-        return entropy
 
     def digests(self) -> dict[str, str]:
         return {"ids": self.own.digest, "settings": self.digest}

@@ -35,15 +35,19 @@ from colonnade.launch.seat_files import Life
 from colonnade.launch.seated_party import open_station
 from colonnade.launch.summary import summarise, summarise_part
 from colonnade.party import Party
+from colonnade.runtimes.live import Live, as_lane
+from colonnade.runtimes.live_files import Sample, logged_into
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.carrier import Keys
 from colonnade.runtimes.network.greeting import Door
 from colonnade.runtimes.network.guest import Guest
 from colonnade.runtimes.network.host import Host
 from colonnade.runtimes.network.settings import Network
+from colonnade.runtimes.picture import picture_at_the_door, picture_of_station
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.run_lock import only_process_in
 from colonnade.runtimes.station import Guard, Station
+from colonnade.runtimes.steering import LIVE
 from colonnade.wire.codec import Limits
 from colonnade.wire.handshake import PROTOCOL, VERSION, Hello, Roster
 from colonnade.wire.sealing import sign_introduction
@@ -190,20 +194,27 @@ class NetworkLaunch:
         leads = participant.is_label_party
         recorder = Recorder(participant.label_party, directory.path if leads else None, options.watch, virtual=False)
         directory.keep_plan()
+        directory.steering.begin()
+        own_stop, asked_to_stop = options.stop_requested, directory.steering.stop_requested
+        options = replace(options, stop_requested=lambda: own_stop() or asked_to_stop())
         carrier = (self.host if leads else self.guest)(directory, recorder, options)
         attend = None if self.operate is None else self.operate(carrier, recorder)
         report = PeriodicReport()
+        live = _live_of(carrier, recorder, directory)
 
         def every_turn() -> None:
             if carrier.station is not None:
                 report(carrier.station)
+            live.look()
             if attend is not None:
                 attend()
 
         try:
-            finished = asyncio.run(carrier.run(every_turn))
+            with logged_into(directory.path, participant.name):
+                finished = asyncio.run(carrier.run(every_turn))
             if carrier.station is not None:
                 carrier.station.save()  # not after an exception: an event may be half handled; the journal has it whole
+            live.write()
         finally:
             if carrier.station is not None:
                 carrier.station.close()
@@ -304,7 +315,26 @@ class NetworkLaunch:
         ledger = directory.path / "ledger.jsonl"
         label_party = participant.label_party
         guard = Guard(lambda: participant.build(roster, directory.secret), self.quarantine)
-        return open_station(participant.name, party, label_party, life, recorder, ledger, LIMITS, guard)
+        return open_station(
+            participant.name, party, label_party, life, recorder, ledger, LIMITS, guard, directory.steering
+        )
+
+
+def _live_of(carrier: Host | Guest, recorder: Recorder, directory: PartyDirectory) -> Live:
+    """What writes down how this party is, also while the others are awaited."""
+
+    def take() -> Sample:
+        station = carrier.station
+        if station is None:
+            now, picture = None, picture_at_the_door(carrier.at_the_door)
+        else:
+            now, picture = round(station.now(), 4), picture_of_station(station, recorder)
+        return {"now": now, "paused": directory.steering.paused(), "parties": {carrier.name: as_lane(picture)}}
+
+    def released() -> list[dict[str, Any]]:
+        return [] if carrier.station is None else carrier.station.released()
+
+    return Live(directory.path / LIVE / f"{carrier.name}.jsonl", take, released)
 
 
 @contextmanager

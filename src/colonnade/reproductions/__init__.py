@@ -18,10 +18,36 @@ from colonnade.trials.pool import run_each
 
 def reproductions() -> dict[str, Reproduction]:
     """Every reproduction, by name."""
-    from colonnade.reproductions import afsgd_vp, asysqn, cascaded, dpzv, dpzv_memory, privacy, vafl, which_one
+    from colonnade.reproductions import (
+        afsgd_vp,
+        asysqn,
+        cascaded,
+        cascaded_curves,
+        cascaded_deep,
+        cascaded_labels,
+        dpzv,
+        dpzv_memory,
+        privacy,
+        vafl,
+        vafl_deep,
+        which_one,
+    )
 
-    files = (vafl, cascaded, dpzv, dpzv_memory, privacy, afsgd_vp, asysqn, which_one)
-    return {one.name: one for file in files for one in file.REPRODUCTIONS}
+    parts = (
+        vafl,
+        vafl_deep,
+        cascaded_labels,
+        cascaded,
+        cascaded_curves,
+        cascaded_deep,
+        dpzv,
+        dpzv_memory,
+        privacy,
+        afsgd_vp,
+        asysqn,
+        which_one,
+    )
+    return {one.name: one for part in parts for one in part.REPRODUCTIONS}
 
 
 def listed() -> list[dict[str, Any]]:
@@ -65,7 +91,8 @@ def reproduce(
     if name not in known:
         raise unknown_name("reproduction", name, known)
     one = known[name]
-    chosen = range(one.seeds if seeds is None else seeds)
+    usual = one.quick_seeds if quick and one.quick_seeds is not None else one.seeds
+    chosen = range(usual if seeds is None else seeds)
     began, busy = perf_counter(), process_time()
     scope = Scope(quick, chosen, watch, folder / (f"{name}-quick" if quick else name), each)
     shown = one.run(scope)

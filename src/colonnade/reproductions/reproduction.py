@@ -107,3 +107,4 @@ class Reproduction:
     data: tuple[str, ...]
     run: Callable[[Scope], Shown]
     seeds: int = 1  # how many it takes unless told otherwise
+    quick_seeds: int | None = None  # how many with --quick; None: as many

@@ -25,12 +25,12 @@ from colonnade.reproductions.cells import run_cells
 from colonnade.reproductions.reproduction import Curve, Panel, Reproduction, Row, Scope, Shown
 
 PARTIES, DELTA = 4, 1e-5
-ROWS = {"credit_default_uci": 4_000, "mnist": 3_000, "rcv1_sample": 1_000}
+ROWS = {"credit_default_uci": 3_000, "mnist": 2_000, "rcv1_sample": 1_000}
 """A table, images and sparse words. Of credit a quarter are test rows; the others have such of their own."""
 QUICK_ROWS = {"credit_default_uci": 800, "mnist": 600, "rcv1_sample": 300}
 METRICS = {"credit_default_uci": "auc"}
 WORDS = {"auc": "AUC", "accuracy": "accuracy"}
-EPOCHS, PRIVATE_EPOCHS = 10.0, 4.0
+EPOCHS, PRIVATE_EPOCHS = 8.0, 4.0
 """More passes need more noise."""
 EPSILONS = (1.0, 8.0)
 TWINS = {

@@ -13,11 +13,10 @@ The search over the plane of d and p makes the directions conjugate (A. V. Knyaz
 
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, lapack
 
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.conversation import shared_steps
@@ -32,8 +31,14 @@ from colonnade.errors import ProtocolError, RunError, SettingsError
 from colonnade.messages import JointStep, MaskedSum, ProductSum, Stop, WeightsSettled
 from colonnade.models.linear import LinearBlock, Precondition
 from colonnade.models.linear_loss import LinearLoss
+from colonnade.on_demand import on_demand
 from colonnade.party import Effect, Party, Send, SetTimer
 from colonnade.state import Remembering, Remembers, State, array, array_or_none, custom, value
+
+if TYPE_CHECKING:
+    from scipy import linalg
+else:
+    linalg = on_demand("scipy.linalg")
 
 Floats = NDArray[np.float64]
 _NO_ROWS = np.zeros(0, np.uint32)
@@ -156,7 +161,7 @@ class Direction(Remembering):
                 curvature = block.gram(weights, every)
                 # A little more than the penalty: a rare column may have no curvature in the rows that are looked at.
                 curvature[np.diag_indices(len(self.d))] += self._penalty[:, 0] + 1e-6 * (1 + np.trace(curvature))
-                self._inverse.append(cho_factor(curvature, lower=True))
+                self._inverse.append(linalg.cho_factor(curvature, lower=True))
             else:
                 diagonal = block.squares(weights) + self._penalty[:, 0]
                 self._inverse.append(1 / np.maximum(diagonal, 1e-6))
@@ -166,7 +171,7 @@ class Direction(Remembering):
         for output, inverse in enumerate(self._inverse):
             if isinstance(inverse, tuple):
                 # As `cho_solve`, whose looks at what it is given take ten times as long as a few columns do.
-                solved[:, output] = lapack.dpotrs(inverse[0], gradient[:, output], lower=1)[0]
+                solved[:, output] = linalg.lapack.dpotrs(inverse[0], gradient[:, output], lower=1)[0]
             else:
                 solved[:, output] = inverse * gradient[:, output]
         return solved

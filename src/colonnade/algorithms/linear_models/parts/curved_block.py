@@ -11,6 +11,7 @@ import numpy as np
 
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.damped_lbfgs import DampedLbfgs
+from colonnade.algorithms.linear_models.parts.smoothness import REVISITS
 from colonnade.algorithms.linear_models.parts.solving import MOST_SHARE, Floats, Rows, steps_per_epoch
 from colonnade.models.linear import Window
 from colonnade.state import Remembering, State, array_or_none, custom, part, value
@@ -44,17 +45,25 @@ class CurvedBlock(Remembering):
         self._moved: Floats | None = None  # Σ s since the last pair of all rows
         self._learns = not self._sound  # or once first-order steps are found to be slow (pace.py)
         self.fall_backs = 0  # how often what was learnt was given up for the first-order step
+        self._adapts: bool = adapts and settings.step != "fixed"
         # All parties step at once along directions that know their own block alone. With exact curvature a q-th of each
         # is safe, since q times the block diagonal bounds the whole; how much more is, shows after the step. From a
-        # batch's curvature it may have to be less.
-        self._share = 1 / block_party.seat.workers
-        self._least_share = self._share * (1.0 if self._curvature_rows == "all" else _LEAST_OF_A_BATCH)
-        self._adapts: bool = adapts and settings.step != "fixed"
+        # batch's curvature it may have to be less, and less for the chance of a batch's rows.
+        self._share = 1 / (block_party.seat.workers * self._chance())
+        self._least_share = self._share * (MOST_SHARE if self._curvature_rows == "all" else _LEAST_OF_A_BATCH)
         if settings.step == "fixed":
             self._share = 1.0
         self._begun_with = 0.0  # 0: with a share of Hv
         if self._sound:
             self._begin_as_first_order()
+
+    def _chance(self) -> float:
+        """How many times as curved as the block a mini-batch may be along its own rows (smoothness.py); 1 if told."""
+        largest = self._block.largest_eigenvalue() if self._adapts and not self._sound else 0.0
+        if largest <= 0:
+            return 1.0
+        of_rows = self._block.longest_rows() / (largest * self._block_party.seat.training.batch_size)
+        return max(1 + of_rows, REVISITS * of_rows)
 
     def _begin_as_first_order(self) -> None:
         """L_m η H₀ = η. H is at most 1/MOST_SHARE times as long as H₀, so such a part of it is the first-order step or
