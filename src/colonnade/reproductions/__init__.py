@@ -26,9 +26,11 @@ def reproductions() -> dict[str, Reproduction]:
         cascaded_deep,
         cascaded_labels,
         dpzv,
+        dpzv_memory,
         privacy,
         vafl,
         vafl_deep,
+        which_one,
     )
 
     parts = (
@@ -39,9 +41,11 @@ def reproductions() -> dict[str, Reproduction]:
         cascaded_curves,
         cascaded_deep,
         dpzv,
+        dpzv_memory,
         privacy,
         afsgd_vp,
         asysqn,
+        which_one,
     )
     return {one.name: one for part in parts for one in part.REPRODUCTIONS}
 
@@ -105,10 +109,11 @@ def reproduce(
     }
     if shown.panels:
         from colonnade.reports.figures import png_bytes
-        from colonnade.reproductions.drawing import drawing_of
+        from colonnade.reproductions.drawing import by_figure, drawing_of
 
-        drawn = scope.folder / f"{name}.png"
         make_folder(scope.folder)
-        write_atomically(drawn, png_bytes(drawing_of(result["panels"])), SHARED)
-        watch(f"Figure: {drawn}")
+        for figure, panels in by_figure(result["panels"]).items():
+            drawn = scope.folder / f"{'-'.join(filter(None, (name, figure)))}.png"
+            write_atomically(drawn, png_bytes(drawing_of(panels)), SHARED)
+            watch(f"Figure: {drawn}")
     return result
