@@ -133,7 +133,7 @@ figure.wide { grid-column: 1 / -1; }
 /* Figures are drawn on white. In the dark they are turned: white becomes the ground's colour, hues stay. */
 @media screen and (prefers-color-scheme: dark) {
   .paper { background: var(--ground); }
-  .paper img { filter: invert(1) hue-rotate(180deg) brightness(1.45); mix-blend-mode: lighten; }
+  .paper img { filter: invert(1) hue-rotate(180deg) brightness(1.15); mix-blend-mode: lighten; }
 }
 .tabs { display: flex; flex-wrap: wrap; gap: .4rem; margin-bottom: .6rem; }
 .tabs > input { position: absolute; opacity: 0; }

@@ -11,7 +11,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from colonnade.errors import SettingsError
-from colonnade.reports import figures
+from colonnade.reports import error_figures, figures
 from colonnade.reports.amounts import (
     DASH,
     byte_size,
@@ -96,6 +96,7 @@ def _run_page(run: Run, plots: Sequence[Plot], audits: Sequence[Mapping[str, Any
         *_notices(run),
         cards(_key_figures(run)),
         section("Learning", element("div", learning, element("div", _test_metrics(run)), css="plots")),
+        section("How it errs", shown("confusion", "roc", "calibration")),
         section("Who worked when", shown("timeline", "utilisation", "staleness"), _staleness(run)),
         section("Parties", _parties(run)),
         section("What was sent", shown("bytes", beside=_bytes(run)), _counts(run)),
@@ -134,6 +135,7 @@ def _run_plots(run: Run) -> list[Plot]:
             figures.learning_curves(run, "megabytes"),
             False,
         ),
+        *_error_candidates(run),
         (
             "timeline",
             "The first moments, party by party.",
@@ -167,6 +169,35 @@ def _run_plots(run: Run) -> list[Plot]:
         ),
     ]
     return drawn(candidates)
+
+
+def _error_candidates(run: Run) -> list[tuple[str, str, str, Figure | None, bool]]:
+    return [
+        (
+            "confusion",
+            "Which classes it confuses.",
+            "Test rows by their class (rows) and by the class that was predicted (columns), counted from 0 in the "
+            "model's own order; the darker, the larger the share of that class.",
+            error_figures.confusion(run),
+            False,
+        ),
+        (
+            "roc",
+            "ROC curve.",
+            "The further up and left, the better rows of the second class are told from the others; the dashed line is "
+            "a guess.",
+            error_figures.roc(run),
+            False,
+        ),
+        (
+            "calibration",
+            "Calibration.",
+            "On the dashed line, what is said with a probability of 70 % comes true in 70 of 100 cases; larger points "
+            "stand for more test rows.",
+            error_figures.calibration(run),
+            False,
+        ),
+    ]
 
 
 def _verdict(run: Run) -> list[Markup]:
