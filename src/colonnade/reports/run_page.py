@@ -24,6 +24,7 @@ from colonnade.reports.amounts import (
     significant,
 )
 from colonnade.reports.epsilons import figure_rows, heads
+from colonnade.reports.explorer import explorer
 from colonnade.reports.markup import Markup, card, cards, document, element, join, section, table, tabs
 from colonnade.reports.observed import audit_of, observe
 from colonnade.reports.page_parts import (
@@ -39,6 +40,9 @@ from colonnade.reports.page_parts import (
     write_whole,
 )
 from colonnade.reports.rundir import SMALLER_IS_BETTER, Run, read_run
+
+Candidate = tuple[str, str, str, Figure | None, bool]
+"""Of a plot: its key, its title, how to read it, what is drawn if anything is, and whether it is wide."""
 
 
 def write_report(run_dir: Path, audit: Path | None = None, *, svg: bool = False) -> Path:
@@ -95,7 +99,11 @@ def _run_page(run: Run, plots: Sequence[Plot], audits: Sequence[Mapping[str, Any
         *_verdict(run),
         *_notices(run),
         cards(_key_figures(run)),
-        section("Learning", element("div", learning, element("div", _test_metrics(run)), css="plots")),
+        section(
+            "Learning",
+            explorer([run]),
+            element("div", element("div", learning, css="curves"), element("div", _test_metrics(run)), css="plots"),
+        ),
         section("How it errs", shown("confusion", "roc", "calibration")),
         section("Who worked when", shown("timeline", "utilisation", "staleness"), _staleness(run)),
         section("Parties", _parties(run)),
@@ -108,12 +116,12 @@ def _run_page(run: Run, plots: Sequence[Plot], audits: Sequence[Mapping[str, Any
     )
 
 
-def _run_plots(run: Run) -> list[Plot]:
+def _curve_candidates(run: Run) -> list[Candidate]:
     metric = (run.headline or "").replace("_", " ")
     direction = "lower" if run.headline in SMALLER_IS_BETTER else "higher"
     read_metric = f", below the {run.scored_on} {metric} ({direction} is better)" if run.headline else ""
     seconds = CLOCK_WORDS[run.clock]
-    candidates: list[tuple[str, str, str, Figure | None, bool]] = [
+    return [
         (
             "curves_exchanges",
             "Against exchanges.",
@@ -135,6 +143,13 @@ def _run_plots(run: Run) -> list[Plot]:
             figures.learning_curves(run, "megabytes"),
             False,
         ),
+    ]
+
+
+def _run_plots(run: Run) -> list[Plot]:
+    seconds = CLOCK_WORDS[run.clock]
+    candidates: list[Candidate] = [
+        *_curve_candidates(run),
         *_error_candidates(run),
         (
             "timeline",
@@ -171,7 +186,7 @@ def _run_plots(run: Run) -> list[Plot]:
     return drawn(candidates)
 
 
-def _error_candidates(run: Run) -> list[tuple[str, str, str, Figure | None, bool]]:
+def _error_candidates(run: Run) -> list[Candidate]:
     return [
         (
             "confusion",
