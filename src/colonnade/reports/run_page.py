@@ -325,7 +325,7 @@ def _test_metrics(run: Run) -> Markup:
         return NOTHING
     beside = ["one prediction for all rows"] if baseline else []
     loss = ["training loss, mean of the last epoch", significant(run.total("train_loss")), *(DASH for _ in beside)]
-    return table(["at the end", "", *beside], [*rows, loss])
+    return table(["at the end", "this model", *beside], [*rows, loss])
 
 
 def _parties(run: Run) -> Markup:
