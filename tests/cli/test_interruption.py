@@ -181,7 +181,7 @@ def test_how_to_go_on_names_the_runtime_and_its_cluster(long: Path, monkeypatch:
 
 
 def test_ctrl_c_elsewhere_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*arguments: object) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("colonnade.reports.run_page.write_report", interrupted)

@@ -10,7 +10,7 @@ import pytest
 from fake_runs import full_run, metric_line, small_run, write_lines
 from matplotlib.figure import Figure
 
-from colonnade.reports import figures
+from colonnade.reports import error_figures, figures
 from colonnade.reports.comparison import comparison_rows
 from colonnade.reports.rundir import Run, Span, read_run
 
@@ -134,3 +134,24 @@ def test_many_parties_stay_readable(tmp_path: Path) -> None:
     figure = figures.timeline(read_run(tmp_path))
     assert figure is not None
     assert len(figure.axes[0].get_yticks()) == figures.ROWS_SHOWN
+
+
+# --- how a model errs -------------------------------------------------------------------------------------------
+
+
+def test_errors_are_drawn_where_they_are_told(tmp_path: Path) -> None:
+    told = {"confusion": [[8, 2], [1, 9]], "roc": [[0, 0], [0.1, 0.8], [1, 1]], "calibration": [[0.2, 0.1, 10]]}
+    run = read_run(small_run(tmp_path / "told", [(1, 1.0, 0.5)], errors=told))
+    drawn = [error_figures.confusion(run), error_figures.roc(run), error_figures.calibration(run)]
+    assert all(drawn)
+    words = {one.get_text() for one in drawn[0].axes[0].texts}
+    assert words == {"8", "2", "1", "9"}
+    assert drawn[1].axes[0].lines[1].get_ydata().tolist() == [0, 0.8, 1]
+
+
+@pytest.mark.parametrize("odd", [None, [], "x", [[1]], [["x", None, 2]], [[1, 2], [3]], {"a": 1}, [[float("nan")] * 3]])
+def test_what_is_no_table_of_numbers_is_not_drawn(odd: object, tmp_path: Path) -> None:
+    errors = {"confusion": odd, "roc": odd, "calibration": odd}
+    run = read_run(small_run(tmp_path / "odd", [(1, 1.0, 0.5)], errors=errors))
+    assert error_figures.roc(run) is None and error_figures.calibration(run) is None
+    assert odd == [[1]] or error_figures.confusion(run) is None  # which is a matrix, of one class

@@ -4,6 +4,7 @@ One browser and one training for all of it; what strangers are refused is tried 
 """
 
 import http.client
+import json
 import os
 import queue
 import re
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from colonnade import Training, dataset, train
+from colonnade.reports.run_page import write_report
 from colonnade.watching.program import serve_page
 
 
@@ -138,6 +140,29 @@ def test_one_partys_page_shows_no_loss(training: RunningTraining, browser: Any) 
         assert page.is_disabled("#pause") and page.is_disabled("#stop")
         assert "seen by party1" in page.inner_text("#about")
         page.close()
+
+
+def test_curves_of_a_report_are_explored(browser: Any, tmp_path: Path) -> None:
+    lines = [
+        {"party": "label", "exchange": at, "epoch": at / 4, "loss": 1 / at, "metric": {"accuracy": 0.5}}
+        for at in (1, 2, 4)
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    complaints: list[str] = []
+    page = browser.new_page()
+    page.on("console", lambda said: complaints.append(said.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(f"file://{write_report(tmp_path)}")
+    assert page.locator(".explorer .uplot").count() == 2 and not page.is_visible(".curves")
+    page.hover(".explorer .u-over >> nth=0")
+    assert page.inner_text(".explorer .u-series:nth-child(2) .u-value >> nth=0") == "0.5"  # the loss at exchange 2
+    page.get_by_label("epochs").check()
+    page.get_by_label("log scale of the loss").check()
+    assert page.locator(".explorer .u-legend").first.inner_text().startswith("epochs")
+    page.emulate_media(media="print")
+    assert page.is_visible(".curves") and not page.is_visible(".explorer")
+    page.close()
+    assert complaints == []
 
 
 def test_the_page_of_a_training_that_runs(training: RunningTraining, browser: Any) -> None:

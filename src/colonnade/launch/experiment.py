@@ -28,6 +28,7 @@ from colonnade.files import write_atomically
 from colonnade.launch.acceptance import check_comparable, judged
 from colonnade.launch.baseline import one_for_all
 from colonnade.launch.card import write_card
+from colonnade.launch.errors_made import errors_made
 from colonnade.launch.extension import check_noise
 from colonnade.launch.launches import launch_of, placed
 from colonnade.launch.outcome import Outcome
@@ -145,6 +146,8 @@ def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | 
             summary["acceptance"] = judged(data, plan, before, model)
             accepted = summary["acceptance"]["accepted"]
         if options.directory is not None:
+            if record.finished:
+                summary["errors"] = _errors(model, data)
             with disk_errors(options.directory):
                 write_atomically(options.directory / "summary.json", json.dumps(summary, indent=1).encode())
             if not accepted:
@@ -218,6 +221,15 @@ def _trained(
         for name, party in federation.parties.items()
     }
     return JointModel(parties, facts.label_party)
+
+
+def _errors(model: JointModel, data: FederatedData) -> dict[str, Any]:
+    """How it errs on the test rows, added up."""
+    if data.test_rows < LEAST_ROWS or not model.unit.classes:
+        return {}
+    probabilities = model.predict_proba({party: held.test for party, held in data.columns.items()})
+    truth = data.labels.test.reshape(-1).long().numpy()
+    return errors_made(truth, np.asarray(probabilities, np.float64), model.unit.threshold)
 
 
 def _with_outputs(model: JointModel, data: FederatedData) -> JointModel:

@@ -16,6 +16,7 @@ from colonnade.reports.amounts import (
 )
 from colonnade.reports.comparison import ComparisonRow, comparison_rows, shared_clock, why_no_target
 from colonnade.reports.epsilons import in_one_line
+from colonnade.reports.explorer import explorer
 from colonnade.reports.markup import Markup, document, element, section, table
 from colonnade.reports.page_parts import (
     CLOCK_WORDS,
@@ -42,7 +43,9 @@ def write_comparison(run_dirs: Sequence[Path], out: Path, target: float | None =
 
 def _comparison_page(runs: Sequence[Run], rows: Sequence[ComparisonRow]) -> str:
     names = distinct_names(list(runs))
-    plots = [one.markup() for one in _comparison_plots(runs, rows)]
+    plots = _comparison_plots(runs, rows)
+    curves = [one.markup() for one in plots if one.key.startswith("curves_")]
+    others = [one.markup() for one in plots if not one.key.startswith("curves_")]
     algorithms = " · ".join(dict.fromkeys(run.algorithm for run in runs))
     data = " and ".join(dict.fromkeys(run.data_name for run in runs if run.data_name))
     return document(
@@ -51,7 +54,8 @@ def _comparison_page(runs: Sequence[Run], rows: Sequence[ComparisonRow]) -> str:
         element("p", f"{algorithms} on {data}" if data else algorithms, css="subtitle"),
         *_comparison_notices(runs, rows),
         section("Until the target", _verdict(rows), _comparison_table(rows), _clock_footnote(runs)),
-        section("Curves and timelines", element("div", *plots, css="plots") if plots else NOTHING),
+        section("Curves", explorer(runs), element("div", *curves, css="plots curves") if curves else NOTHING),
+        section("Timelines", element("div", *others, css="plots") if others else NOTHING),
         section("What differs", _differences(runs, names)),
         section("Privacy", _privacy_of_each(runs, names)),
         footer(any(run.clock == "virtual" for run in runs)),

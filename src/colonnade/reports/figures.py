@@ -72,7 +72,7 @@ def timeline(run: Run) -> Figure | None:
     if window is None:
         return None
     names = _timeline_rows(run)
-    figure = _figure(FULL_WIDTH_INCHES, 1.35 + 0.36 * len(names))
+    figure = new_figure(FULL_WIDTH_INCHES, 1.35 + 0.36 * len(names))
     axes = figure.subplots()
     _draw_timeline(axes, run, names, window)
     axes.set_xlabel(SECONDS_LABEL[run.clock], color=MUTED)
@@ -89,7 +89,7 @@ def utilisation(run: Run) -> Figure | None:
             rows.append((party.name, np.array(parts) / sum(parts)))
     if not rows:
         return None
-    figure = _figure(HALF_WIDTH_INCHES, 1.5 + 0.34 * len(rows))
+    figure = new_figure(HALF_WIDTH_INCHES, 1.5 + 0.34 * len(rows))
     axes = figure.subplots()
     for row, (name, (busy, idle, away)) in enumerate(rows):
         axes.barh(row, busy, height=0.66, color=_party_colour(run, name))
@@ -112,9 +112,9 @@ def staleness_histogram(run: Run) -> Figure | None:
         return None
     labels, counts = zip(*bins, strict=True)
     total = sum(counts)
-    figure = _figure(HALF_WIDTH_INCHES, 3.4)
+    figure = new_figure(HALF_WIDTH_INCHES, 3.4)
     axes = figure.subplots()
-    _style(axes, grid=None)
+    style(axes, grid=None)
     axes.bar(range(len(counts)), [one / total for one in counts], width=0.84, color=COLOURS[0])
     for place, one in enumerate(counts):
         if one:
@@ -147,7 +147,7 @@ def bytes_by_message(run: Run) -> Figure | None:
     largest = sorted(sizes.items(), key=lambda item: -item[1])[:12]
     if not largest or largest[0][1] <= 0:
         return None
-    figure = _figure(HALF_WIDTH_INCHES, 0.75 + 0.42 * max(len(largest), 2))
+    figure = new_figure(HALF_WIDTH_INCHES, 0.75 + 0.42 * max(len(largest), 2))
     axes = figure.subplots()
     for row, (_, size) in enumerate(largest):
         axes.barh(row, size, height=0.66, color=COLOURS[0])
@@ -184,7 +184,7 @@ def time_to_target(rows: Sequence[ComparisonRow]) -> Figure | None:
     longest = max((one for one in seconds if one is not None), default=0.0)
     if clock is None or longest <= 0:
         return None
-    figure = _figure(HALF_WIDTH_INCHES, 0.95 + 0.46 * max(len(rows), 2))
+    figure = new_figure(HALF_WIDTH_INCHES, 0.95 + 0.46 * max(len(rows), 2))
     axes = figure.subplots()
     for place, (row, one) in enumerate(zip(rows, seconds, strict=True)):
         axes.barh(place, one or 0.0, height=0.66, color=COLOURS[place % len(COLOURS)])
@@ -216,7 +216,7 @@ def compared_timelines(first: Run, second: Run) -> Figure | None:
     # The shorter window: beyond it one of the excerpts might know nothing, which would look like waiting.
     shared = (0.0, min(windows[0][1] - windows[0][0], windows[1][1] - windows[1][0]))
     rows = [_timeline_rows(first), _timeline_rows(second)]
-    figure = _figure(FULL_WIDTH_INCHES, 2.0 + 0.34 * (len(rows[0]) + len(rows[1])))
+    figure = new_figure(FULL_WIDTH_INCHES, 2.0 + 0.34 * (len(rows[0]) + len(rows[1])))
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[len(rows[0]) + 1, len(rows[1]) + 1])
     run_names = distinct_names([first, second])
     for axes, run, names, window, title in zip((above, below), (first, second), rows, windows, run_names, strict=True):
@@ -241,9 +241,9 @@ def epsilon_against_epochs(
 
     `curves`: what is protected, then by the name of the formula ("sound" is ours) ε at each number of epochs.
     """
-    figure = _figure(HALF_WIDTH_INCHES, 3.4)
+    figure = new_figure(HALF_WIDTH_INCHES, 3.4)
     axes = figure.subplots()
-    _style(axes, grid="both")
+    style(axes, grid="both")
     drawn = False
     for place, (what, by_formula) in enumerate(curves):
         for nth, (formula, values) in enumerate(by_formula.items(), 1):
@@ -339,7 +339,7 @@ def _curves(runs: Sequence[Run], names: Sequence[str | None], against: Against, 
     ]
     if not panels:
         return None
-    figure = _figure(HALF_WIDTH_INCHES, 0.9 + 1.75 * len(panels) + (0.2 if len(runs) > 1 else 0))
+    figure = new_figure(HALF_WIDTH_INCHES, 0.9 + 1.75 * len(panels) + (0.2 if len(runs) > 1 else 0))
     all_axes = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True))
     for axes, (what, curves) in zip(all_axes, panels, strict=True):
         _draw_panel(axes, what, curves, several=len(runs) > 1)
@@ -372,7 +372,7 @@ def _draw_panel(axes: Axes, what: str, curves: Sequence[tuple[Numbers, Numbers]]
         elif len(x) <= 30:
             look |= {"marker": "o", "markersize": 3.2}
         axes.plot(x, y, **look)
-    _style(axes, grid="both")
+    style(axes, grid="both")
     axes.set_ylabel(what, color=MUTED)
     heights = np.concatenate([y for _, y in curves])
     if what == "training loss" and heights.min() > 0 and heights.max() > 30 * heights.min():
@@ -487,7 +487,7 @@ def _party_colour(run: Run, name: str) -> str:
 
 
 def _party_rows(axes: Axes, names: list[str]) -> None:
-    _style(axes, grid=None)
+    style(axes, grid=None)
     axes.set_yticks(range(len(names)), [_plain(name) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)  # the first row on top
     axes.tick_params(axis="y", length=0, labelcolor=INK)
@@ -507,11 +507,11 @@ def _beside_row(axes: Axes, row: int, text: str) -> None:
     )
 
 
-def _figure(width_inches: float, height_inches: float) -> Figure:
+def new_figure(width_inches: float, height_inches: float) -> Figure:
     return Figure(figsize=(width_inches, height_inches), layout="constrained")
 
 
-def _style(axes: Axes, grid: Literal["both"] | None) -> None:
+def style(axes: Axes, grid: Literal["both"] | None) -> None:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):

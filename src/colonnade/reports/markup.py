@@ -1,6 +1,7 @@
 """The page's HTML parts and its style sheet. Every text that comes from a run is escaped here, and only here.
 
-No script, no external resource: the page reads the same in ten years, offline, on paper and on a phone.
+No external resource: the page reads the same in ten years, offline, on paper and on a phone. Scripts only add to it
+(`explorer.py`), and all of them are in it.
 """
 
 import base64
@@ -79,6 +80,10 @@ def tabs(name: str, choices: Sequence[tuple[str, Markup]]) -> Markup:
     return element("div", *parts, *(shown for _, shown in choices), css="tabs")
 
 
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+"""Nothing is fetched from anywhere, and nothing is sent."""
+
+
 def document(title: str, *content: object) -> str:
     return join(
         [
@@ -86,6 +91,7 @@ def document(title: str, *content: object) -> str:
             Markup('<html lang="en"><head><meta charset="utf-8">'),
             Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
             Markup('<meta name="color-scheme" content="light dark">'),
+            Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
             element("title", title),
             Markup(f"<style>{STYLE}</style></head><body><main>"),
             *content,
@@ -133,7 +139,7 @@ figure.wide { grid-column: 1 / -1; }
 /* Figures are drawn on white. In the dark they are turned: white becomes the ground's colour, hues stay. */
 @media screen and (prefers-color-scheme: dark) {
   .paper { background: var(--ground); }
-  .paper img { filter: invert(1) hue-rotate(180deg) brightness(1.45); mix-blend-mode: lighten; }
+  .paper img { filter: invert(1) hue-rotate(180deg) brightness(1.15); mix-blend-mode: lighten; }
 }
 .tabs { display: flex; flex-wrap: wrap; gap: .4rem; margin-bottom: .6rem; }
 .tabs > input { position: absolute; opacity: 0; }
@@ -147,6 +153,18 @@ figure.wide { grid-column: 1 / -1; }
 .tabs > input:nth-of-type(3):checked ~ figure:nth-of-type(3) { display: block; }
 figcaption { font-size: .875rem; color: var(--muted); margin-top: .45rem; }
 figcaption strong { color: var(--ink); }
+.explorer { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; padding: .6rem 0;
+  margin-bottom: 1.25rem; overflow: hidden; }
+.controls { display: flex; flex-wrap: wrap; gap: .3rem 1rem; align-items: center; padding: 0 .9rem .4rem;
+  font-size: .875rem; }
+.controls label { overflow-wrap: anywhere; }
+.controls button { font: inherit; color: var(--ink); background: var(--ground); border: 1px solid var(--line);
+  border-radius: .4rem; padding: .1rem .6rem; margin-left: auto; cursor: pointer; }
+.explorer .u-legend { font-size: .8rem; color: var(--muted); }
+.explorer .u-legend .u-value { color: var(--ink); display: inline-block; min-width: 4.5em; }
+.explorer .u-legend th, .explorer .u-legend td { border: 0; padding: 0 .2rem; }
+@media screen { .only-print { display: none; } }
+@media print { .explorer { display: none; } }
 .verdict { font-size: 1.1rem; margin: 1rem 0 0; }
 /* A shadow at the side where a table goes on, covered by the ground where it ends. */
 .scroll { overflow-x: auto; margin: .6rem 0; background:

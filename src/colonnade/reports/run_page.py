@@ -11,7 +11,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from colonnade.errors import SettingsError
-from colonnade.reports import figures
+from colonnade.reports import error_figures, figures
 from colonnade.reports.amounts import (
     DASH,
     byte_size,
@@ -24,6 +24,7 @@ from colonnade.reports.amounts import (
     significant,
 )
 from colonnade.reports.epsilons import figure_rows, heads
+from colonnade.reports.explorer import explorer
 from colonnade.reports.markup import Markup, card, cards, document, element, join, section, table, tabs
 from colonnade.reports.observed import audit_of, observe
 from colonnade.reports.page_parts import (
@@ -39,6 +40,9 @@ from colonnade.reports.page_parts import (
     write_whole,
 )
 from colonnade.reports.rundir import SMALLER_IS_BETTER, Run, read_run
+
+Candidate = tuple[str, str, str, Figure | None, bool]
+"""Of a plot: its key, its title, how to read it, what is drawn if anything is, and whether it is wide."""
 
 
 def write_report(run_dir: Path, audit: Path | None = None, *, svg: bool = False) -> Path:
@@ -95,7 +99,12 @@ def _run_page(run: Run, plots: Sequence[Plot], audits: Sequence[Mapping[str, Any
         *_verdict(run),
         *_notices(run),
         cards(_key_figures(run)),
-        section("Learning", element("div", learning, element("div", _test_metrics(run)), css="plots")),
+        section(
+            "Learning",
+            explorer([run]),
+            element("div", element("div", learning, css="curves"), element("div", _test_metrics(run)), css="plots"),
+        ),
+        section("How it errs", shown("confusion", "roc", "calibration")),
         section("Who worked when", shown("timeline", "utilisation", "staleness"), _staleness(run)),
         section("Parties", _parties(run)),
         section("What was sent", shown("bytes", beside=_bytes(run)), _counts(run)),
@@ -107,12 +116,12 @@ def _run_page(run: Run, plots: Sequence[Plot], audits: Sequence[Mapping[str, Any
     )
 
 
-def _run_plots(run: Run) -> list[Plot]:
+def _curve_candidates(run: Run) -> list[Candidate]:
     metric = (run.headline or "").replace("_", " ")
     direction = "lower" if run.headline in SMALLER_IS_BETTER else "higher"
     read_metric = f", below the {run.scored_on} {metric} ({direction} is better)" if run.headline else ""
     seconds = CLOCK_WORDS[run.clock]
-    candidates: list[tuple[str, str, str, Figure | None, bool]] = [
+    return [
         (
             "curves_exchanges",
             "Against exchanges.",
@@ -134,6 +143,14 @@ def _run_plots(run: Run) -> list[Plot]:
             figures.learning_curves(run, "megabytes"),
             False,
         ),
+    ]
+
+
+def _run_plots(run: Run) -> list[Plot]:
+    seconds = CLOCK_WORDS[run.clock]
+    candidates: list[Candidate] = [
+        *_curve_candidates(run),
+        *_error_candidates(run),
         (
             "timeline",
             "The first moments, party by party.",
@@ -167,6 +184,35 @@ def _run_plots(run: Run) -> list[Plot]:
         ),
     ]
     return drawn(candidates)
+
+
+def _error_candidates(run: Run) -> list[Candidate]:
+    return [
+        (
+            "confusion",
+            "Which classes it confuses.",
+            "Test rows by their class (rows) and by the class that was predicted (columns), counted from 0 in the "
+            "model's own order; the darker, the larger the share of that class.",
+            error_figures.confusion(run),
+            False,
+        ),
+        (
+            "roc",
+            "ROC curve.",
+            "The further up and left, the better rows of the second class are told from the others; the dashed line is "
+            "a guess.",
+            error_figures.roc(run),
+            False,
+        ),
+        (
+            "calibration",
+            "Calibration.",
+            "On the dashed line, what is said with a probability of 70 % comes true in 70 of 100 cases; larger points "
+            "stand for more test rows.",
+            error_figures.calibration(run),
+            False,
+        ),
+    ]
 
 
 def _verdict(run: Run) -> list[Markup]:
@@ -279,7 +325,7 @@ def _test_metrics(run: Run) -> Markup:
         return NOTHING
     beside = ["one prediction for all rows"] if baseline else []
     loss = ["training loss, mean of the last epoch", significant(run.total("train_loss")), *(DASH for _ in beside)]
-    return table(["at the end", "", *beside], [*rows, loss])
+    return table(["at the end", "this model", *beside], [*rows, loss])
 
 
 def _parties(run: Run) -> Markup:

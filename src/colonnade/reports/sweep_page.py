@@ -21,10 +21,10 @@ from colonnade.reports.figures import (
     INK,
     MUTED,
     SECONDS_LABEL,
-    _figure,
     _plain,
-    _style,
+    new_figure,
     png_bytes,
+    style,
 )
 from colonnade.reports.markup import Markup, document, element, section, table
 from colonnade.reports.page_parts import Plot, footer, write_whole
@@ -214,7 +214,7 @@ def sweep_plots(directory: Path, result: Mapping[str, Any]) -> list[Plot]:
 
 def metric_figure(rows: Sequence[Mapping[str, Any]], cells: Sequence[Mapping[str, Any]], metric: str) -> Figure:
     """A line per row: its seeds as small dots, their mean as a large one, one deviation as a whisker."""
-    figure = _figure(FULL_WIDTH_INCHES, 1.0 + 0.34 * len(rows))
+    figure = new_figure(FULL_WIDTH_INCHES, 1.0 + 0.34 * len(rows))
     axes = figure.subplots()
     for place, row in enumerate(rows):
         own = [cell["metric"] for cell in cells if cell["changes"] == row["changes"] and cell["metric"] is not None]
@@ -231,7 +231,7 @@ def metric_figure(rows: Sequence[Mapping[str, Any]], cells: Sequence[Mapping[str
         )
     axes.set_yticks(range(len(rows)), [_plain(row_name(row), 48) for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    _style(axes, grid="both")
+    style(axes, grid="both")
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.set_xlabel(metric.replace("_", " "), color=MUTED)
     if metric == "accuracy":
@@ -252,7 +252,7 @@ def setting_figure(rows: Sequence[Mapping[str, Any]], setting: str, metric: str)
     values = sorted({point[0] for points in lines.values() for point in points})
     if len(values) < 2 or len(lines) > ROWS_WITH_CURVES:
         return None
-    figure = _figure(HALF_WIDTH_INCHES, 3.4)
+    figure = new_figure(HALF_WIDTH_INCHES, 3.4)
     axes = figure.subplots()
     for place, (others, points) in enumerate(lines.items()):
         x, y, deviation = zip(*sorted(points), strict=True)
@@ -260,7 +260,7 @@ def setting_figure(rows: Sequence[Mapping[str, Any]], setting: str, metric: str)
         axes.errorbar(x, y, yerr=deviation, marker="o", markersize=4, capsize=3, label=_plain(others, 40), **look)
     if values[0] > 0 and values[-1] >= 8 * values[0]:
         axes.set_xscale("log")
-    _style(axes, grid="both")
+    style(axes, grid="both")
     axes.set_xticks(values, [f"{value:g}" for value in values])
     axes.minorticks_off()
     axes.set_xlabel(setting, color=MUTED)
@@ -279,7 +279,7 @@ def curve_figure(
     curves = [_mean_curve(own, metric, against) for own in runs]
     if not any(len(x) > 1 for x, _, _ in curves):
         return None
-    figure = _figure(HALF_WIDTH_INCHES, 3.6)
+    figure = new_figure(HALF_WIDTH_INCHES, 3.6)
     axes = figure.subplots()
     for place, (row, (x, y, deviation)) in enumerate(zip(rows, curves, strict=True)):
         colour = COLOURS[place % len(COLOURS)]
@@ -292,7 +292,7 @@ def curve_figure(
             linewidth=1.7,
             label=_plain(row_name(row), 40),
         )
-    _style(axes, grid="both")
+    style(axes, grid="both")
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.set_xlabel("exchanges" if against == "exchanges" else SECONDS_LABEL["virtual"], color=MUTED)
     axes.set_ylabel(metric.replace("_", " "), color=MUTED)
