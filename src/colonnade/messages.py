@@ -383,6 +383,49 @@ class LessonStep(Message, frozen=True, eq=False):
 
 
 @declared
+class SearchRequest(Message, frozen=True, eq=False):
+    """The label party wants every party's point, for a joint search over it and those before; goes down its tree.
+
+    The answer is the products of every row at that point and its products with those before, as the sum `number`.
+    `after` counts the searches so far. `values`: in a synchronous schedule, what came of the batch before.
+    """
+
+    root: str
+    number: int
+    after: int
+    values: Annotated[NDArray[np.float64], ArrayField("<f8", ("rows", "width"), finite=True)]
+
+
+@declared
+class SearchStep(Message, frozen=True, eq=False):
+    """What the search of that number found: how much of each point the best weights are, and every row's residuals there.
+
+    `number` is that of its sum.
+    """
+
+    search: int
+    number: int
+    shares: Annotated[NDArray[np.float64], ArrayField("<f8", ("points",), finite=True)]
+    residuals: Annotated[NDArray[np.float64], ArrayField("<f8", ("rows", "width"), finite=True)]
+
+
+@declared
+class SearchTaken(Message, frozen=True, eq=False):
+    """A party has taken up the weights that the search of that number found."""
+
+    free: ClassVar[bool] = True
+    search: int
+
+
+@declared
+class SearchOver(Message, frozen=True, eq=False):
+    """Everybody has, or the search with that sum was given up: parties may ask for sums again."""
+
+    free: ClassVar[bool] = True
+    number: int
+
+
+@declared
 class LossReport(Message, frozen=True, eq=False):
     """The mean loss of so many mini-batches of a party that has labels itself: for the label party's record."""
 
