@@ -17,7 +17,7 @@ age of what they are made on that hardly anything is gained for the bytes."""
 REMEMBERED = 8
 """Points over which a joint search looks, the new one among them (joint_search.py)."""
 
-SEARCH_EVERY_EPOCHS = 0.5
+SEARCH_EVERY_EPOCHS = 0.25
 MOST_SEARCHED = 1 << 22
 """Of a joint search by default: how often, and of how many numbers a party's part of it is at most."""
 
