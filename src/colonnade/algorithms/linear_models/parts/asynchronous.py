@@ -238,6 +238,11 @@ class AsynchronousLinearParty(LinearParty):
         assert self._record is not None
         if self._record.ending or self._record.recall.is_void(sender, request.exchange):
             return []
+        if self._searching is not None:
+            if self._searching.under_way:
+                return []  # it will ask again after the search
+            if self._searching.may_ask_again(sender):  # a request from before the search was overtaken by it
+                self._requests.give_up(sender)
         if self._requests.is_waited_for_by(sender):
             raise ProtocolError(f"{sender} asked for residuals again before it was answered.")
         self._requests.add(RowRequest(sender, request.exchange, request.rows, self._answers))
@@ -284,6 +289,7 @@ class AsynchronousLinearParty(LinearParty):
         """What is under way is of weights that a search may change: it is asked for again."""
         self._exchange += 1  # so that a reply to the last request is one that was given up
         self._own_sum, self._others, self._blocked = 0, None, False
+        self._requests.clear()
 
     def _jump(self, residuals: NDArray[np.float64]) -> None:
         if self._solver.in_pass:

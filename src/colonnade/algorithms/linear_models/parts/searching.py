@@ -38,8 +38,9 @@ class Searching(Remembering):
     """One party's side of the searches; the label party leads."""
 
     MEMORY = (
-        value("done", "under_way", "_next_at", "_void", "_over"),
-        value("_awaited", restored=set),
+        value("done", "under_way", "_void", "_over"),
+        value("_next_at", saved=lambda epoch: epoch if epoch < inf else None, restored=lambda epoch: epoch or inf),
+        value("_awaited", "_ask_again", restored=set),
         part("points"),
         optional_part("_search"),
     )
@@ -58,6 +59,7 @@ class Searching(Remembering):
         self._void = 0  # the last sum from before everybody went back to earlier weights
         self._over = 0  # the last search that is known to be over
         self._awaited: set[str] = set()  # at the label party: who has not taken the step yet
+        self._ask_again: set[str] = set()  # and who may have asked for something before that it asks for again
         self._next_at = 0.0
         self.plan(0.0)
         block_party.sums.offer = self.points.offer
@@ -65,14 +67,19 @@ class Searching(Remembering):
     # --- when ---
 
     def plan(self, epoch: float) -> None:
-        """The next search is the first from now on such that the last ends with the training; none in the first."""
-        last, apart = self._seat.training.epochs - 1, 1 + searches_every(self._seat)
-        left = floor((last - max(epoch, 1.0)) / apart + 1e-9)
+        """The next search is the first from now on such that the last ends with the training; none in the first epoch.
+
+        One that is late, by half of what lies between two at most, is still made: sums under way are waited for.
+        """
+        every = searches_every(self._seat)
+        last, apart = self._seat.training.epochs - 1, 1 + every
+        left = floor((last - max(epoch - every / 2, 1.0)) / apart + 1e-9)
         self._next_at = last - left * apart if left >= 0 else inf
 
     def is_due(self, epoch: float) -> bool:
-        away = self._block_party.sums.lost | self._block_party.sums.patience.silent
-        return not self.under_way and epoch >= self._next_at - 1e-9 and not away
+        """None that would lack a party is begun."""
+        sums = self._block_party.sums
+        return epoch >= self._next_at - 1e-9 and not self.under_way and not (sums.lost or sums.patience.silent)
 
     # --- the label party ---
 
@@ -109,9 +116,15 @@ class Searching(Remembering):
         """The search is over, or given up."""
         number, self.under_way = self.under_way, 0
         self._over = max(self._over, number)
-        self._awaited = set()
+        self._awaited, self._ask_again = set(), {*self._block_party.peers}
         self.plan(epoch)
         return [Send(peer, SearchOver(number)) for peer in self._block_party.peers]
+
+    def may_ask_again(self, party: str) -> bool:
+        """Whether a request of that party may be one that it gave up for the last search; once for each search."""
+        may = party in self._ask_again
+        self._ask_again.discard(party)
+        return may
 
     # --- everybody ---
 
