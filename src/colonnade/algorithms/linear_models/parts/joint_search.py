@@ -26,6 +26,9 @@ from colonnade.state import Remembering, array, array_or_none, arrays, part
 
 Floats = NDArray[np.float64]
 _NEWTON_STEPS, _HALVINGS = 10, 20
+_LEAST_CURVATURE, _MOST_SHARES = 1e-15, 1e4
+"""Points that are nearer to the best one, in units of the objective, are that one but for the rounding of sums, and
+larger shares, of all points together, would make the most of it."""
 _LEAST_GAIN = 1e-3
 """Of what Newton's method expects: where a step gains less, rounding is all that is left."""
 
@@ -131,12 +134,13 @@ class JointSearch(Remembering):
         value, outputs, residuals, loss = self._value(shares)
         along = np.tensordot(differences, np.stack(self._outputs), 1)
         for _ in range(_NEWTON_STEPS if count > 1 else 0):
-            newton, expected = self._newton(along, differences, shares, residuals)
+            newton, expected = self._newton(along, differences, shares, residuals, _LEAST_CURVATURE * abs(value))
             for _ in range(_HALVINGS):
                 tried = shares + newton @ differences
-                found = self._value(tried)
-                if found[0] < value:
-                    break
+                if np.abs(tried).sum() <= _MOST_SHARES:
+                    found = self._value(tried)
+                    if found[0] < value:
+                        break
                 newton /= 2
             else:
                 break
@@ -147,20 +151,23 @@ class JointSearch(Remembering):
         return shares, outputs, residuals, loss
 
     def _newton(
-        self, along: Floats, differences: Floats, shares: Floats, residuals: Floats
+        self, along: Floats, differences: Floats, shares: Floats, residuals: Floats, least: float
     ) -> tuple[Floats, float]:
-        """The step in the span, and what it gains if f is quadratic there."""
+        """The step in the span of differences with at least so much curvature; what it gains if f is quadratic there."""
         flat = along.reshape(len(along), -1)
         curved = [self._loss.sure_curvature_times(residuals, one, MOST_SHARE, self._weights) for one in along]
         slope = flat @ residuals.ravel() / len(residuals) + differences @ (self._products @ shares)
         curvature = flat @ np.stack(curved).reshape(len(along), -1).T / len(residuals)
         curvature += differences @ self._products @ differences.T
-        scale = np.sqrt(np.maximum(np.diag(curvature), np.finfo(float).tiny))  # differences are of very different sizes
+        far = np.diag(curvature) > least
+        newton = np.zeros(len(along))
+        if not far.any() or not np.isfinite(curvature).all():
+            return newton, 0.0
+        curvature, slope = curvature[np.ix_(far, far)], slope[far]
+        scale = np.sqrt(np.diag(curvature))  # differences are of very different sizes
         scaled = (curvature + curvature.T) / 2 / np.outer(scale, scale)
-        if not np.isfinite(scaled).all():
-            return np.zeros(len(along)), 0.0
-        newton: Floats = -np.linalg.lstsq(scaled, slope / scale, rcond=1e-10)[0] / scale
-        return newton, -float(slope @ newton) / 2
+        newton[far] = -np.linalg.lstsq(scaled, slope / scale, rcond=1e-10)[0] / scale
+        return newton, -float(slope @ newton[far]) / 2
 
 
 def _bordered(matrix: Floats, last: Floats) -> Floats:

@@ -238,7 +238,7 @@ class LinearParty(Remembering, ABC):
         if step > 0:
             self._sums.forget_last_known()
             if self._searching is not None:
-                self._searching.forget(void)
+                self._searching.forget(void, self._record.epoch if self._record else 0.0)
             self._restart(step)
         return found
 

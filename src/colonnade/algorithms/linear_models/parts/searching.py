@@ -67,13 +67,13 @@ class Searching(Remembering):
     # --- when ---
 
     def plan(self, epoch: float) -> None:
-        """The next search is the first from now on such that the last ends with the training; none in the first epoch.
+        """The next search is the first from now on such that the last ends with the training; none before something was learnt.
 
         One that is late, by half of what lies between two at most, is still made: sums under way are waited for.
         """
         every = searches_every(self._seat)
         last, apart = self._seat.training.epochs - 1, 1 + every
-        left = floor((last - max(epoch - every / 2, 1.0)) / apart + 1e-9)
+        left = floor((last - max(epoch, 1 + every) + every / 2) / apart + 1e-9)
         self._next_at = last - left * apart if left >= 0 else inf
 
     def is_due(self, epoch: float) -> bool:
@@ -177,8 +177,9 @@ class Searching(Remembering):
             self.under_way = 0
         return waited
 
-    def forget(self, void: int) -> None:
+    def forget(self, void: int, epoch: float) -> None:
         """Everybody goes back to other weights: the sums up to that one are of weights that are gone."""
+        self.plan(epoch + 1)
         self._void = max(self._void, void)
         self.under_way, self._awaited = 0, set()
         self.points.forget()
@@ -187,5 +188,4 @@ class Searching(Remembering):
 
     def extend(self, epoch: float) -> None:
         """The training goes on after its end; what was under way then is gone."""
-        self.forget(self._block_party.sums.asked if self._search else self.under_way)
-        self.plan(epoch)
+        self.forget(self._block_party.sums.asked if self._search else self.under_way, epoch)

@@ -17,9 +17,9 @@ age of what they are made on that hardly anything is gained for the bytes."""
 REMEMBERED = 8
 """Points over which a joint search looks, the new one among them (joint_search.py)."""
 
-SEARCH_EVERY_EPOCHS = 0.25
-MOST_SEARCHED = 1 << 22
-"""Of a joint search by default: how often, and of how many numbers a party's part of it is at most."""
+SEARCH_EVERY_EPOCHS, LEAST_EPOCHS, MOST_SEARCHED = 0.25, 10.0, 1 << 22
+"""Of a joint search by default: how often, in trainings of how many epochs or more (one costs an epoch, and several are
+needed), and of how many numbers a party's part of it is at most."""
 
 NOT_CONVEX = ("sigmoid", "robust")
 
@@ -123,7 +123,8 @@ class SteppingLinear(Linear):
         if self.search_every_epochs != AUTO:
             return self.search_every_epochs
         derived = self.step == "auto" and self.precondition == "auto" and self.loss not in NOT_CONVEX
-        return SEARCH_EVERY_EPOCHS if derived and rows * outputs <= MOST_SEARCHED else 0.0
+        pays = epochs >= LEAST_EPOCHS and rows * outputs <= MOST_SEARCHED
+        return SEARCH_EVERY_EPOCHS if derived and pays else 0.0
 
 
 @dataclass(frozen=True)
