@@ -83,7 +83,7 @@ class LastKnown(Remembering):
         if known is None or open_.rows.size == 0:
             return None
         when = known.when[open_.rows]
-        young = (int(when.min()) > 0 and self._requests - int(when.min()) <= self._oldest)
+        young = int(when.min()) > 0 and self._requests - int(when.min()) <= self._oldest
         return known.total[open_.rows] if young else None
 
     def _save_products(self, state: State) -> None:

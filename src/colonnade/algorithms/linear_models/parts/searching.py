@@ -29,6 +29,20 @@ Floats = NDArray[np.float64]
 OF_A_SEARCH = (SearchRequest, SearchStep, SearchTaken, SearchOver)
 
 
+def next_search(epoch: float, epochs: float, every: float) -> float:
+    """When the next of all searches is that end with the training; infinite after the last.
+
+    Each counts as an epoch, and there is none before something was learnt. One that is late, by half of what lies
+    between two at most (or of an epoch), is still made: sums under way are waited for.
+
+    >>> [next_search(epoch, 10.0, 0.5) for epoch in (0.0, 2.7, 4.5, 8.0, 10.0)]
+    [3.0, 3.0, 4.5, 9.0, inf]
+    """
+    last, apart, late = epochs - 1, 1 + every, min(every, 1.0) / 2
+    left = floor((last - max(epoch, 1 + every) + late) / apart + 1e-9)
+    return last - left * apart if left >= 0 else inf
+
+
 def searching_of(block_party: BlockParty, known: Callable[[], Floats]) -> "Searching | None":
     """A party's side of joint searches, if there are any. `known`: residuals of all rows, as far as they are kept."""
     return Searching(block_party, known) if searches_every(block_party.seat) else None
@@ -67,14 +81,8 @@ class Searching(Remembering):
     # --- when ---
 
     def plan(self, epoch: float) -> None:
-        """The next search is the first from now on such that the last ends with the training; none before something was learnt.
-
-        One that is late, by half of what lies between two at most, is still made: sums under way are waited for.
-        """
-        every = searches_every(self._seat)
-        last, apart = self._seat.training.epochs - 1, 1 + every
-        left = floor((last - max(epoch, 1 + every) + every / 2) / apart + 1e-9)
-        self._next_at = last - left * apart if left >= 0 else inf
+        """What is the next, from now on."""
+        self._next_at = next_search(epoch, self._seat.training.epochs, searches_every(self._seat))
 
     def is_due(self, epoch: float) -> bool:
         """None that would lack a party is begun."""

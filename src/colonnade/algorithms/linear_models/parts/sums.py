@@ -138,9 +138,7 @@ class Sums(Remembering):
         request = EvaluationProductRequest(self._name, self._evaluations, first_row, row_count)
         return (-self._evaluations, *self._answer(request))
 
-    def begin_search(
-        self, after: int, values: NDArray[np.float64]
-    ) -> tuple[int, list[Effect], Completed | None]:
+    def begin_search(self, after: int, values: NDArray[np.float64]) -> tuple[int, list[Effect], Completed | None]:
         """Ask for the products of all rows at everybody's points (searching.py)."""
         self._number += 1
         return (self._number, *self._answer(SearchRequest(self._name, self._number, after, values)))

@@ -175,6 +175,9 @@ class SynchronousLinearParty(LinearParty):
         if shared.step > self._step_number + 1:  # sent while this party was away, and overtaking
             self._keep_early(label_party, shared)
             return []
+        if self._searching is not None and self._rows.size and not len(shared.values):
+            self._keep_early(label_party, shared)  # a search that was given up has them, and is still on its way
+            return []
         if self._rows.size and len(shared.values) != self._rows.size:
             raise ProtocolError(f"{label_party} sent values of shape {shared.values.shape}.")
         if shared.next_rows.size:
