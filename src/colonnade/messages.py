@@ -384,10 +384,10 @@ class LessonStep(Message, frozen=True, eq=False):
 
 @declared
 class SearchRequest(Message, frozen=True, eq=False):
-    """The label party wants every party's point, for a joint search over it and those before; goes down its tree.
+    """The label party wants every party's point, for the joint search after so many; goes down its tree.
 
-    The answer is the products of every row at that point and its products with those before, as the sum `number`.
-    `after` counts the searches so far. `values`: in a synchronous schedule, what came of the batch before.
+    The answer, as the sum `number`: every row's products, and the point's with those before. `values`: in a synchronous
+    schedule, what came of the batch before.
     """
 
     root: str
@@ -398,10 +398,7 @@ class SearchRequest(Message, frozen=True, eq=False):
 
 @declared
 class SearchStep(Message, frozen=True, eq=False):
-    """What the search of that number found: how much of each point the best weights are, and every row's residuals there.
-
-    `number` is that of its sum.
-    """
+    """What a search, by its sum's number, found: the points' shares in the best weights, and the residuals there."""
 
     search: int
     number: int
@@ -410,7 +407,7 @@ class SearchStep(Message, frozen=True, eq=False):
 
 
 @declared
-class SearchTaken(Message, frozen=True, eq=False):
+class SearchReply(Message, frozen=True, eq=False):
     """A party has taken up the weights that the search of that number found."""
 
     free: ClassVar[bool] = True
@@ -418,7 +415,7 @@ class SearchTaken(Message, frozen=True, eq=False):
 
 
 @declared
-class SearchOver(Message, frozen=True, eq=False):
+class SearchStop(Message, frozen=True, eq=False):
     """Everybody has, or the search with that sum was given up: parties may ask for sums again."""
 
     free: ClassVar[bool] = True

@@ -11,7 +11,7 @@ from colonnade import Outcome, Simulate, SimulatedParty, Training, dataset
 from colonnade.algorithms import ALGORITHMS
 from colonnade.algorithms.linear_models.parts.joint_search import JointSearch
 from colonnade.errors import ProtocolError, SettingsError
-from colonnade.messages import MaskedSum, ProductSum, SearchOver, SearchRequest, SearchStep, SearchTaken
+from colonnade.messages import MaskedSum, ProductSum, SearchStop, SearchRequest, SearchStep, SearchReply
 from colonnade.models.linear_loss import LinearLoss
 from colonnade.party import Received
 from colonnade.reproductions.objective import gaps, optimum
@@ -64,7 +64,7 @@ def test_a_search_that_lacks_a_party_is_given_up_and_the_training_goes_on(
     trace = read_run(tmp_path / "away")["label"]
     requests = {item.message.number for item in sends(trace, SearchRequest)}
     found = {item.message.number for item in sends(trace, SearchStep)}
-    over = {item.message.number for item in sends(trace, SearchOver)}
+    over = {item.message.number for item in sends(trace, SearchStop)}
     assert requests - found and found and over == requests
     assert min(requests) == min(numbers)
 
@@ -152,8 +152,8 @@ def test_no_party_takes_a_search_that_is_not_the_label_partys_or_of_another_shap
         ("label", SearchStep(1, 1, np.ones(1), residuals + 2)),
         ("label", SearchRequest("party2", 1, 0, np.zeros((0, 1)))),
         ("label", SearchRequest("label", 1, -1, np.zeros((0, 1)))),
-        ("party2", SearchTaken(1)),
-        ("party2", SearchOver(1)),
+        ("party2", SearchReply(1)),
+        ("party2", SearchStop(1)),
     ]
     for sender, message in lies:
         with pytest.raises(ProtocolError):

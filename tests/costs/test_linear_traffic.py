@@ -87,7 +87,7 @@ def test_joint_searches_where_one_sum_teaches_everybody() -> None:
     settings = chosen("asysqn-saga", updates="everybody", search_every_epochs=2.0)
     told, sent = told_and_sent(flowers(3, own=True), settings, replace(TRAINING, epochs=12.0))
     assert told["exchanges"] == pytest.approx(sent["exchanges"], abs=2 * 4)
-    for kind in ("SearchRequest", "SearchStep", "SearchTaken", "SearchOver"):
+    for kind in ("SearchRequest", "SearchStep", "SearchReply", "SearchStop"):
         assert told["messages"][kind]["frames"] == sent["frames_by_message"][kind] == 3 * 3
     assert told["messages"]["SearchStep"]["bytes"] == pytest.approx(sent["bytes_by_message"]["SearchStep"], rel=0.01)
 

@@ -25,7 +25,7 @@ TOGETHER = "feature parties"
 # Words that carry no data of anybody's.
 _CONTROL = (
     *("Stop", "LastCall", "WeightsSettled", "Abandoned", "EvaluationAbandoned", "BudgetSpent"),
-    *("WentBack", "GoOn", "LessonStep", "SearchTaken", "SearchOver"),
+    *("WentBack", "GoOn", "LessonStep", "SearchReply", "SearchStop"),
 )
 
 

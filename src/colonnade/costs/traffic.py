@@ -17,7 +17,7 @@ import numpy as np
 
 from colonnade import messages
 from colonnade.algorithms.linear_models.parts.searching import next_search
-from colonnade.algorithms.linear_models.parts.settings import REMEMBERED, SteppingLinear
+from colonnade.algorithms.linear_models.parts.settings import REMEMBERED, BlockLinear
 from colonnade.algorithms.linear_models.parts.sum_schemes import check_scheme
 from colonnade.algorithms.linear_models.parts.sums import ROWS_A_SUM
 from colonnade.algorithms.linear_models.parts.trees import Tree, balanced, different_pair
@@ -278,7 +278,7 @@ def planned_requests(plan: Plan, facts: Facts) -> Schedule:
 
 def _searches_every(plan: Plan, facts: Facts) -> float:
     """Epochs between two joint searches; 0: there are none."""
-    if not isinstance(plan.algorithm, SteppingLinear):
+    if not isinstance(plan.algorithm, BlockLinear):
         return 0.0
     return plan.algorithm.searches_every(facts.rows, facts.outputs, plan.training.l1, plan.training.epochs)
 
@@ -481,8 +481,8 @@ def _searches(sent: _Sent, schedule: Schedule) -> None:
         for search in range(1, schedule.searches + 1):
             shares = np.zeros(min(2 * search, REMEMBERED))
             sent.add(sent.label, peer, 1, messages.SearchStep(search, number, shares, np.zeros((rows, outputs))))
-        sent.add(peer, sent.label, schedule.searches, messages.SearchTaken(1))
-        sent.add(sent.label, peer, schedule.searches, messages.SearchOver(number))
+        sent.add(peer, sent.label, schedule.searches, messages.SearchReply(1))
+        sent.add(sent.label, peer, schedule.searches, messages.SearchStop(number))
 
 
 def _joint_steps(sent: _Sent, schedule: Schedule) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.algorithms.linear_models.parts.block_inverse import BlockInverse
+from colonnade.algorithms.linear_models.parts.block_curvature import BlockCurvature
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.conversation import shared_steps
 from colonnade.algorithms.linear_models.parts.linear_party import LinearParty
@@ -96,7 +96,7 @@ class Direction(Remembering):
 
     def __init__(self, block: LinearBlock, loss: LinearLoss, precondition: str) -> None:
         self._block = block
-        self._inverse = BlockInverse(block, loss, precondition)
+        self._inverse = BlockCurvature(block, loss, precondition)
         shape = (self._inverse.lines, block.outputs)
         self.d, self.p = np.zeros(shape), np.zeros(shape)
         self.gradient_square = inf  # until it is known

@@ -7,7 +7,7 @@ given the sums of all rows' products at everybody's points, and takes the best w
     label party:  c = argmin f(Σ_k c_k p_k), Σ_k c_k = 1, from Σ_m X_m p_mk and λ Σ_m p_mj·p_mk alone
     party m:      w_m ← Σ_k c_k p_mk, which is one of the points from then on
 
-Of the papers' steps nothing changes but where they start from. Searching the span of earlier weights is that of G.
+Of the papers' steps nothing changes but where they start from. SearchSchedule the span of earlier weights is that of G.
 Narkiss, M. Zibulevsky, "Sequential Subspace Optimization Method for Large-Scale Unconstrained Problems", 2005.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.algorithms.linear_models.parts.block_inverse import BlockInverse
+from colonnade.algorithms.linear_models.parts.block_curvature import BlockCurvature
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.settings import REMEMBERED
 from colonnade.algorithms.linear_models.parts.solving import MOST_SHARE
@@ -40,7 +40,7 @@ class Points(Remembering):
 
     def __init__(self, block_party: BlockParty, known: Callable[[], Floats]) -> None:
         self._block, self._known = block_party.block, known
-        self._inverse = BlockInverse(block_party.block, block_party.loss)
+        self._inverse = BlockCurvature(block_party.block, block_party.loss)
         self._fresh = self._inverse.state()
         # The first weights are a point whose products are known, if they are 0.
         self._starts_at_zero = block_party.seat.start is None
@@ -153,7 +153,7 @@ class JointSearch(Remembering):
     def _newton(
         self, along: Floats, differences: Floats, shares: Floats, residuals: Floats, least: float
     ) -> tuple[Floats, float]:
-        """The step in the span of differences with at least so much curvature; what it gains if f is quadratic there."""
+        """The step along differences of at least so much curvature, and what it gains if f is quadratic there."""
         flat = along.reshape(len(along), -1)
         curved = [self._loss.sure_curvature_times(residuals, one, MOST_SHARE, self._weights) for one in along]
         slope = flat @ residuals.ravel() / len(residuals) + differences @ (self._products @ shares)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.record import LinearRecord
-from colonnade.algorithms.linear_models.parts.searching import OF_A_SEARCH, Searching
+from colonnade.algorithms.linear_models.parts.searching import OF_A_SEARCH, SearchSchedule
 from colonnade.algorithms.linear_models.parts.sums import Completed
 from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude, size_bytes
 from colonnade.algorithms.parts.divergence import DivergedError
@@ -33,10 +33,10 @@ from colonnade.messages import (
     Message,
     ProductRequest,
     ProductSum,
-    SearchOver,
+    SearchStop,
     SearchRequest,
     SearchStep,
-    SearchTaken,
+    SearchReply,
     Stop,
     WeightsSettled,
     WentBack,
@@ -113,7 +113,7 @@ class LinearParty(Remembering, ABC):
     )
     DERIVED = ("_early_bytes",)
 
-    def __init__(self, block_party: BlockParty, searching: Searching | None = None, **learner: Remembers) -> None:
+    def __init__(self, block_party: BlockParty, searching: SearchSchedule | None = None, **learner: Remembers) -> None:
         self._block_party = block_party
         self._seat = block_party.seat
         self._sums = block_party.sums
@@ -131,7 +131,7 @@ class LinearParty(Remembering, ABC):
         self._schedules_own = self._taken - {*_EVERYBODYS} | {ProductSum, MaskedSum}
         if searching is not None:
             self._taken |= {*OF_A_SEARCH}
-        self._label_partys = frozenset((*self.LABEL_PARTYS, Keep, GoBack, SearchStep, SearchOver))
+        self._label_partys = frozenset((*self.LABEL_PARTYS, Keep, GoBack, SearchStep, SearchStop))
         if self._record is not None:
             self._parts["registrar"] = self._record
 
@@ -276,7 +276,7 @@ class LinearParty(Remembering, ABC):
                 return self._choose(sender, message)
             case Stop():
                 return [Finish()]
-            case SearchRequest() | SearchStep() | SearchTaken() | SearchOver():
+            case SearchRequest() | SearchStep() | SearchReply() | SearchStop():
                 return self._take_search(sender, message)
         return self._take(sender, message)
 
@@ -432,16 +432,16 @@ class LinearParty(Remembering, ABC):
     def _take_search(self, sender: str, message: Any) -> list[Effect]:
         searching = self._searching
         assert searching is not None
-        if isinstance(message, SearchTaken):
+        if isinstance(message, SearchReply):
             return self._note_taken(sender)
-        if isinstance(message, SearchOver):
+        if isinstance(message, SearchStop):
             return self._go_on_after_search() if searching.is_over(message.number) else []
         if searching.is_early(message):
             self._keep_early(sender, message)
             return []
         if isinstance(message, SearchStep):
             self._take_step(sender, message)
-            return [Send(sender, SearchTaken(message.search)), *(self._receive_early() if self._early else [])]
+            return [Send(sender, SearchReply(message.search)), *(self._receive_early() if self._early else [])]
         self._learn_before_search(sender, message)
         effects, _ = self._sums.receive(sender, message)
         if searching.offered(message):

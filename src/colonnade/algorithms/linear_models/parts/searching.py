@@ -4,8 +4,8 @@
     SearchRequest              →  down its tree      offers a point, and steps no more
                                ←  up the tree        products of all rows at that point, hidden as all sums are
     SearchStep                 →                     takes up the best weights
-                               ←                     SearchTaken
-    SearchOver, or what the schedule does next
+                               ←                     SearchReply
+    SearchStop, or what the schedule does next
 
 Nobody steps between its offer and the end, so that all blocks move at once. A search that lacks a party is given up: it
 costs what was sent, and the training goes on as before. Searches are spread so that one is the end of the training.
@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty, searches_every
 from colonnade.algorithms.linear_models.parts.joint_search import JointSearch, Points
 from colonnade.errors import ProtocolError
-from colonnade.messages import SearchOver, SearchRequest, SearchStep, SearchTaken
+from colonnade.messages import SearchStop, SearchRequest, SearchStep, SearchReply
 from colonnade.party import Effect, Send
 from colonnade.state import Remembering, optional_part, part, value
 
 Floats = NDArray[np.float64]
-OF_A_SEARCH = (SearchRequest, SearchStep, SearchTaken, SearchOver)
+OF_A_SEARCH = (SearchRequest, SearchStep, SearchReply, SearchStop)
 
 
 def next_search(epoch: float, epochs: float, every: float) -> float:
@@ -36,19 +36,19 @@ def next_search(epoch: float, epochs: float, every: float) -> float:
     between two at most (or of an epoch), is still made: sums under way are waited for.
 
     >>> [next_search(epoch, 10.0, 0.5) for epoch in (0.0, 2.7, 4.5, 8.0, 10.0)]
-    [3.0, 3.0, 4.5, 9.0, inf]
+    [1.5, 3.0, 4.5, 9.0, inf]
     """
     last, apart, late = epochs - 1, 1 + every, min(every, 1.0) / 2
     left = floor((last - max(epoch, 1 + every) + late) / apart + 1e-9)
     return last - left * apart if left >= 0 else inf
 
 
-def searching_of(block_party: BlockParty, known: Callable[[], Floats]) -> "Searching | None":
+def searching_of(block_party: BlockParty, known: Callable[[], Floats]) -> "SearchSchedule | None":
     """A party's side of joint searches, if there are any. `known`: residuals of all rows, as far as they are kept."""
-    return Searching(block_party, known) if searches_every(block_party.seat) else None
+    return SearchSchedule(block_party, known) if searches_every(block_party.seat) else None
 
 
-class Searching(Remembering):
+class SearchSchedule(Remembering):
     """One party's side of the searches; the label party leads."""
 
     MEMORY = (
@@ -126,7 +126,7 @@ class Searching(Remembering):
         self._over = max(self._over, number)
         self._awaited, self._ask_again = set(), {*self._block_party.peers}
         self.plan(epoch)
-        return [Send(peer, SearchOver(number)) for peer in self._block_party.peers]
+        return [Send(peer, SearchStop(number)) for peer in self._block_party.peers]
 
     def may_ask_again(self, party: str) -> bool:
         """Whether a request of that party may be one that it gave up for the last search; once for each search."""
@@ -143,7 +143,7 @@ class Searching(Remembering):
             case SearchRequest():
                 if message.after < 0 or message.root != seat.label_party:
                     raise ProtocolError(f"{sender} asked for a point after {message.after} searches, which cannot be.")
-            case SearchTaken():
+            case SearchReply():
                 if not seat.is_label_party:
                     raise ProtocolError(f"{sender} told {seat.name}, which leads no search, of one.")
                 if message.search > self.done:

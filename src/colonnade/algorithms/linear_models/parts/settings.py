@@ -89,7 +89,7 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class SteppingLinear(Linear):
+class BlockLinear(Linear):
     """Every block steps for itself, on mini-batches; now and then all look for the best weights together."""
 
     search_every_epochs: float | Auto = AUTO  # mini-batches between two joint searches; 0: none, as in the papers
@@ -128,7 +128,7 @@ class SteppingLinear(Linear):
 
 
 @dataclass(frozen=True)
-class AsynchronousLinear(SteppingLinear):
+class AsynchronousLinear(BlockLinear):
     """Nobody waits for the slowest: every party asks for the sums it needs, or all learn from the label party's."""
 
     updates: Literal["one", "everybody"] = "one"  # who learns from a sum: the party that asked for it, or everybody
@@ -166,7 +166,7 @@ class AsynchronousLinear(SteppingLinear):
 
 
 @dataclass(frozen=True)
-class SynchronousLinear(SteppingLinear):
+class SynchronousLinear(BlockLinear):
     """One shared batch after the other; everybody waits for everybody."""
 
     party_timeout_seconds: float = 0.0  # goes on with a lost party's last known products after this; 0: waits

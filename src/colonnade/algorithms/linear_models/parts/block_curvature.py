@@ -22,7 +22,7 @@ _MOST_ROWS, _LEAST_ROWS, _ROWS_A_COLUMN = 16_384, 2_048, 32
 adds to it costs no step, and a look at all rows more than one."""
 
 
-class BlockInverse(Remembering):
+class BlockCurvature(Remembering):
     """M_m⁻¹ of one block. `kind`: "none" is the identity, "columns" the diagonal of M_m, "block" all of it."""
 
     def __init__(self, block: LinearBlock, loss: LinearLoss, kind: str = "block") -> None:
