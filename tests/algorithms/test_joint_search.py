@@ -11,7 +11,7 @@ from colonnade import Outcome, Simulate, SimulatedParty, Training, dataset
 from colonnade.algorithms import ALGORITHMS
 from colonnade.algorithms.linear_models.parts.joint_search import JointSearch
 from colonnade.errors import ProtocolError, SettingsError
-from colonnade.messages import MaskedSum, ProductSum, SearchStop, SearchRequest, SearchStep, SearchReply
+from colonnade.messages import MaskedSum, ProductSum, SearchReply, SearchRequest, SearchStep, SearchStop
 from colonnade.models.linear_loss import LinearLoss
 from colonnade.party import Received
 from colonnade.reproductions.objective import gaps, optimum

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from colonnade.algorithms.linear_models.parts.settings import REMEMBERED, Linear, BlockLinear
+from colonnade.algorithms.linear_models.parts.settings import REMEMBERED, BlockLinear, Linear
 from colonnade.algorithms.linear_models.parts.smoothness import REVISITS, ColumnsTold, Smoothness
 from colonnade.algorithms.linear_models.parts.sum_schemes import SumScheme, check_scheme
 from colonnade.algorithms.linear_models.parts.sums import ROWS_A_SUM, SumLimits, Sums

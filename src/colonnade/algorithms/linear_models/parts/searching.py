@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty, searches_every
 from colonnade.algorithms.linear_models.parts.joint_search import JointSearch, Points
 from colonnade.errors import ProtocolError
-from colonnade.messages import SearchStop, SearchRequest, SearchStep, SearchReply
+from colonnade.messages import SearchReply, SearchRequest, SearchStep, SearchStop
 from colonnade.party import Effect, Send
 from colonnade.state import Remembering, optional_part, part, value
 
