@@ -7,13 +7,13 @@ INSTALLED := $(VENV)/.installed
 # What Python has compiled is kept, also by who asks it not to: tests start many interpreters.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test postgres quick lint style format tables coverage bench fuzz docs lock clean
+.PHONY: demo test postgres chromium quick lint style format tables coverage bench fuzz docs lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/colonnade demo
 
 # Types are checked beside the tests, which now and then leave a core idle; what is wrong with them is said at the end.
-test: $(INSTALLED) style postgres
+test: $(INSTALLED) style postgres chromium
 	@mkdir -p build; $(BIN)/mypy >build/types.txt 2>&1 & types=$$!; \
 	$(BIN)/python -m pytest -n 3 --dist worksteal; tests=$$?; \
 	wait $$types || { cat build/types.txt; exit 1; }; exit $$tests
@@ -23,6 +23,12 @@ postgres:
 	@if command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && apt-get install -qq --no-install-recommends postgresql >/dev/null || true; fi
+
+# The same for the live page, which is tested in a real browser.
+chromium:
+	@if command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && apt-get install -qq --no-install-recommends chromium >/dev/null || true; fi
 
 # What a developer wants every minute: style, types, agreements, the codec, the arithmetic, the twins of a few algorithms.
 quick: $(INSTALLED) lint

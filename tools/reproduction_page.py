@@ -1,4 +1,4 @@
-"""Writes docs/reproduction.md and its figures from the recorded results of `colonnade reproduce`.
+"""Writes docs/reproduction.md and its figures, and the comparison in docs/which-algorithm.md, from recorded results.
 
 `python tools/reproduction_page.py` (or `make tables`) writes; with `--check` it only says what is stale. A drawn figure
 carries a digest of what it shows, so that one of an earlier result is found out.
@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.reproductions import minutes, reproductions
-from colonnade.reproductions.drawing import digest_of, drawing_of
+from colonnade.reproductions.drawing import by_figure, digest_of, drawing_of
 from colonnade.reproductions.published import PAPERS
 from colonnade.reproductions.recorded import recorded_result
 from colonnade.reproductions.reproduction import Reproduction
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = "docs/reproduction.md"
+COMPARISON_PAGE = "docs/which-algorithm.md"
 FIGURES = "images/reproduction"
 
 ITEMS = {
-    "vafl": ("Figure 3", "Figure 4", "Figure 5", "Figure 6", "Figure 7", "Figure 8"),
+    "vafl": ("Figure 3", "Figure 4", "Figures 5 and 6", "Figures 7 and 8"),
     "cascaded": ("Table I", "Table II", "Figure 3", "Figure 4", "Figure 5"),
     "dpzv": ("Table I", "Figure 2", "Figure 3", "Figure 4", "Figure 5", "Figure 6", "Figure 7"),
     "afsgd-vp": ("Table II", "Figure 4", "Figure 5", "Figure 6", "Figure 7", "Figure 8"),
@@ -174,20 +175,71 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+# --- the comparison of all algorithms ---------------------------------------------------------------------------
+
+COMPARISON = "which-one"
+MARKERS = ("<!-- which-one: begin -->\n", "<!-- which-one: end -->\n")
+FIGURES_SHOW = {"time": "the time of one core", "bytes": "bytes", "epsilon": "a sound ε"}
+
+
+def with_comparison(text: str) -> str:
+    """The page with what is between its two markers replaced."""
+    before, rest = text.split(MARKERS[0])
+    return f"{before}{MARKERS[0]}\n{_comparison()}\n{MARKERS[1]}{rest.split(MARKERS[1])[1]}"
+
+
+def _comparison() -> str:
+    result = recorded_result(COMPARISON, quick=False)
+    if result is None:
+        return f"Not recorded yet: `colonnade reproduce {COMPARISON}`."
+    exact: dict[str, dict[str, str]] = {}  # algorithm → what → number
+    private: dict[str, dict[str, str]] = {}
+    for row in result["rows"]:
+        data, name, *rest = row["label"].split(", ")
+        spread = "" if row["deviation"] is None else f" ± {row['deviation']:.1f}"
+        told = "–" if row["ours"] is None else f"{row['ours']:.1f}{spread if '%' in row['label'] else ''}"
+        if len(rest) == 1:
+            exact.setdefault(f"`{name}`", {})[f"{data}: {rest[0]}"] = told
+        else:
+            protects, epsilon = rest[0].split(" at ")
+            private.setdefault(f"`{name}`, {protects}", {})[f"{data}, {epsilon}: {rest[1]}"] = told
+    took = minutes(result)
+    parts = [
+        f"{result['remark']} {result['date']}, {result['machine']}, commit {result['commit']}, seeds "
+        f"{', '.join(map(str, result['seeds']))}, {took:.0f} minutes: `colonnade reproduce {COMPARISON}`.",
+        _pivot("algorithm", exact),
+        "What is left where a target is kept, soundly:",
+        _pivot("algorithm, what it protects", private),
+    ]
+    parts += [
+        f"![What is reached on test rows against {FIGURES_SHOW[figure]}]({FIGURES}/{_file_name(result, figure)})"
+        for figure in by_figure(result["panels"])
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _pivot(heading: str, lines: Mapping[str, Mapping[str, str]]) -> str:
+    columns = [*dict.fromkeys(column for cells in lines.values() for column in cells)]
+    table = [(heading, *columns), ("---",) * (1 + len(columns))]
+    table += [(name, *(cells.get(column, "–") for column in columns)) for name, cells in lines.items()]
+    return "\n".join(f"| {' | '.join(line)} |" for line in table)
+
+
 # --- figures ----------------------------------------------------------------------------------------------------
 
 
-def _file_name(result: Mapping[str, Any]) -> str:
-    return f"{result['name']}-{'quick' if result['quick'] else 'full'}.png"
+def _file_name(result: Mapping[str, Any], figure: str = "") -> str:
+    return f"{'-'.join(filter(None, (result['name'], figure, 'quick' if result['quick'] else 'full')))}.png"
 
 
 def figures() -> dict[str, Sequence[Mapping[str, Any]]]:
     """What each figure of the page shows, by its path."""
     return {
-        f"docs/{FIGURES}/{_file_name(result)}": result["panels"]
+        f"docs/{FIGURES}/{_file_name(result, figure)}": panels
         for one in reproductions().values()
         for result in _results(one)
-        if result["panels"]
+        if one.name != COMPARISON or not result["quick"]
+        for figure, panels in by_figure(result["panels"]).items()
     }
 
 
@@ -204,6 +256,9 @@ def stale() -> dict[str, bytes | None]:
     text = page().encode()
     if not (ROOT / PAGE).is_file() or (ROOT / PAGE).read_bytes() != text:
         found[PAGE] = text
+    compared = (ROOT / COMPARISON_PAGE).read_text(encoding="utf-8")
+    if (wanted_text := with_comparison(compared)) != compared:
+        found[COMPARISON_PAGE] = wanted_text.encode()
     wanted = figures()
     for name, panels in wanted.items():
         path = ROOT / name

@@ -12,6 +12,7 @@ ATTACKS = [name for name in MODULES if is_in(name, ("colonnade.attacks",))]
 REPORTS = [name for name in MODULES if is_in(name, ("colonnade.reports",))]
 COSTS = [name for name in MODULES if is_in(name, ("colonnade.costs",))]
 PREDICTION = [name for name in MODULES if is_in(name, ("colonnade.prediction",))]
+WATCHING = [name for name in MODULES if is_in(name, ("colonnade.watching",))]
 SERVING = [name for name in MODULES if is_in(name, ("colonnade.serving",))]
 WIRE = [name for name in MODULES if is_in(name, ("colonnade.wire",))]
 
@@ -154,6 +155,14 @@ def test_parties_of_a_prediction_cannot_know_what_carries_them() -> None:
 def test_serving_does_not_know_how_it_is_started() -> None:
     forbidden = ("colonnade.launch", "colonnade.cli", "colonnade.trials", "colonnade.federation.file")
     assert uses(SERVING, forbidden) == []
+
+
+def test_who_watches_reads_files() -> None:
+    allowed = (
+        *("errors", "files", "runtimes.live_files", "runtimes.steering", "runtimes.network.settings"),
+        *("privacy.gaussian", "serving.http_server", "watching"),
+    )
+    assert WATCHING and others_than(WATCHING, tuple(f"colonnade.{one}" for one in allowed)) == []
 
 
 def test_only_a_few_rooms_know_both_algorithms_and_runtimes() -> None:

@@ -54,6 +54,37 @@ def test_what_it_remembers_is_enough() -> None:
             fresh.add(90.0, number / 4)
 
 
+@pytest.mark.parametrize(
+    ("task", "targets", "allowed", "refused"),
+    [
+        ("binary", LABELS, 1.38, 1.39),  # twice ln 2
+        ("binary", torch.tensor([0] * 49 + [1]), 1.38, 1.39),  # a constant has 0.098, but training begins at ln 2
+        ("multiclass", torch.tensor([0, 1, 2]), 2.19, 2.20),
+        ("regression", torch.tensor([1.0, 3.0, 5.0]), 5.3, 5.4),  # twice the variance
+    ],
+)
+def test_a_training_that_falls_and_ends_far_above_the_constant_prediction_has_failed(
+    task: str, targets: torch.Tensor, allowed: float, refused: float
+) -> None:
+    watch = DivergenceWatch(task, targets)
+    watch.judge_the_end(allowed, 20.0)
+    watch.judge_the_end(None, 20.0)  # nothing was recorded
+    watch.judge_the_end(refused, 0.5)  # it has hardly begun
+    with pytest.raises(RunError, match=r"learnt nothing: after 20 epochs .* Scale columns"):
+        watch.judge_the_end(refused, 20.0)
+    DivergenceWatch(task, targets, looks=False).judge_the_end(refused, 20.0)
+
+
+@pytest.mark.parametrize("algorithm", ["centralised", "split", "vafl"])
+def test_columns_in_a_strange_unit_that_nobody_scaled_are_told(algorithm: str) -> None:
+    """Its loss falls from 1e4 to 1e2 in two epochs, where one prediction for all rows has 0.7."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(64, 4))
+    data = colonnade.from_arrays(X * 1e5, (X[:, 0] > 0).astype(int), parties=2, standardise=False)
+    with pytest.raises(RunError, match=r"learnt nothing|diverged"):
+        colonnade.train(data, algorithm, training=colonnade.Training(epochs=2, heal=False))
+
+
 @pytest.mark.parametrize("ends", [True, False])
 def test_it_can_be_told_to_go_on(ends: bool) -> None:
     random = np.random.default_rng(0)

@@ -12,7 +12,20 @@ import pytest
 import torch
 from torch import nn
 
-from colonnade import BottomSettings, Cascaded, Czofo, Dpzv, SettingsError, TopSettings, Training, Vafl, Zoo, ZooSync
+from colonnade import (
+    BottomSettings,
+    Cascaded,
+    Centralised,
+    Czofo,
+    Dpzv,
+    SettingsError,
+    Split,
+    TopSettings,
+    Training,
+    Vafl,
+    Zoo,
+    ZooSync,
+)
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import LabelSeat
 from colonnade.algorithms.split_models.parts.zeroth_top import ZerothOrderTop
@@ -159,15 +172,17 @@ def test_the_label_partys_rate_with_sixteen_parties(given: dict[str, Any], rate:
         ({"optimiser": "sgd"}, 0.1, "none"),
     ],
 )
-def test_the_rate_of_feature_parties_in_czofo(given: dict[str, Any], rate: float, decay: str) -> None:
-    decided = decided_training(Training(**given), Czofo(), rows=1000, feature_parties=4)
-    assert (decided.learning_rate, decided.decay) == (rate, decay)
+def test_the_rate_of_feature_parties(given: dict[str, Any], rate: float, decay: str) -> None:
+    for kind in (Vafl, Czofo):
+        decided = decided_training(Training(**given), kind(), rows=1000, feature_parties=4)
+        assert (decided.learning_rate, decided.decay) == (rate, decay)
     with pytest.raises(SettingsError, match=r"training\.decay"):
         Training(decay="cosine")
 
 
-def test_who_waits_for_all_of_them_has_the_rate_of_one_place() -> None:
-    decided = decided_training(Training(), Vafl(wait_for=16), rows=1000, feature_parties=16)
+@pytest.mark.parametrize("algorithm", [Vafl(wait_for=16), Split(), Centralised()])
+def test_who_waits_for_all_of_them_has_the_rate_of_one_place(algorithm: Any) -> None:
+    decided = decided_training(Training(), algorithm, rows=1000, feature_parties=16)
     assert (decided.top_learning_rate, decided.top_decay) == (0.001, "none")
     with pytest.raises(SettingsError, match=r"training\.top_decay"):
         Training(top_decay="cosine")

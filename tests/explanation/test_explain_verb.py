@@ -13,6 +13,8 @@ from tabled import frames
 import colonnade
 from colonnade.errors import RunError, SettingsError
 from colonnade.federation.toml import write_toml
+from colonnade.prediction.account import RowAccount, account_names
+from colonnade.prediction.saved_model import find_model
 from colonnade.privacy.gaussian import epsilon_of
 
 PARTIES = ("label", "bank", "shop")
@@ -143,6 +145,22 @@ def test_noised_embeddings_are_counted_after_the_training(iris: colonnade.Federa
     (tmp_path / "run" / "explain" / "ledger.jsonl").write_bytes(b"not a line\n")
     with pytest.raises(RunError, match="not known any more"):
         colonnade.explain(tmp_path / "run", iris, settings)
+
+
+def test_explanations_are_counted_in_the_account_that_predictions_use(tmp_path: Path) -> None:
+    iris = colonnade.dataset("iris", parties=2)
+    colonnade.train(iris, "vafl", training=BRIEF, privacy=NOISE, out=tmp_path / "run")
+    account, cost = RowAccount(find_model(tmp_path / "run", "party1")), (2 / 5) ** 2
+    names = account_names(iris.ids("party1")["test rows"])
+    trained = account.totals()
+    account.add({names[0]: 100 * cost})  # which a prediction may have cost a row
+    found = colonnade.explain(tmp_path / "run", iris, colonnade.ExplainSettings(columns=0))
+    now = account.totals()
+    assert [now[name] - trained[name] for name in names[:2]] == pytest.approx([101 * cost, cost])
+    assert found.epsilon["party1"] == pytest.approx(epsilon_of(now[names[0]] ** 0.5, 1e-5))
+    (find_model(tmp_path / "run", "party1") / "account.msgpack").write_bytes(b"torn")
+    with pytest.raises(RunError, match=r"account\.msgpack is missing or damaged"):
+        colonnade.explain(tmp_path / "run", iris)
 
 
 def test_a_target_is_kept(iris: colonnade.FederatedData) -> None:

@@ -14,11 +14,23 @@ IMAGES = [(1, 1), (1, 8), (8, 1), (7, 28), (14, 14), (3, 5), (3, 32, 8), (2, 1, 
 
 
 @pytest.mark.parametrize("shape", IMAGES)
-@pytest.mark.parametrize("kind", ["linear", "mlp", "cnn"])
+@pytest.mark.parametrize("kind", ["linear", "mlp", "cnn", "multi-view"])
 def test_bottoms_take_strips_and_patches(kind: str, shape: tuple[int, ...]) -> None:
     module = build_bottom(BottomSettings(kind, embedding=5), shape)
     assert module(torch.randn(3, *shape)).shape == (3, 5)
     assert output_width(module, shape) == 5
+
+
+def test_a_multi_view_model_does_not_mind_the_order_of_views() -> None:
+    module = build_bottom(BottomSettings("multi-view", embedding=5, output_activation=False), (3, 6, 6))
+    rows = torch.randn(4, 3, 6, 6, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(module(rows), module(rows[:, [2, 0, 1]]))
+    # One view is a cnn; of several the largest values count.
+    assert isinstance(module, nn.Sequential)
+    each = torch.stack([module[0].model(rows[:, [view]]) for view in range(3)])
+    torch.testing.assert_close(module(rows), each.amax(0))
+    with pytest.raises(SettingsError, match="'multi-view' was given rows of shape \\(9,\\)"):
+        build_bottom(BottomSettings("multi-view"), (9,))
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (12, 3)])

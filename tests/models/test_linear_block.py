@@ -1,5 +1,8 @@
 """A linear block against a plain twin with dense weights in NumPy, on the same rows in the same order."""
 
+import fcntl
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -353,6 +356,30 @@ def test_a_disk_that_cannot_be_written_is_done_without(monkeypatch: pytest.Monke
     monkeypatch.setattr(numba, "njit", njit)
     assert machine_code(abs) is abs
     assert asked == [True, False]
+
+
+def test_what_another_process_is_compiling_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+
+    def inner(value: float) -> float:
+        return value + 1.0
+
+    inner = machine_code(inner)
+    outer = machine_code(lambda value: inner(value) * 2.0)
+    place = Path(outer.stats.cache_path)  # type: ignore[attr-defined]
+    found: list[float] = []
+    lock = os.open(place, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        call = threading.Thread(target=lambda: found.append(outer(1.0)))
+        call.start()
+        call.join(0.1)
+        assert call.is_alive()
+        assert not outer.signatures  # type: ignore[attr-defined]
+    finally:
+        os.close(lock)
+    call.join()
+    assert found == [4.0]
 
 
 def test_all_compiled_code_is_in_one_file() -> None:

@@ -1,15 +1,18 @@
 """AFSGD-VP and AsySQN: the rows and figures that are made from runs; and what one run is."""
 
 import math
+import threading
 from collections.abc import Sequence
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
 import pytest
 
-from colonnade.reproductions import afsgd_vp, asysqn, linear_runs, reproduce
+from colonnade import dataset
+from colonnade.reproductions import afsgd_vp, asysqn, linear_runs, mailbox, reproduce
 from colonnade.reproductions.afsgd_vp import Accuracy, FdmlJob
 from colonnade.reproductions.linear_runs import Experiment, Job, LinearRun, Time, batch_and_step, run_job
-from colonnade.reproductions.objective import Point
+from colonnade.reproductions.objective import Point, reference_model
 from colonnade.reproductions.reproduction import Scope
 
 SLOWER = {"fsgd": 2.2, "fsvrg": 2.0, "fsaga": 2.75, "synsqn-sgd": 3.0, "synsqn-svrg": 2.6, "synsqn-saga": 0.9}
@@ -32,7 +35,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Job]:
         waits = 9.0 if job.algorithm.startswith("f") else 0.2
         times = [Time("label", 0.0, 10.0, 20), Time("party1", 9.9, 0.1, 20), Time("party2", 10 - waits, waits, 20)]
         points = (Point(0.5, 0.5, 10, seconds / 20), Point(1e-5, 1.0, exchanges, seconds))
-        return LinearRun(points, 81.7, exchanges, seconds, tuple(times), 1.0)
+        return LinearRun(points, 81.7, exchanges, seconds, tuple(times), 1.0, (0.6, 0.4))
 
     for module in (afsgd_vp, asysqn):
         monkeypatch.setattr(module, "run_all", answer)
@@ -51,7 +54,11 @@ def test_table_2_divides_times_and_compares_with_the_paper(runs: list[Job]) -> N
     assert saga["ours"] == pytest.approx(2.75) and saga["published"] == 1.79 and saga["holds"] is True
     svrg = rows["credit_default_uci, fsvrg over afsvrg"]
     assert svrg["ours"] == pytest.approx(2.0) and svrg["published"] == 2.49 and svrg["holds"] is False
-    assert {one.slow for one in runs} == {3.0} and {one.seed for one in runs} == {0, 1}
+    assert {one.slow for one in runs if one.every == 0.5} == {3.0} and {one.seed for one in runs} == {0, 1}
+    level = rows["synthetic_regression, all equally fast, epochs of fsaga over afsaga"]
+    assert level["ours"] == 1.0 and level["holds"] is None
+    label = f"{linear_runs.IDLE_FIRST}, afsaga, part of what is missing that is the slow party's"
+    assert rows[label]["ours"] == 0.6
     assert {one.until for one in runs if one.algorithm.endswith("sgd")} == {1e-3}
 
 
@@ -109,6 +116,7 @@ def test_utilisation_is_time_an_exchange_without_messages(runs: list[Job]) -> No
 def test_exchanges_with_curvature_over_those_without() -> None:
     rows = rows_of("asysqn-figure-2")
     assert {row["ours"] for row in rows.values()} == {0.5} and all(row["holds"] for row in rows.values())
+    assert "each with the batch that needs the fewest" in str(rows["credit_default_uci, asysqn-sgd over afsgd"]["note"])
     assert rows_of("asysqn-figure-3")["credit_default_uci, synsqn-saga over asysqn-saga"]["holds"] is False
 
 
@@ -128,7 +136,18 @@ def test_fdml_is_shown_at_the_rate_that_validation_rows_choose(monkeypatch: pyte
 
 
 def test_a_message_is_really_sent() -> None:
-    assert asysqn.send(asysqn.Sending(10, 3)).seconds > 0
+    assert asysqn.send(asysqn.Sending(10, 3, "tcp")).seconds > 0
+
+
+def test_numbers_are_copied_in_and_out_turn_by_turn() -> None:
+    memory = SharedMemory(create=True, size=16 + 8 * 10)
+    other = threading.Thread(target=mailbox._copy_out, args=(memory.name, 10, 3))
+    other.start()
+    took = mailbox._copy_in(memory, 10, 3)
+    other.join()
+    assert len(took) == 3 and min(took) > 0
+    memory.close()
+    memory.unlink()
 
 
 # --- one run ----------------------------------------------------------------------------------------------------
@@ -149,6 +168,22 @@ def test_a_run_stops_at_its_target_and_tells_who_waited() -> None:
     assert label.party == "label" and slow.busy_seconds == pytest.approx(3 * other.busy_seconds)
     assert other.idle_seconds > other.busy_seconds and slow.steps == other.steps
     assert found.accuracy is not None and 70 < found.accuracy < 100
+
+
+def test_what_is_missing_is_shared_out_among_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(linear_runs.PLANS, "diabetes", Experiment(32, 2))
+    found = run_job(Job("diabetes", "fsaga", linear_runs.best_of("diabetes"), 1e-9, parties=3))
+    assert len(found.shares) == 3 and sum(found.shares) == pytest.approx(1)
+    needless = linear_runs._least_telling_first(dataset("diabetes", parties=3))
+    optimal = abs(reference_model(needless, linear_runs.L2).coef_.reshape(-1))
+    assert list(optimal) == sorted(optimal)
+
+
+def test_digits_below_five_are_one_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_runs, "dataset", lambda name, **more: dataset("digits", **more))
+    data = linear_runs.data_of(linear_runs.LOW_HIGH, 4)
+    assert data.labels.task == "binary" and len(data.labels.classes) == 2
+    assert bool(((dataset("digits").labels.train >= 5).long() == data.labels.train).all())
 
 
 @pytest.mark.usefixtures("small")

@@ -154,7 +154,7 @@ ACCURACY = {"split": 97, "vafl": 98, "cascaded": 96, "zoo": 88, "zoo-sync": 87}
 def trials(monkeypatch: pytest.MonkeyPatch) -> list[Trial]:
     """All trials that were run, each answered at once: best at a rate of 0.01, a point less with every seed.
 
-    A rate of 0.015 is better still, but diverges with the second seed; 0.02 is better yet in ten epochs, after which it
+    A rate of 0.015 is better still, but diverges with the second seed; 0.02 is better yet in the first epochs, and then
     diverges.
     """
     asked: list[Trial] = []
@@ -166,11 +166,11 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> list[Trial]:
     def made(trial: Trial) -> Run:
         bonus = {0.015: 6, 0.02: 12}.get(trial.rate, 0)
         best = ACCURACY[trial.algorithm] - 1000 * abs(trial.rate - 0.01) - trial.seed + bonus
-        diverged = (trial.rate == 0.015 and trial.seed == 1) or (trial.rate == 0.02 and trial.epochs > 10)
+        diverged = (trial.rate == 0.015 and trial.seed == 1) or (trial.rate == 0.02 and trial.epochs >= 10)
         slow = 2 if (trial.algorithm, trial.width) == ("zoo", 512) else 1
         return Run(trial, ((slow * 100 * (trial.seed + 1), 80.0), (1000, best)), diverged, 1.0, best - 1)
 
-    monkeypatch.setattr(cascaded, "_run_all", answer)
+    monkeypatch.setattr(cascaded, "run_all", answer)
     return asked
 
 
@@ -178,16 +178,26 @@ def test_table_2_shows_each_algorithm_at_its_best_rate(trials: list[Trial]) -> N
     rows = {row["label"]: row for row in reproduce("cascaded-table-2", quick=False, seeds=2)["rows"]}
     for name, accuracy in ACCURACY.items():
         row = rows[f"{name}, MNIST, 4 clients, test accuracy %"]
-        assert row["ours"] == accuracy - 1.5  # a point less on test rows, and half for the second seed
+        # A point more for the rate, one less on test rows, and half for the second seed.
+        assert row["ours"] == accuracy - 0.5
         assert row["deviation"] == pytest.approx(math.sqrt(0.5))  # of two that are a point apart
-        assert row["note"] == "learning rate 0.01, best of 100 epochs"
-    assert rows["vafl less cascaded, points"]["ours"] == 2
-    assert rows["zoo, MNIST, 4 clients, test accuracy %"]["holds"] is False  # 86.5 and 89.0 in the paper
-    assert rows["zoo, MNIST, width 256, test accuracy %"]["holds"] is True  # 85.3 there
-    # Every rate of the paper's grid, at full length, for every column, and none twice.
-    every = [(*c, n, r, s) for c in cascaded.COLUMNS.values() for n in ACCURACY for r in GRID for s in (0, 1)]
-    assert sorted((one.parties, one.width, one.algorithm, one.rate, one.seed) for one in trials) == sorted(every)
-    assert {one.epochs for one in trials} == {100}
+        assert row["note"] == "learning rate 0.015, best of 100 epochs; 1 of 2 diverged later"
+    assert rows["vafl less cascaded, MNIST, 4 clients, points"]["ours"] == 2
+    assert rows["zoo, MNIST, 4 clients, test accuracy %"]["holds"] is False  # 87.5 and 89.0 in the paper
+    # Every rate of the paper's grid for a while, with the first seed; the best one at full length, with all.
+    short = [(one.algorithm, one.rate, one.seed) for one in trials if one.epochs == cascaded.FULL_RATE_EPOCHS]
+    assert sorted(short) == sorted((name, rate, 0) for name in ACCURACY for rate in GRID)
+    whole = [(one.algorithm, one.rate, one.seed) for one in trials if one.epochs == cascaded.FULL_EPOCHS]
+    assert sorted(whole) == sorted((name, 0.015, seed) for name in ACCURACY for seed in (0, 1))
+
+
+def test_table_2_has_a_command_for_each_group_of_columns(trials: list[Trial]) -> None:
+    rows = {row["label"]: row for row in reproduce("cascaded-table-2-widths", quick=False, seeds=1)["rows"]}
+    assert rows["zoo, MNIST, width 256, test accuracy %"]["holds"] is True  # 88 and 85.3 in the paper
+    assert {(one.parties, one.width) for one in trials} == {(4, 256), (4, 512)}
+    trials.clear()
+    reproduce("cascaded-table-2-parties", quick=False, seeds=1)
+    assert {(one.parties, one.width) for one in trials} == {(6, 128), (8, 128)}
 
 
 def test_the_quick_table_2_tries_rates_for_a_short_while(trials: list[Trial]) -> None:

@@ -23,7 +23,7 @@ from colonnade.runtimes.checkpoint import numbers_of
 from colonnade.runtimes.delivery import ForgottenError
 from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.links import Link
-from colonnade.runtimes.station import Pace
+from colonnade.runtimes.pace import Pace
 from colonnade.testing import PATIENT, FakeCarrier, Scripted, finishes_after, letter, question, says, sends
 from colonnade.wire.codec import Limits, encode
 from colonnade.wire.packets import ACKNOWLEDGE, FRAME, RESUME, START, Packet, PacketReader, header

@@ -155,10 +155,10 @@ class AligningParty(Remembering):
     def _settle(self, places: NDArray[np.int64]) -> None:
         """The rows that all hold are known: everything else follows."""
         key = self.common_key()
-        self._rows = places[in_order(self.seat.points[places], key)]
-        shared = self.seat.points[self._rows]
-        self._parts = parts_of(shared, key, self.seat.fractions)
-        self._digest = digest_of(shared, key, self._parts).hex()
+        points = self.seat.points
+        self._rows = in_order(points, places, key)
+        self._parts = parts_of(points, self._rows, key, self.seat.fractions)
+        self._digest = digest_of(points, self._rows, key, self._parts).hex()
 
     def _settle_any(self, places: NDArray[np.int64]) -> None:
         """Where it has each row of the common order is known; NOWHERE: it lacks the row."""
@@ -178,9 +178,8 @@ class AligningLabelParty(AligningParty):
         self._agreed: set[str] = set()
         self.held_by: dict[str, int] = {}  # with any_rows: how many of its rows each feature party holds
 
-    def _tell(self, places: NDArray[np.int64], names: dict[str, Blocks]) -> list[Effect]:
-        """Every feature party learns its rows, in an order that says nothing."""
-        self._settle(places)
+    def _tell(self, names: dict[str, Blocks]) -> list[Effect]:
+        """Every feature party learns its rows, which are settled, in an order that says nothing."""
         effects: list[Effect] = []
         for party, own in names.items():
             ordered = own[np.lexsort((own[:, 1], own[:, 0]))]
@@ -195,7 +194,7 @@ class AligningLabelParty(AligningParty):
 
         `held`, `names`: of each of its own points.
         """
-        order = in_order(self.seat.points, self.common_key())
+        order = in_order(self.seat.points, np.arange(len(self.seat.points)), self.common_key())
         self._settle_any(order)
         effects: list[Effect] = []
         for party, own in names.items():

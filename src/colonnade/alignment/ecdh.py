@@ -129,8 +129,8 @@ class LabelParty(AligningLabelParty):
         if self.seat.any_rows:
             return self._tell_places(*self._held_by_each())
         own = (self._order < len(self.seat.points)) & ~self.leftovers().any(axis=1)
-        names = {name: one_way("name", answers.rows[own]) for name, answers in self._answers.items()}
-        return self._tell(self._order[own], names)
+        self._settle(self._order[own])  # before names are made: both take much memory
+        return self._tell({name: one_way("name", answers.rows[own]) for name, answers in self._answers.items()})
 
     def _held_by_each(self) -> tuple[dict[str, NDArray[np.bool_]], dict[str, Blocks]]:
         """Of each of its own points, in their order: whether a feature party holds it, and what it would call it."""

@@ -70,7 +70,8 @@ class LabelParty(AligningLabelParty):
         for hashes in self._hashes.values():
             shared &= np.isin(_numbers(own), _numbers(hashes.rows))
         places = np.flatnonzero(shared)
-        return self._tell(places, dict.fromkeys(self._hashes, own[places]))
+        self._settle(places)
+        return self._tell(dict.fromkeys(self._hashes, own[places]))
 
 
 class FeatureParty(AligningFeatureParty):

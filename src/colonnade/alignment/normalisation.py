@@ -59,7 +59,7 @@ def keys_of(
     rows, points = np.empty(held, np.int64), np.empty((held, POINT_BYTES), np.uint8)
     for start in range(0, held, _BLOCK):  # keys themselves are never held all at once
         texts = [listed(column[start : start + _BLOCK]) for column in columns]
-        parts = [[written_alike(text, rule) for text in column] for column, rule in zip(texts, rules, strict=True)]
+        parts = [all_written_alike(column, rule) for column, rule in zip(texts, rules, strict=True)]
         keys: list[bytes] = []
         for row, values in enumerate(zip(*parts, strict=True), start):
             if "" in values:
@@ -96,6 +96,20 @@ def _joined(values: Sequence[str]) -> bytes:
     if len(encoded) == 1:
         return encoded[0]
     return b"".join(len(value).to_bytes(2, "big") + value for value in encoded)
+
+
+def all_written_alike(texts: Sequence[str], rules: IdRules) -> list[str | None]:
+    """`written_alike` of each. Where no rule changes plain ids, one look at all of them together tells that they are.
+
+    >>> all_written_alike(["a1", " a2", ""], IdRules()), all_written_alike(["a1", "a2"], IdRules())
+    (['a1', 'a2', ''], ['a1', 'a2'])
+    """
+    keeps = (rules.form, rules.case, rules.zeros, rules.pad) == ("text", "keep", "keep", 0)
+    if keeps and all(texts) and max(map(len, texts), default=0) <= LONGEST_CHARACTERS:
+        whole = "".join(texts)
+        if whole.isascii() and whole.isprintable() and " " not in whole:
+            return list(texts)
+    return [written_alike(text, rules) for text in texts]
 
 
 def written_alike(text: str, rules: IdRules) -> str | None:

@@ -26,28 +26,32 @@ class Fractions:
     test: float = 0.25
 
 
+_AT_ONCE = 1 << 14
+
+
 def common_key(shares: Mapping[str, bytes]) -> bytes:
     """The key that follows from every party's share: random, if one party's is."""
     whole = b"".join(name.encode() + b"\0" + shares[name] for name in sorted(shares))
     return hashlib.sha256(b"colonnade alignment key 1" + whole).digest()
 
 
-def blocks_of(points: Points) -> Blocks:
+def blocks_of(points: Points, places: NDArray[np.int64] | None = None) -> Blocks:
     """The first half of every point: as good as a hash of it, for a point is a hash of an id."""
-    return np.ascontiguousarray(points[:, :16]).view("<u8").reshape(-1, 2)
+    halves = points[:, :16] if places is None else points[:, :16][places]
+    return np.ascontiguousarray(halves).view("<u8").reshape(-1, 2)
 
 
-def in_order(points: Points, key: bytes) -> NDArray[np.int64]:
-    """The places of these points in the order that all agree on."""
-    return _ranked(blocks_of(points), key, b"order")
+def in_order(points: Points, places: NDArray[np.int64], key: bytes) -> NDArray[np.int64]:
+    """The places of some points, in the order that all agree on."""
+    return places[_ranked(blocks_of(points, places), key, b"order")]
 
 
-def parts_of(points: Points, key: bytes, fractions: Fractions) -> NDArray[np.uint8]:
-    """Which part each of these points, which are in order, belongs to: a place in PARTS.
+def parts_of(points: Points, rows: NDArray[np.int64], key: bytes, fractions: Fractions) -> NDArray[np.uint8]:
+    """Which part each of the points in these rows, which are in order, belongs to: a place in PARTS.
 
     A fraction above 0 has at least one row, and one is left to train on where there are two.
     """
-    return _parts(_ranked(blocks_of(points), key, b"parts"), fractions)
+    return _parts(_ranked(blocks_of(points, rows), key, b"parts"), fractions)
 
 
 def parts_of_places(count: int, key: bytes, fractions: Fractions) -> NDArray[np.uint8]:
@@ -77,15 +81,22 @@ def _parts(drawn: NDArray[np.int64], fractions: Fractions) -> NDArray[np.uint8]:
     return parts
 
 
-def digest_of(points: Points, key: bytes, parts: NDArray[np.uint8]) -> bytes:
-    """The same for all exactly if they have the same rows in the same order and parts."""
+def digest_of(points: Points, rows: NDArray[np.int64], key: bytes, parts: NDArray[np.uint8]) -> bytes:
+    """The same for all exactly if they have the same points in the same order and parts."""
     total = hashlib.sha256(b"colonnade alignment digest 1" + key)
-    total.update(np.ascontiguousarray(points).data)  # which is not copied
+    for first in range(0, len(rows), _AT_ONCE):
+        total.update(points[rows[first : first + _AT_ONCE]].data)
     total.update(parts.tobytes())
     return total.digest()
 
 
 def _ranked(blocks: Blocks, key: bytes, word: bytes) -> NDArray[np.int64]:
-    own = hashlib.sha256(key + word).digest()
-    random = keyed(own, blocks)
-    return np.lexsort((random[:, 1], random[:, 0]))
+    """By what chance gave each, its first half first; what is in between is freed as soon as it can be."""
+    random = keyed(hashlib.sha256(key + word).digest(), blocks)
+    del blocks
+    firsts = np.ascontiguousarray(random[:, 0])
+    order: NDArray[np.int64] = np.argsort(firsts, kind="stable")
+    ordered = firsts[order]
+    if (ordered[1:] == ordered[:-1]).any():
+        return np.lexsort((random[:, 1], random[:, 0]))
+    return order

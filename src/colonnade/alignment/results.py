@@ -72,7 +72,7 @@ def _lines(
         places = rows[start : start + _BLOCK]
         here = [row != NOWHERE for row in places.tolist()]  # of a row that it lacks there is nothing but the part
         named = [PARTS[part] for part in parts[start : start + _BLOCK].tolist()]
-        values = [places.tolist(), *(listed(column.iloc[places]) for column in texts)]
+        values = [places.tolist(), *(listed(column, np.maximum(places, 0)) for column in texts)]
         told = [[value if held else "" for value, held in zip(column, here, strict=True)] for column in values]
         yield _as_csv(zip(told[0], named, *told[1:], strict=True))
 

@@ -5,15 +5,13 @@ from dataclasses import dataclass, field
 from colonnade.alignment.multiplication import Multiply, multiply
 from colonnade.alignment.order import Fractions
 from colonnade.alignment.points import Points
+from colonnade.seat import Seat
 
 
 @dataclass(frozen=True)
-class AlignmentSeat:
+class AlignmentSeat(Seat):
     """One party's own points and secret; the rest is the same for all."""
 
-    name: str
-    label_party: str
-    parties: tuple[str, ...]  # all, the label party first
     points: Points  # one per usable row: the party ends with places in this array
     secret: bytes  # 32 bytes; of an alignment between organisations, drawn anew for every one
     method: str = "ecdh"
@@ -22,14 +20,6 @@ class AlignmentSeat:
     fractions: Fractions = field(default_factory=Fractions)
     multiply: Multiply = multiply
     any_rows: bool = False  # all of the label party's rows are used, and each learns which of them it holds
-
-    @property
-    def others(self) -> tuple[str, ...]:
-        return tuple(name for name in self.parties if name != self.name)
-
-    @property
-    def feature_parties(self) -> tuple[str, ...]:
-        return tuple(name for name in self.parties if name != self.label_party)
 
     def told(self) -> int:
         """How many ids the others hear of."""

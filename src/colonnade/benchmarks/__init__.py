@@ -30,6 +30,7 @@ def benchmarks() -> dict[str, Benchmark]:
         serve,
         split,
         tabular,
+        watch,
         zeroth_order,
     )
 
@@ -48,6 +49,7 @@ def benchmarks() -> dict[str, Benchmark]:
         missing_rows,
         serve,
         tabular,
+        watch,
     )
     return {module.BENCHMARK.name: module.BENCHMARK for module in known}
 

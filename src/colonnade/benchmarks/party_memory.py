@@ -6,31 +6,72 @@ pass without gradients takes at its peak), `peak` (resident at the peak of five 
 
 import gc
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from colonnade.algorithms.seats import FeatureSeat
+from colonnade.algorithms.split_models.czofo import Czofo, PerturbingBottom
 from colonnade.algorithms.split_models.dpzv import Dpzv
 from colonnade.algorithms.split_models.parts.bottom import Bottom
 from colonnade.algorithms.split_models.parts.seed_replay import SeedReplayBottom
+from colonnade.algorithms.split_models.parts.zeroth_bottom import ZerothOrderBottom
 from colonnade.algorithms.split_models.vafl import Vafl
+from colonnade.algorithms.split_models.zoo import Zoo
 from colonnade.algorithms.training import DecidedTraining
 from colonnade.data.federated import PartyColumns
 from colonnade.models.papers import SmallTransformer, resnet18
 from colonnade.privacy.noise import PerturbationSettings
 
 ROWS, WIDTH, EXCHANGES = 4, 64, 5
-SHAPES = {"resnet18": (3, 32, 32), "transformer": (16, 64)}
+SHAPES = {"resnet18": (3, 32, 32), "resnet18 of strips": (1, 4, 28), "transformer": (16, 64), "bert-sized": (16, 64)}
+"""A party's part of an image: a whole one of CIFAR-10, a strip of MNIST's seven; and a series of tokens."""
+SETTINGS: dict[str, Any] = {
+    "dpzv": Dpzv(step="plain"),
+    "vafl": Vafl(),
+    "czofo": Czofo(),
+    "zoo": Zoo(step="plain", directions=1),
+}
 
 
 def build(model: str) -> nn.Module:
-    if model == "resnet18":
-        return resnet18(3, WIDTH)
+    if model.startswith("resnet18"):
+        return resnet18(SHAPES[model][0], WIDTH)
+    if model == "bert-sized":
+        return SmallTransformer(features=64, embedding=WIDTH, width=768, layers=12, heads=12)
     return SmallTransformer(features=64, embedding=WIDTH, width=384, layers=6, heads=6)
+
+
+def bottom_of(seat: FeatureSeat) -> SeedReplayBottom | ZerothOrderBottom | PerturbingBottom | Bottom:
+    """What the algorithm of the seat's settings trains at a feature party."""
+    settings = seat.settings
+    if isinstance(settings, Dpzv):
+        return SeedReplayBottom(seat, settings.directions_used())
+    if isinstance(settings, Zoo):
+        return ZerothOrderBottom(seat, settings.directions_used())
+    return PerturbingBottom(seat) if isinstance(settings, Czofo) else Bottom(seat)
+
+
+def exchange_once(bottom: Any, exchange: int, rows: Any) -> None:
+    """One upload and its reply, with made-up numbers in the reply."""
+    if isinstance(bottom, SeedReplayBottom):
+        bottom.look_both_ways(exchange, rows)
+        bottom.apply(exchange, [0.1])
+    elif isinstance(bottom, ZerothOrderBottom):
+        bottom.look_around(exchange, rows)
+        bottom.apply(exchange, np.array([1.0, 1.0001]))
+    elif isinstance(bottom, PerturbingBottom):
+        _, _, perturbed = bottom.look_around(exchange, rows)
+        bottom.apply_losses(exchange, np.ones((1 + len(perturbed), ROWS), np.float32))
+    else:
+        bottom.upload(exchange, rows)
+        bottom.apply(exchange, np.full((ROWS, WIDTH), 1e-3, np.float32))
 
 
 def main(kind: str, model: str) -> None:
@@ -41,7 +82,7 @@ def main(kind: str, model: str) -> None:
     rows = np.arange(ROWS, dtype=np.uint32)
     gc.collect()
     before = resident("VmRSS")
-    settings = Dpzv() if kind == "dpzv" else Vafl()
+    settings = SETTINGS[kind]
     seat = FeatureSeat(
         name="party1",
         label_party="label",
@@ -55,7 +96,7 @@ def main(kind: str, model: str) -> None:
         secret=0,
     )
     size = sum(4 * parameter.numel() for parameter in seat.bottom.parameters())
-    bottom = SeedReplayBottom(seat, Dpzv().directions_used()) if kind == "dpzv" else Bottom(seat)
+    bottom = bottom_of(seat)
     del seat
     gc.collect()
     resting = resident("VmRSS")
@@ -64,14 +105,25 @@ def main(kind: str, model: str) -> None:
     activations = max(0, resident("VmHWM") - resting)
     forget_peak()
     for exchange in range(EXCHANGES):
-        if isinstance(bottom, SeedReplayBottom):
-            bottom.look_both_ways(exchange, rows)
-            bottom.apply(exchange, [0.1])
-        else:
-            bottom.upload(exchange, rows)
-            bottom.apply(exchange, np.full((ROWS, WIDTH), 1e-3, np.float32))
+        exchange_once(bottom, exchange, rows)
     peak = resident("VmHWM")
     print(json.dumps({"before": before, "model": size, "activations": activations, "peak": peak}))
+
+
+def measured(kind: str, model: str) -> dict[str, int]:
+    """What a process of its own prints for an algorithm and a model."""
+    # Freed blocks must go back to the system, or the peak of building the model would hide that of training it.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}
+    command = [sys.executable, "-m", "colonnade.benchmarks.party_memory", kind, model]
+    told: dict[str, int] = json.loads(
+        subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    )
+    return told
+
+
+def over_model(seen: dict[str, int]) -> float:
+    """(peak − before the model was there − activations of one forward pass) / the model's size."""
+    return (seen["peak"] - seen["before"] - seen["activations"]) / seen["model"]
 
 
 def resident(which: str) -> int:

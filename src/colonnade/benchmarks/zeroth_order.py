@@ -5,11 +5,6 @@ generator, MNIST-shaped. Memory: the peak of a feature party's training over its
 small transformer, each in a process of its own; less the activations of one forward pass, which any training holds.
 """
 
-import json
-import os
-import subprocess
-import sys
-
 import torch
 from torch import nn
 
@@ -18,6 +13,7 @@ from colonnade.algorithms.split_models.dpzv import Dpzv
 from colonnade.algorithms.split_models.parts.seed_replay import GRID
 from colonnade.benchmarks.benchmark import Benchmark, Watch, one_thread
 from colonnade.benchmarks.mnist_shaped import BATCH, CLASSES, RATE, TURNS, WIDTH, Loop, Simulated, mnist_shaped, ratio
+from colonnade.benchmarks.party_memory import measured, over_model
 from colonnade.data.federated import FederatedData
 
 RADIUS = 0.001
@@ -48,22 +44,15 @@ def run(watch: Watch) -> dict[str, float]:
         "cascaded_over_plain_torch": ratio(rates["cascaded"], rates["cascaded by hand"]),
         "dpzv_over_plain_torch": ratio(rates["dpzv"], rates["dpzv by hand"]),
     }
-    memory = {(kind, model): _memory(kind, model, watch) for kind in ("dpzv", "vafl") for model in MODELS}
-    for (kind, model), over_model in memory.items():
-        result[f"{kind}_memory_over_model_{model}"] = over_model
+    memory = {}
+    for kind in ("dpzv", "vafl"):
+        for model in MODELS:
+            watch(f"memory of {kind} with a {model}")
+            memory[kind, model] = over_model(measured(kind, model))
+            result[f"{kind}_memory_over_model_{model}"] = memory[kind, model]
     result["dpzv_memory_over_model"] = max(memory["dpzv", model] for model in MODELS)
     result["vafl_memory_over_model"] = min(memory["vafl", model] for model in MODELS)
     return result
-
-
-def _memory(kind: str, model: str, watch: Watch) -> float:
-    """(peak − before the model was there − activations of one forward pass) / the model's size."""
-    watch(f"memory of {kind} with a {model}")
-    # Freed blocks must go back to the system, or the peak of building the model would hide that of training it.
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}
-    command = [sys.executable, "-m", "colonnade.benchmarks.party_memory", kind, model]
-    seen = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)
-    return float((seen["peak"] - seen["before"] - seen["activations"]) / seen["model"])
 
 
 class _ByHand(Loop):

@@ -32,6 +32,7 @@ from colonnade.cli import (
     serve,
     sweep,
     tune,
+    watch,
 )
 from colonnade.cli.verbs import Verb, Verbs
 
@@ -66,6 +67,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "run": run.run,
     "join": join.join,
     "leave": join.leave,
+    "watch": watch.watch,
     "sweep": sweep.sweep,
     "tune": tune.tune,
     "predict": predict.predict,

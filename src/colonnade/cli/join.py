@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from colonnade.cli.one_party import one_party
-from colonnade.cli.options import PartyDirectory, PartyFile, SharedFile, Trace, json_option
+from colonnade.cli.options import PartyDirectory, PartyFile, SharedFile, Trace, WatchAddress, Watched, json_option
 from colonnade.cli.output import console, interrupted, tell
 from colonnade.cli.party_log import last_words, log, set_up_logging
+from colonnade.cli.watch import page_for
 from colonnade.errors import RunError, SettingsError
 from colonnade.exit_codes import ExitCode
 
@@ -58,6 +59,8 @@ def join(
             "and its sender is expelled.",
         ),
     ] = False,
+    watched: Watched = False,
+    watch_address: WatchAddress = "127.0.0.1:0",
     as_json: Annotated[bool, json_option("Print the summary as JSON, and nothing else.")] = False,
 ) -> None:
     """Take part in a federation over the network, as one party. Start it again to go on after a stop or a crash."""
@@ -65,11 +68,14 @@ def join(
     with one_party(party, again) as (own, stop), ExitStack() as stack:
         from colonnade.federation.file import read_federation
         from colonnade.launch.join import join as take_part
+        from colonnade.launch.member import default_directory
 
         shared = read_federation(federation)
         if party_timeout is not None:
             _check_timeout(shared)
         running = stack.enter_context(_Running(own.party, again))
+        if watched:
+            stack.enter_context(page_for(out or default_directory(shared, own), watched, watch_address))
         joined = take_part(
             shared,
             own,

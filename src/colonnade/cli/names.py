@@ -29,6 +29,7 @@ BENCHMARKS = (
     "missing-rows",
     "serve",
     "tabular",
+    "watch",
 )
 EXPORT_FORMS = ("onnx", "torchscript", "torch-export", "sklearn", "coefficients")
 ROW_PARTS = ("test", "validation", "train")

@@ -44,6 +44,12 @@ PartyModel = Annotated[
         show_default=False,
     ),
 ]
+Watched = Annotated[
+    bool, typer.Option("--watch", help="Show the run on a live page while it goes on; its address is printed.")
+]
+WatchAddress = Annotated[
+    str, typer.Option("--watch-address", metavar="HOST:PORT", help="With --watch: where the page is served.")
+]
 Workers = Annotated[
     int | None,
     typer.Option("--workers", help="Processes on this machine. Default: one per core.", min=1, show_default=False),

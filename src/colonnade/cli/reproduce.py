@@ -71,7 +71,9 @@ def _list(found: list[dict[str, Any]], as_json: bool) -> None:
         table.add_column(heading, no_wrap=heading == "name")
     for one in found:
         minutes = " / ".join(shown(one[key], "{:.1f}") for key in ("quick_minutes", "full_minutes"))
-        table.add_row(one["name"], f"{PAPERS[one['paper']]}, {one['item']}", ", ".join(one["data"]), minutes)
+        table.add_row(
+            one["name"], f"{PAPERS.get(one['paper'], 'ours')}, {one['item']}", ", ".join(one["data"]), minutes
+        )
     console.print(table)
     words = "Minutes: the processor time of the recorded runs on two cores; –: none is recorded."
     console.print(words, markup=False)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from colonnade.cli.names import RUNTIMES, offering
-from colonnade.cli.options import Changes, Trace, json_option
+from colonnade.cli.options import Changes, Trace, WatchAddress, Watched, json_option
 from colonnade.cli.output import console, interrupted, megabytes, tell
+from colonnade.cli.watch import page_for
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.exit_codes import ExitCode
 
@@ -64,6 +65,8 @@ def run(
     checkpoint_seconds: Annotated[
         float, typer.Option(help="Wall time between checkpoints; one is always written at the end.", min=0)
     ] = 30.0,
+    watched: Watched = False,
+    watch_address: WatchAddress = "127.0.0.1:0",
     as_json: Annotated[bool, json_option("Print the summary as JSON, and nothing else.")] = False,
 ) -> None:
     """Train a federation and write its run directory."""
@@ -96,6 +99,7 @@ def run(
     with (
         interrupted(f"If it had written a checkpoint, continue with: {again}"),
         stop_on_interrupt() as stop,
+        page_for(directory, watched, watch_address),
         progress_of(settings, data, quiet=as_json) as progress,
     ):
         options = RunOptions(

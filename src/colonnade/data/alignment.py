@@ -48,6 +48,11 @@ class MatchedRows:
         }
 
 
+def all_rows(party: str, own: RowIds) -> MatchedRows:
+    """The rows of a party that reads its own table alone: all of them. Their ids stay where they are."""
+    return MatchedRows(pa.array([], pa.string()), {party: own.order}, {party: len(own)}, len(own))
+
+
 def match_any(ids: Mapping[str, RowIds], whose: str = "") -> MatchedRows:
     """The rows of one party, or, if none is named, all that anybody holds, whoever else lacks them."""
     common = ids[whose].sorted if whose else _held_by_any(ids)

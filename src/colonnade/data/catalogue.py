@@ -9,6 +9,9 @@ FOLDER_VARIABLE = "COLONNADE_DATA"
 MOST_WORDS = 30_000
 """How many columns `newsgroups20` has: the words that occur most often in its train part."""
 
+TOKENS = 64
+"""How many columns a set of texts has: so many tokens of each text are kept."""
+
 
 class DatasetFacts(NamedTuple):
     """One line of a list of data sets. `rows` counts the set's own test part too."""
@@ -44,4 +47,8 @@ _SETS = (
     DatasetFacts("mnist_odd_even", 70_000, 784, "binary", FOLDER_VARIABLE),
     DatasetFacts("fashion_mnist", 70_000, 784, "multiclass", FOLDER_VARIABLE),
     DatasetFacts("cifar10", 20_000, 3_072, "multiclass", FOLDER_VARIABLE),
+    DatasetFacts("modelnet10_voxel", 4_899, 12_288, "multiclass", FOLDER_VARIABLE),
+    DatasetFacts("physionet2012_icu", 8_000, 81, "binary", FOLDER_VARIABLE),
+    DatasetFacts("imdb", 50_000, TOKENS, "binary", FOLDER_VARIABLE),
+    DatasetFacts("amazon_multidomain", 8_000, TOKENS, "binary", FOLDER_VARIABLE),
 )

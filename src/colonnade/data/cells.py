@@ -185,6 +185,10 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or kind == pa.string_view())
 
 
+def is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
 def is_known(kind: pa.DataType) -> bool:
     """Whether cells of this type can be used at all."""
     simple = kind.value_type if pa.types.is_dictionary(kind) else kind

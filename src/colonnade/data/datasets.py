@@ -13,6 +13,7 @@ import os
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,7 +26,9 @@ from colonnade.data.partition import spread_out
 from colonnade.data.preparation import numeric_matrix
 from colonnade.data.sources import unreadable
 from colonnade.data.sparse import open_text, read_svmlight
+from colonnade.data.stays import COLUMNS, Stays, read_stays
 from colonnade.data.synthetic import sparse_rows
+from colonnade.data.views import views
 from colonnade.errors import DataError, unknown_name
 from colonnade.on_demand import on_demand
 
@@ -43,15 +46,15 @@ class JoinedData:
     """Rows with all their columns in one place, before anybody shares them out."""
 
     name: str
-    X: Array | sparse.csr_array  # [n, d] a table, perhaps sparse; [n, channels, height, width] images
+    X: Array | sparse.csr_array  # [n, d] a table, perhaps sparse; [n, d, time] series; [n, channels, height, width]
     y: Array
-    names: tuple[str, ...] = ()  # of a table's columns
+    names: tuple[str, ...] = ()  # of the columns of a table or of series
     X_test: Array | sparse.csr_array | None = None  # the set's own test part, if it has one
     y_test: Array | None = None
     groups: Array | None = None  # rows of one group stay on one side of the train/test line
     task: str = ""  # "" = inferred
     missing: str = "refuse"  # what to do with gaps unless the settings say otherwise
-    scaled: bool = False  # a sparse table whose rows have length 1 already: to scale its columns would undo that
+    scaled: bool = False  # a table to be left as it is: rows of length 1, or numbers that are names
     weights: Array | None = None  # what each row of X weighs in the loss
 
     def __repr__(self) -> str:
@@ -179,6 +182,60 @@ def _sprite(path: Path) -> Array:
 def _npz_array(path: Path, key: str) -> Array:
     with np.load(path, allow_pickle=False) as content:
         return np.asarray(content[key])
+
+
+def _modelnet10_voxel() -> JoinedData:
+    """Twelve views of each shape, as the channels of one picture."""
+    name, file = "modelnet10_voxel", "modelnet10_32.npz"
+    keys = ("X_train", "y_train", "X_test", "y_test")
+    X, y, X_test, y_test = (_from_file(name, file, partial(_npz_array, key=key)) for key in keys)
+    kinds = np.array(_SHAPES)
+    return JoinedData(name, views(X), kinds[y], X_test=views(X_test), y_test=kinds[y_test], task="multiclass")
+
+
+_SHAPES = ("bathtub", "bed", "chair", "desk", "dresser", "monitor", "night_stand", "sofa", "table", "toilet")
+
+
+def _physionet2012_icu() -> JoinedData:
+    """Who dies in hospital, by what was measured in the first 48 hours; the challenge's set b to test on."""
+    name = "physionet2012_icu"
+
+    def read(path: Path) -> dict[str, Stays]:
+        with open_text(path) as file:
+            return read_stays(io.BytesIO(file.read()))
+
+    parts = _from_file(name, "physionet2012_set-a_set-b.tar.xz", read)
+    (X, y), (X_test, y_test) = parts["a"], parts["b"]
+    return JoinedData(name, X, y, COLUMNS, X_test=X_test, y_test=y_test, task="binary", missing="mean")
+
+
+def _imdb() -> JoinedData:
+    """Film reviews: is the writer pleased?"""
+    from colonnade.data import texts
+
+    name = "imdb"
+
+    def read(path: Path) -> dict[str, tuple[list[str], list[int]]]:
+        with open_text(path) as file:
+            return texts.labelled_lines(file)
+
+    parts = _from_file(name, "imdb_50k.jsonl.xz", read)
+    (X, y), (X_test, y_test) = ((texts.token_numbers(own), np.array(labels)) for own, labels in parts.values())
+    return JoinedData(name, X, y, texts.NAMES, X_test=X_test, y_test=y_test, task="binary", scaled=True)
+
+
+def _amazon_multidomain() -> JoinedData:
+    """Reviews of books, films, electronics and kitchen things: is the writer pleased?"""
+    from colonnade.data import texts
+
+    name = "amazon_multidomain"
+
+    def read(path: Path) -> tuple[list[str], list[int]]:
+        with open_text(path) as file:
+            return texts.labelled_archive(io.BytesIO(file.read()))
+
+    reviews, labels = _from_file(name, "sorted_data_acl_labeled.tar.xz", read)
+    return JoinedData(name, texts.token_numbers(reviews), np.array(labels), texts.NAMES, task="binary", scaled=True)
 
 
 def _a9a() -> JoinedData:
@@ -338,4 +395,8 @@ _READERS: dict[str, Callable[[], JoinedData]] = {
     "mnist_odd_even": _mnist_odd_even,
     "fashion_mnist": lambda: _idx_images("fashion_mnist"),
     "cifar10": _cifar10,
+    "modelnet10_voxel": _modelnet10_voxel,
+    "physionet2012_icu": _physionet2012_icu,
+    "imdb": _imdb,
+    "amazon_multidomain": _amazon_multidomain,
 }

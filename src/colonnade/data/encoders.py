@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from typing import Any, ClassVar, Protocol
@@ -19,6 +19,7 @@ import numpy as np
 
 from colonnade.data.cells import Words
 from colonnade.data.ids import Array
+from colonnade.data.images import ImageEncoder
 from colonnade.data.settings import ColumnSettings
 from colonnade.errors import DataError, SettingsError
 
@@ -60,8 +61,9 @@ class NumberEncoder:
 
     @classmethod
     def fit(cls, train: Array, asked: ColumnSettings, missing: str, standardise: bool) -> NumberEncoder:
-        values = train.astype(np.float64)
+        values = train.astype(np.float64, copy=False)
         has_gaps = not all_finite(values)
+        values = values.copy() if has_gaps or asked.clip else values  # which is changed then
         gaps = np.isnan(values) if has_gaps else np.zeros(0, dtype=bool)
         low = high = None
         if asked.clip:
@@ -75,14 +77,14 @@ class NumberEncoder:
         if not standardise:
             fill = fill if has_gaps else float(np.median(values))
             return cls(0.0, 1.0, fill, has_gaps and missing == "indicator", low, high, asked.log)
-        mean = _sum(values, np.copy) / len(values)
-        deviation = float(np.sqrt(_sum(values, lambda some: (some - mean) ** 2) / len(values)))
+        mean = float(values.mean())
+        deviation = float(np.sqrt(_squares(values, mean) / len(values)))
         # Judged by range: rounding gives a constant 0.1 a tiny deviation, which would blow up test rows.
-        constant = deviation == 0 or bool(values.max() == values.min())
+        constant = deviation == 0 or _all_alike(values)
         return cls(
-            float(mean),
+            mean,
             1.0 if constant else deviation,
-            fill if has_gaps else float(mean),
+            fill if has_gaps else mean,
             has_gaps and missing == "indicator",
             low,
             high,
@@ -101,12 +103,13 @@ class NumberEncoder:
     def column(self, values: Array) -> Array:
         """The numbers themselves, float32 [rows]."""
         found = np.zeros(len(values), dtype=np.float32)
-        for start in () if self.constant else range(0, len(values), _AT_ONCE):
-            some = values[start : start + _AT_ONCE]
-            bent = self._bent(some.astype(np.float64))
-            if not all_finite(some):
-                bent[np.isnan(some)] = self.fill
-            with np.errstate(over="ignore"):
+        whole = all_finite(values)
+        with np.errstate(over="ignore"):
+            for start in () if self.constant else range(0, len(values), _AT_ONCE):
+                some = values[start : start + _AT_ONCE]
+                bent = self._bent(some.astype(np.float64))
+                if not whole:
+                    bent[np.isnan(some)] = self.fill
                 bent -= self.mean
                 bent /= self.deviation
                 found[start : start + _AT_ONCE] = bent
@@ -129,15 +132,18 @@ def all_finite(values: Array) -> bool:
         return bool(np.isfinite(values.sum(dtype=np.float64))) or bool(np.isfinite(values).all())
 
 
-def _sum(values: Array, term: Callable[[Array], Array]) -> Any:
-    """One by one, as a sum over the rows of a table is: the same bits as if all columns had been prepared together."""
-    total: Any = None
+def _squares(values: Array, mean: float) -> float:
+    """Σ (x − mean)²."""
+    total = 0.0
     for start in range(0, len(values), _AT_ONCE):
-        terms = term(values[start : start + _AT_ONCE])
-        if total is not None:
-            terms[0] += total
-        total = terms.cumsum(out=terms)[-1]
+        far = values[start : start + _AT_ONCE] - mean
+        total += float(far @ far)
     return total
+
+
+def _all_alike(values: Array) -> bool:
+    """Found out as soon as one differs."""
+    return all((values[start : start + _AT_ONCE] == values[0]).all() for start in range(0, len(values), _AT_ONCE))
 
 
 @dataclass(frozen=True)
@@ -372,7 +378,16 @@ def _matrix(encoder: Any, values: list[Any], path: str) -> Array:
 
 
 _ENCODERS: dict[str, Any] = {
-    one.KIND: one for one in (NumberEncoder, OneHotEncoder, OrdinalEncoder, HashedEncoder, TextEncoder, DateEncoder)
+    one.KIND: one
+    for one in (
+        NumberEncoder,
+        OneHotEncoder,
+        OrdinalEncoder,
+        HashedEncoder,
+        TextEncoder,
+        DateEncoder,
+        ImageEncoder,
+    )
 }
 
 

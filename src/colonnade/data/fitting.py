@@ -17,7 +17,8 @@ from colonnade.data.cells import Complaints
 from colonnade.data.encoders import Encoder, all_finite
 from colonnade.data.federated import PartyColumns
 from colonnade.data.ids import Array
-from colonnade.data.prepared import Preparation, PreparedColumn, RawColumn, Sheet
+from colonnade.data.images import FITTED_ROWS, ImageEncoder
+from colonnade.data.prepared import ChosenRows, Preparation, PreparedColumn, RawColumn, Sheet
 from colonnade.data.settings import ColumnSettings, DataSettings, PartyData
 from colonnade.data.sources import Table, is_number, nearest
 from colonnade.errors import DataError, SettingsError
@@ -57,31 +58,33 @@ def prepare_own(
             raise SettingsError(f"Party {party!r} prepares a column {name!r}.{nearest(name, table.names)} It has none.")
     kept = [name for name in chosen if own.prepare.get(name, ColumnSettings()).kind != "leave-out"]
     fitting = _Fitting(table, own, data, Complaints(party, table), known)
+    parts = [ChosenRows(rows) for rows in (train, test)]
     # Whose outputs can be counted only after they were looked at.
-    fitted = {name: fitting.fit(name, train) for name in kept if fitting.needs_a_look(name)}
+    fitted = {name: fitting.fit(name, parts[0]) for name in kept if fitting.needs_a_look(name)}
     widths = [len(column.outputs) if (column := fitted.get(name)) else 1 for name in kept]
-    sheets = [Sheet(len(rows), sum(widths)) for rows in (train, test)]
+    sheets = [Sheet(rows, sum(widths)) for rows in parts]
     columns: list[PreparedColumn] = []
     place = 0
     for name, width in zip(kept, widths, strict=True):
         if name in fitting.complaints.columns:
             continue
         raw = fitting.raw(name)
-        column = fitted.get(name) or fitting.fit(name, train, raw)
+        column = fitted.get(name) or fitting.fit(name, parts[0], raw)
         if column is None:
             continue
         if len(column.outputs) > width:  # NaN among numbers, of which the file said that there are no gaps
             for sheet in sheets:
                 sheet.widen(place + width)
-        for rows, sheet in zip((train, test), sheets, strict=True):
+        for rows, sheet in zip(parts, sheets, strict=True):
             raw.encode(column.encoder, rows, sheet, place)
         columns.append(column)
         place += len(column.outputs)
     fitting.complaints.refuse()
-    parts = [sheet.filled() for sheet in sheets]
-    _refuse_all_constant(parts[0], party, len(kept))
+    fitted_rows, others = (sheet.filled() for sheet in sheets)
+    _refuse_all_constant(fitted_rows, party, len(kept))
     made = Preparation(tuple(columns))
-    return PartyColumns(torch.from_numpy(parts[0]), torch.from_numpy(parts[1]), made.names, preparation=made)
+    shaped = [torch.from_numpy(rows).reshape(-1, *made.shape) for rows in (fitted_rows, others)]
+    return PartyColumns(shaped[0], shaped[1], made.names, preparation=made)
 
 
 class _Fitting:
@@ -110,20 +113,23 @@ class _Fitting:
             self._table, name, self.complaints, self._asked(name).format if known is None else known.format
         )
 
-    def fit(self, name: str, train: Array, raw: RawColumn | None = None) -> PreparedColumn | None:
+    def fit(self, name: str, chosen: ChosenRows, raw: RawColumn | None = None) -> PreparedColumn | None:
         """The column's encoder; None if something is wrong with it, of which is then complained."""
-        asked = self._asked(name)
+        asked, train = self._asked(name), chosen.lying
         if name in self._known:
             return self._known[name]
         raw = raw or self.raw(name)
+        standardise = self._data.standardise if asked.standardise is None else asked.standardise
+        if asked.kind == "image":
+            return self._fit_images(name, raw, chosen, standardise)
         if not cells.is_known(raw.column.type):
-            self.complaints.of_column(name, f"is of the type {raw.column.type}, which cannot be used")
+            images = ": if it holds images, say so with kind = 'image'" if cells.is_bytes(raw.column.type) else ""
+            self.complaints.of_column(name, f"is of the type {raw.column.type}, which cannot be used{images}")
             return None
         missing = asked.missing or self._data.missing or "indicator"
-        standardise = self._data.standardise if asked.standardise is None else asked.standardise
         kind = asked.kind or self._kind(raw, train)
         if ":" in kind:
-            return PreparedColumn(name, encoders.OwnEncoder.fit(kind, raw.anything(train)))
+            return PreparedColumn(name, encoders.OwnEncoder.fit(kind, raw.anything(chosen.wanted)))
         if kind in ("number", "date"):
             values = raw.numbers(train) if kind == "number" else raw.days(train)
             if name in self.complaints.columns or not self._gaps_are_fine(name, values, missing):
@@ -143,6 +149,20 @@ class _Fitting:
         else:
             made = encoders.TextEncoder(asked.buckets or encoders.TEXT_BUCKETS)
         return PreparedColumn(name, made)
+
+    def _fit_images(self, name: str, raw: RawColumn, chosen: ChosenRows, standardise: bool) -> PreparedColumn | None:
+        asked = self._asked(name)
+        if not (cells.is_bytes(raw.column.type) or cells.is_text(raw.column.type)):
+            what = f"is of the type {raw.column.type}; images are bytes of image files, or paths of such files"
+            self.complaints.of_column(name, what)
+            return None
+        size = asked.size[0], asked.size[1]
+        some = raw.pixels(chosen.wanted[:FITTED_ROWS], size, asked.channels)  # which are in random order
+        missing = asked.missing or self._data.missing
+        fine = self._gaps_are_fine(name, np.where(some.gaps, np.nan, 0.0), missing)
+        if name in self.complaints.columns or not fine:
+            return None
+        return PreparedColumn(name, ImageEncoder.fit(some, size, asked.channels, standardise))
 
     def _kind(self, raw: RawColumn, train: Array) -> str:
         """What a column of which the settings say nothing is."""

@@ -8,8 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
+from colonnade.data.cells import is_text
 from colonnade.data.csv_files import read_csv
 from colonnade.data.databases import table_of_query
 from colonnade.data.settings import PartyData
@@ -18,14 +22,18 @@ from colonnade.errors import DataError, SettingsError
 from colonnade.on_demand import on_demand
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 else:
-    pd, pq = on_demand("pandas"), on_demand("pyarrow.parquet")
+    pa, pc, pq = on_demand("pyarrow"), on_demand("pyarrow.compute"), on_demand("pyarrow.parquet")
+
+Texts: TypeAlias = "pa.ChunkedArray"
+"""A column of texts, as Arrow keeps them: Python's own would take five times the memory."""
 
 
-def read_id_columns(own: PartyData, base: Path, columns: Sequence[str], party: str) -> list[pd.Series]:
-    """Each of these columns as texts, row by row; "" where there is none."""
+def read_id_columns(own: PartyData, base: Path, columns: Sequence[str], party: str) -> list[Texts]:
+    """Each of these columns as texts, row by row; null where there is none (`listed` makes it "")."""
     if own.where or not (own.sql or own.file):
         raise SettingsError(
             f"Party {party!r} has a condition where an alignment needs rows that stay in their places: put the "
@@ -36,33 +44,38 @@ def read_id_columns(own: PartyData, base: Path, columns: Sequence[str], party: s
     path = base / own.folder / own.file
     name = path.name.lower()
     if not name.endswith(CSV + PARQUET):
-        return [pd.Series(read_table(path, party=party, id=column).ids.tolist(), dtype=str) for column in columns]
+        return [pa.chunked_array([read_table(path, party=party, id=column).ids.text]) for column in columns]
     if not path.is_file():
         raise DataError(f"Party {party!r} has no file {str(path)!r}: check the setting `file` of that party.")
     try:
         if name.endswith(CSV):  # each as text: a number would lose the leading zeros of an id
             found = [read_csv(path, own, party=party, id=column, columns=(column,)) for column in columns]
             _check_there(found[0].names, columns, party, f"the file {str(path)!r}")
-            series = [one.frame.column(column).to_pandas() for one, column in zip(found, columns, strict=True)]
+            found_columns = [one.frame.column(column) for one, column in zip(found, columns, strict=True)]
         else:
             file = pq.ParquetFile(path)
             _check_there(file.schema_arrow.names, columns, party, f"the file {str(path)!r}")
-            series = [file.read(columns=[column]).column(column).to_pandas() for column in columns]
+            found_columns = [file.read(columns=[column]).column(column) for column in columns]
     except unreadable() as error:
         raise DataError(
             f"Party {party!r}: the file {str(path)!r} could not be read as {path.suffix} "
             f"({type(error).__name__}): check that it is complete and of the kind its ending says."
         ) from None
-    return [_texts(column, party, f"the file {str(path)!r}") for column in series]
+    return [_texts(column, party, f"the file {str(path)!r}") for column in found_columns]
 
 
-def listed(texts: pd.Series | Sequence[str]) -> list[str]:
-    """Some of a column's texts. To go through a series itself takes ten times as long."""
-    found: list[str] = texts.tolist() if hasattr(texts, "tolist") else list(texts)
-    return found
+def listed(texts: Texts | Sequence[str], rows: npt.NDArray[np.int64] | None = None) -> list[str]:
+    """A column's texts as Python's own, "" where there is none; `rows`: those of these rows alone."""
+    if isinstance(texts, Sequence):
+        return list(texts)
+    if rows is not None:  # `pa.array` and `pa.scalar` would load pandas, for thirty megabytes
+        whole = np.ascontiguousarray(rows, np.int64)
+        texts = texts.take(pa.Array.from_buffers(pa.int64(), len(whole), [None, pa.py_buffer(whole)]))
+    found: list[str | None] = texts.to_pylist()
+    return [text or "" for text in found]
 
 
-def _of_query(own: PartyData, base: Path, columns: Sequence[str], party: str) -> list[pd.Series]:
+def _of_query(own: PartyData, base: Path, columns: Sequence[str], party: str) -> list[Texts]:
     """The same of a query, whose rows come in one order only if it says so."""
     if not re.search(r"\border\s+by\b", own.sql, re.IGNORECASE):
         raise SettingsError(
@@ -72,7 +85,7 @@ def _of_query(own: PartyData, base: Path, columns: Sequence[str], party: str) ->
         )
     frame = table_of_query(own, base, party=party)
     _check_there(frame.column_names, columns, party, "its query")
-    return [_texts(frame.column(column).to_pandas(), party, "its query") for column in columns]
+    return [_texts(frame.column(column), party, "its query") for column in columns]
 
 
 def _check_there(names: Sequence[str], columns: Sequence[str], party: str, where: str) -> None:
@@ -84,15 +97,22 @@ def _check_there(names: Sequence[str], columns: Sequence[str], party: str, where
             )
 
 
-def _texts(column: pd.Series, party: str, where: str) -> pd.Series:
-    """As text; 7.0, which is how a column of whole numbers with gaps comes out, is 7."""
-    gaps = column.isna()
-    if pd.api.types.is_float_dtype(column):
-        whole = column.fillna(0.0)
-        if not (whole.eq(whole.round()) & whole.abs().lt(2**53)).all():
+def _texts(column: pa.ChunkedArray, party: str, where: str) -> Texts:
+    """As text, null for a gap; 7.0, which is how a column of whole numbers with gaps comes out, is 7."""
+    types = pa.types
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if types.is_floating(column.type):
+        column = pc.if_else(pc.is_nan(column), None, column)
+        whole = pc.and_(pc.equal(column, pc.round(column)), pc.less(pc.abs(column), 2.0**53))
+        if not pc.all(whole, min_count=0).as_py():
             raise DataError(
                 f"Party {party!r}: {where} has ids that are not whole numbers: name the column that "
                 "identifies rows with the setting `id`, or store the ids as text."
             )
-        column = whole.astype("int64")
-    return column.astype(str).mask(gaps, "")
+        column = column.cast(pa.int64())
+    if types.is_integer(column.type) or is_text(column.type) or types.is_null(column.type):
+        return column.cast(pa.string())
+    # Dates and the like: as pandas writes them.
+    texts = column.to_pandas().astype(str).tolist()
+    return pc.if_else(pc.is_valid(column), pa.chunked_array([pa.array(texts, pa.string())]), None)

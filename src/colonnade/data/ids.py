@@ -47,7 +47,18 @@ class RowIds:
     @cached_property
     def order(self) -> Array:
         """The positions of the rows, sorted by their ids."""
-        return text_order(self.text)
+        return self._ordered[0]
+
+    @cached_property
+    def _ordered(self) -> tuple[Array, bool]:
+        """The same, and whether two texts may be alike."""
+        words = _words(self.text)
+        order = _order_of(words)
+        alike = np.ones(max(0, len(order) - 1), np.bool_)
+        for word in words:
+            ordered = word[order]
+            alike &= ordered[1:] == ordered[:-1]
+        return order, bool(alike.any())
 
     @cached_property
     def sorted(self) -> pa.StringArray:
@@ -56,6 +67,8 @@ class RowIds:
 
     def repeated(self) -> int:
         """How many rows have an id that an earlier one has too."""
+        if not self._ordered[1]:
+            return 0
         ids = self.sorted
         return int(pc.sum(pc.equal(ids[1:], ids[:-1])).as_py() or 0)
 
@@ -69,7 +82,10 @@ def text_order(text: pa.StringArray) -> Array:
     >>> text_order(pa.array(["b", "10", "9", "a"])).tolist()
     [1, 2, 3, 0]
     """
-    words = _words(text)
+    return _order_of(_words(text))
+
+
+def _order_of(words: list[Array]) -> Array:
     order: Array = np.argsort(words[0])
     if len(words) == 1:
         return order
@@ -87,8 +103,9 @@ def _words(text: pa.StringArray) -> list[Array]:
     rows = len(text)
     if not rows:
         return [np.zeros(0, dtype=np.uint64)]
-    width = max(1, int(pc.max(pc.binary_length(text)).as_py()))
-    padded = pc.ascii_rpad(text, width, "\0")
+    lengths = pc.min_max(pc.binary_length(text))
+    width = max(1, int(lengths["max"].as_py()))
+    padded = text if lengths["min"].as_py() == width else pc.ascii_rpad(text, width, "\0")
     # Offsets of a text that is a slice do not begin with 0.
     offset = int(np.frombuffer(padded.buffers()[1], np.int32)[padded.offset])
     letters = np.frombuffer(padded.buffers()[2], np.uint8, rows * width, offset).reshape(rows, width)

@@ -20,7 +20,14 @@ from colonnade.data.datasets import JoinedData, read_dataset, synthetic_sparse_r
 from colonnade.data.federated import FederatedData, OwnData, PartyColumns, first_to_validate
 from colonnade.data.ids import Array
 from colonnade.data.own_tables import load_own_table, load_tables, tables_of_frames
-from colonnade.data.preparation import numeric_matrix, prepare_image, prepare_labels, prepare_sparse, prepare_table
+from colonnade.data.preparation import (
+    numeric_matrix,
+    prepare_image,
+    prepare_labels,
+    prepare_series,
+    prepare_sparse,
+    prepare_table,
+)
 from colonnade.data.prepared import Preparation
 from colonnade.data.settings import DEFAULT_TEST_FRACTION, ColumnSettings, DataSettings, PartyData, data_settings
 from colonnade.data.sources import Source, is_pandas
@@ -286,7 +293,8 @@ def _from_joined(
         block = own[rows.train]
         block_test = own[rows.scored] if X_test is X else _below(own[rows.validation], X_test[:, *share][rows.test])
         if not is_image:
-            prepare = prepare_sparse if is_sparse(block) else prepare_table
+            dense = prepare_series if block.ndim == 3 else prepare_table
+            prepare = prepare_sparse if is_sparse(block) else dense
             prepared[party] = prepare(
                 block,
                 block_test,
@@ -296,7 +304,7 @@ def _from_joined(
                 missing=data.missing or joined.missing,
             )
         else:
-            piece = _names_of(names, share[0]) if X.ndim == 2 else (_piece_name(share, X.shape[2:]),)
+            piece = _names_of(names, share[0]) if X.ndim == 2 else (_piece_name(share, X.shape[1:]),)
             prepared[party] = prepare_image(block, block_test, piece, party=party, standardise=data.standardise)
     y_scored = np.concatenate([y[rows.validation], y_test[rows.test]])
     labels = prepare_labels(
@@ -359,10 +367,13 @@ def _shares(
         return {party: (block,) for party, block in zip(holders, blocks, strict=True)}
     if len(shape) != 3:
         raise SettingsError(
-            f"data.split = {data.split!r} cuts images, but these rows are tables of {shape[0]} columns: "
+            f"data.split = {data.split!r} cuts images, but these rows have {shape[0]} columns: "
             "use 'equal-columns' or 'named-columns'."
         )
-    _, height, width = shape
+    planes, height, width = shape
+    if data.split == "channels":
+        blocks = partition.channels(planes, count)
+        return {p: (block,) for p, block in zip(feature_parties, blocks, strict=True)}
     if data.split == "row-strips":
         strips = partition.row_strips(height, count)
         return {p: (slice(None), strip) for p, strip in zip(feature_parties, strips, strict=True)}
@@ -381,9 +392,11 @@ def _pixel_names(shape: tuple[int, ...]) -> list[str]:
 
 
 def _piece_name(share: Share, size: tuple[int, ...]) -> str:
-    spans = [part.indices(length) for part, length in zip(share[1:], size, strict=False) if isinstance(part, slice)]
+    spans = [part.indices(length) for part, length in zip(share, size, strict=False) if isinstance(part, slice)]
     spans += [(0, length, 1) for length in size[len(spans) :]]
-    return f"pixels[{spans[0][0]}:{spans[0][1]}, {spans[1][0]}:{spans[1][1]}]"
+    where = [f"{start}:{stop}" for start, stop, _ in spans]
+    some = "" if spans[0][:2] == (0, size[0]) else f" of channels[{where[0]}]"
+    return f"pixels[{where[1]}, {where[2]}]{some}"
 
 
 def _feature_array(X: Array | sparse.csr_array | pd.DataFrame, what: str) -> Array | sparse.csr_array:

@@ -13,15 +13,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from colonnade.alignment.results import Aligned, check_one_alignment, read_aligned
 from colonnade.data import partition
 from colonnade.data.absence import ABSENT, LABELS_OF_ALL_ROWS, NOWHERE, share_to_drop, with_absent
-from colonnade.data.alignment import MatchedRows, Rows, match_any, match_rows, row_digest, set_apart, split_rows
+from colonnade.data.alignment import (
+    MatchedRows,
+    Rows,
+    all_rows,
+    match_any,
+    match_rows,
+    row_digest,
+    set_apart,
+    split_rows,
+)
 from colonnade.data.cells import is_text, words_of
 from colonnade.data.federated import FederatedData, Labels, OwnData, PartyColumns, RowCounts, first_to_validate
 from colonnade.data.fitting import prepare_own
-from colonnade.data.id_columns import read_id_columns
+from colonnade.data.id_columns import listed, read_id_columns
 from colonnade.data.preparation import prepare_labels, prepare_sparse
 from colonnade.data.prepared import Preparation
 from colonnade.data.settings import DEFAULT_TEST_FRACTION, DataSettings, PartyData
@@ -172,7 +182,7 @@ def ids_together(
         aligned = alignment_of(party, own, base)
         texts = read_id_columns(own, base, aligned.columns, party)
         rows = _aligned_rows(aligned, data)
-        whole = [",".join(one) for one in zip(*(text.tolist() for text in texts), strict=True)]
+        whole = [",".join(one) for one in zip(*map(listed, texts), strict=True)]
         named = [["" if row == NOWHERE else whole[row] for row in part] for part in rows]
         return dict(zip(_PARTS, named, strict=True))
     tables = {
@@ -299,11 +309,16 @@ def _refuse_one_place(rows: str) -> None:
 def _matched(tables: Mapping[str, Table], data: DataSettings, label_party: str) -> tuple[MatchedRows, Rows, str]:
     """The common rows, which of them to use for what, and the digest of those."""
     ids = {party: table.ids for party, table in tables.items()}
-    matched = match_any(ids, label_party) if data.rows == "any" else match_rows(ids, data.rows)
+    holder = label_party if data.rows == "any" else next(iter(ids))  # who has all of the common rows
+    if len(ids) == 1 and len(ids[holder]):
+        matched = all_rows(holder, ids[holder])
+    else:
+        matched = match_any(ids, label_party) if data.rows == "any" else match_rows(ids, data.rows)
     fraction = DEFAULT_TEST_FRACTION if data.test_fraction is None else data.test_fraction
     train, test = split_rows(matched.rows, fraction, seed=data.seed, max_rows=data.max_rows)
     rows = Rows(*set_apart(train, data.validation), test)
-    digest = row_digest(*(matched.ids.take(pa.array(part)) for part in (rows.train, rows.test, rows.validation)))
+    at, text = matched.at[holder], ids[holder].text
+    digest = row_digest(*(text.take(pa.array(at[part])) for part in (rows.train, rows.test, rows.validation)))
     return replace(matched, ids=pa.array([], pa.string())), rows, digest
 
 
@@ -330,7 +345,7 @@ def _prepared(
             "give it more rows, or leave it out."
         )
     here = Rows(*(part[part != NOWHERE] for part in rows))
-    held = _prepared_rows(table, chosen, here, party, own, data, known)
+    held = _flat(_prepared_rows(table, chosen, here, party, own, data, known))
     preparation = None if held.preparation is None else replace(held.preparation, tells_absence=True)
     validation = None
     if len(rows.validation):
@@ -343,6 +358,14 @@ def _prepared(
         preparation,
         share_to_drop(lacking, data.absence),
     )
+
+
+def _flat(held: PartyColumns) -> PartyColumns:
+    """Images as flat rows, to which the column that tells who is absent can be added."""
+    if not isinstance(held.train, torch.Tensor) or held.train.ndim == 2:
+        return held
+    parts = {name: getattr(held, name) for name in ("train", "test", "validation")}
+    return replace(held, **{name: one.flatten(1) for name, one in parts.items() if one is not None})
 
 
 def _prepared_rows(

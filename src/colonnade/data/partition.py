@@ -43,6 +43,11 @@ def spread_out(columns: int) -> Array:
     return place
 
 
+def channels(count: int, parties: int) -> tuple[slice, ...]:
+    """Contiguous blocks of an image's channels, such as views of one object, one a party."""
+    return _blocks(count, parties, "channels")
+
+
 def row_strips(height: int, parties: int) -> tuple[slice, ...]:
     """Horizontal strips of an image, from top to bottom, one a party."""
     return _blocks(height, parties, "rows of pixels")

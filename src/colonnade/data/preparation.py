@@ -7,6 +7,7 @@ never shape them. Messages name parties, columns and counts, never a value.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -105,6 +106,22 @@ def prepare_sparse(
         # A test row can lie astronomically far from a train column of tiny values.
         _refuse_sparse_gaps(parts, names, party, missing)
     return PartyColumns(parts[0], parts[1], tuple(names))
+
+
+def prepare_series(
+    train: Array, test: Array, names: Sequence[str], *, party: str, standardise: bool, missing: str
+) -> PartyColumns:
+    """One party's series, [rows, columns, time], as float32 [rows, time, columns].
+
+    A gap becomes the mean or the median of its column over all train rows and times; then each column is standardised
+    by its mean and deviation over them. A column that is constant there becomes 0.
+    """
+    train, test = (part.astype(np.float64).transpose(0, 2, 1) for part in (train, test))
+    flat, flat_test = (part.reshape(-1, part.shape[2]) for part in (train, test))
+    shapes = train.shape, test.shape
+    columns = prepare_table(flat, flat_test, names, party=party, standardise=standardise, missing=missing)
+    assert isinstance(columns.train, torch.Tensor) and isinstance(columns.test, torch.Tensor)
+    return replace(columns, train=columns.train.reshape(shapes[0]), test=columns.test.reshape(shapes[1]))
 
 
 def prepare_image(train: Array, test: Array, names: Sequence[str], *, party: str, standardise: bool) -> PartyColumns:

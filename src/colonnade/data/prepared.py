@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from colonnade.data.absence import ABSENT, NOWHERE, with_absent
 from colonnade.data.cells import Complaints, Words
 from colonnade.data.encoders import Encoder, all_finite
 from colonnade.data.ids import Array
+from colonnade.data.images import ImageEncoder, Pixels, pixels_in
 from colonnade.data.sources import Table, is_number
 from colonnade.errors import DataError
 from colonnade.on_demand import on_demand
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 else:
     pa = on_demand("pyarrow")
+
+_IMAGES_AT_ONCE = 256
+_FEW = 1 << 14
+"""Rows that are sorted more quickly than a table is gone through."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +58,20 @@ class Preparation:
         """One per column that comes out."""
         return (*(name for column in self.columns for name in column.outputs), *((ABSENT,) * self.tells_absence))
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one row that comes out: an image if it is all there is; a flat row otherwise."""
+        if len(self.columns) == 1 and isinstance(self.columns[0].encoder, ImageEncoder) and not self.tells_absence:
+            return self.columns[0].encoder.shape
+        return (len(self.names),)
+
     def apply(self, table: Table, positions: Array, *, party: str) -> torch.Tensor:
-        """Some rows of a table that has the same columns, float32 [rows, outputs].
+        """Some rows of a table that has the same columns, float32 [rows, *shape].
 
         A position may be NOWHERE, where rows may be absent.
         """
         if not self.tells_absence:
-            return self._applied(table, positions, party)
+            return self._applied(table, positions, party).reshape(-1, *self.shape)
         present = positions != NOWHERE
         rows = with_absent(self._applied(table, positions[present], party), present)
         assert isinstance(rows, torch.Tensor)
@@ -66,12 +79,13 @@ class Preparation:
 
     def _applied(self, table: Table, positions: Array, party: str) -> torch.Tensor:
         self._check_names(table, party)
-        sheet = Sheet(len(positions), sum(len(column.outputs) for column in self.columns))
+        rows = ChosenRows(positions)
+        sheet = Sheet(rows, sum(len(column.outputs) for column in self.columns))
         complaints = Complaints(party, table)
         place = 0
         for column in self.columns:
             raw = RawColumn(table, column.name, complaints, column.format)
-            raw.encode(column.encoder, positions, sheet, place)
+            raw.encode(column.encoder, rows, sheet, place)
             place += len(column.outputs)
         complaints.refuse()
         return torch.from_numpy(sheet.filled())
@@ -116,23 +130,52 @@ class Preparation:
         return f"Preparation({len(self.columns)} columns to {len(self.names)})"
 
 
+class ChosenRows:
+    """Rows of a table: in the order in which they are wanted, and in the one in which they lie, which is quicker."""
+
+    def __init__(self, wanted: Array) -> None:
+        self.wanted = wanted
+
+    @cached_property
+    def lying(self) -> Array:
+        """Each once, from the first of the table to the last."""
+        return np.unique(self.wanted) if len(self.wanted) < _FEW else np.flatnonzero(self._are_wanted)
+
+    @cached_property
+    def at(self) -> Array | None:
+        """Where each wanted row is among those; None: in the same order."""
+        if self.wanted is self.lying or np.array_equal(self.wanted, self.lying):
+            return None
+        if len(self.wanted) < _FEW:
+            return np.searchsorted(self.lying, self.wanted)
+        return (np.cumsum(self._are_wanted, dtype=np.int64) - 1)[self.wanted]
+
+    @property
+    def _are_wanted(self) -> Array:
+        found = np.zeros(1 + int(self.wanted.max()), np.bool_)
+        found[self.wanted] = True
+        return found
+
+
 class Sheet:
     """Rows of float32, filled column by column.
 
-    Single columns wait until a few are there, and then go into the rows together: each visit to a row costs as much as
-    writing all of them.
+    Single columns come as their rows lie in the table, and wait until a few are there; then the rows are put into the
+    order in which they are wanted, all of these columns at once. Each visit to a row that is somewhere else in memory
+    costs more than all that is done to it.
     """
 
-    COLUMNS_AT_ONCE = 4
+    COLUMNS_AT_ONCE = 8  # of which NumPy moves a row at once: 32 bytes
     ROWS_AT_ONCE = 4096
 
-    def __init__(self, rows: int, width: int) -> None:
-        self._values = np.zeros((rows, width), dtype=np.float32)
+    def __init__(self, rows: ChosenRows, width: int) -> None:
+        self._rows = rows
+        self._values = np.zeros((len(rows.wanted), width), dtype=np.float32)
         self._waiting: list[Array] = []
         self._first = 0
 
     def add(self, place: int, column: Array) -> None:
-        """One column, float32."""
+        """One column, float32, of the rows as they lie."""
         if self._waiting and place != self._first + len(self._waiting):
             self._write()
         if not self._waiting:
@@ -156,11 +199,23 @@ class Sheet:
     def _write(self) -> None:
         if not self._waiting:
             return
-        stop = self._first + len(self._waiting)
-        for start in range(0, len(self._values), self.ROWS_AT_ONCE):
-            rows = slice(start, start + self.ROWS_AT_ONCE)
-            self._values[rows, self._first : stop] = np.array([column[rows] for column in self._waiting]).T
+        count, at = len(self._waiting), self._rows.at
+        out = self._values[:, self._first : self._first + count]
+        block = out if at is None else np.empty((len(self._waiting[0]), count), dtype=np.float32)
+        for start in range(0, len(block), self.ROWS_AT_ONCE):
+            part = block[start : start + self.ROWS_AT_ONCE]
+            for place, column in enumerate(self._waiting):
+                part[:, place] = column[start : start + self.ROWS_AT_ONCE]
         self._waiting = []
+        if at is None:
+            return
+        # All columns of a row as one item: NumPy moves it at once.
+        whole = np.dtype((np.void, 4 * count))
+        items = block.view(whole)[:, 0]
+        places = np.ndarray(len(out), whole, self._values, 4 * self._first, (self._values.strides[0],))
+        for start in range(0, len(out), self.ROWS_AT_ONCE):
+            rows = slice(start, start + self.ROWS_AT_ONCE)
+            places[rows] = items.take(at[rows])
 
 
 class RawColumn:
@@ -215,21 +270,29 @@ class RawColumn:
         if cells.is_text(self.column.type):
             words = self.words.words.to_pylist()
             return [None if code < 0 else words[code] for code in self.words.codes[rows].tolist()]
-        values = self.column.to_pylist()
-        return [values[row] for row in rows.tolist()]
+        return list(self.column.take(pa.array(rows)).to_pylist())
 
-    def encode(self, encoder: Encoder, rows: Array, sheet: Sheet, place: int) -> None:
+    def pixels(self, rows: Array, size: tuple[int, int], channels: int) -> Pixels:
+        found = pixels_in(self.anything(rows), self._table.folder, size, channels)
+        self._complain(rows[found.wrong], "is no image that can be read, nor the path of one")
+        return found
+
+    def encode(self, encoder: Encoder, chosen: ChosenRows, sheet: Sheet, place: int) -> None:
         """Write some rows into a sheet, from the column `place` on."""
         values: Any
+        rows = chosen.wanted
         if isinstance(encoder, encoders.NumberEncoder):
-            values = self.numbers(rows)
             if not encoder.indicator:
-                column = encoder.column(values)
+                column = encoder.column(self.numbers(chosen.lying))
                 sheet.add(place, column)
-                self._check_size(rows, column[:, None])
+                self._check_size(chosen.lying, column[:, None])
                 return
+            values = self.numbers(rows)
         elif isinstance(encoder, encoders.DateEncoder):
             values = self.days(rows)
+        elif isinstance(encoder, ImageEncoder):
+            self._encode_images(encoder, rows, sheet.part(place, len(encoder.names(""))))
+            return
         elif isinstance(encoder, encoders.OwnEncoder):
             values = self.anything(rows)
         else:
@@ -237,6 +300,12 @@ class RawColumn:
         out = sheet.part(place, len(encoder.names("")))
         encoder.encode(values, out)
         self._check_size(rows, out)
+
+    def _encode_images(self, encoder: ImageEncoder, rows: Array, out: Array) -> None:
+        """A few at a time: pixels, and files that hold them, take more memory than any other cells."""
+        for start in range(0, len(rows), _IMAGES_AT_ONCE):
+            some = slice(start, start + _IMAGES_AT_ONCE)
+            encoder.encode(self.pixels(rows[some], encoder.size, encoder.channels), out[some])
 
     def _check_size(self, rows: Array, out: Array) -> None:
         # A row can lie astronomically far from a nearly constant train column.

@@ -12,11 +12,12 @@ from typing import Any
 
 from colonnade.errors import SettingsError, unknown_name
 
-SPLITS = ("equal-columns", "named-columns", "row-strips", "patches")
+SPLITS = ("equal-columns", "named-columns", "row-strips", "patches", "channels")
 TASKS = ("binary", "multiclass", "regression")
 MISSING = ("refuse", "mean", "median")
 COLUMN_MISSING = (*MISSING, "indicator")
-KINDS = ("number", "one-hot", "ordinal", "hashed", "date", "text", "leave-out")
+KINDS = ("number", "one-hot", "ordinal", "hashed", "date", "text", "image", "leave-out")
+LONGEST_SIDE_PIXELS = 1024
 DATE_PARTS = ("days", "month", "day", "weekday", "hour")
 ROWS = ("same", "intersection", "any", "aligned")
 DEFAULT_TEST_FRACTION = 0.25
@@ -100,6 +101,8 @@ class ColumnSettings:
     buckets: int = 0  # of hashed and text: how many columns; 0 = 64 and 256
     parts: tuple[str, ...] = ()  # of dates: some of DATE_PARTS; () = all that vary
     format: str = ""  # of dates in text, as strptime has it; "" = ISO 8601
+    size: tuple[int, ...] = ()  # of images: height and width in pixels, to which each is brought
+    channels: int = 3  # of images: 3 = colours, 1 = grey
 
     def __post_init__(self) -> None:
         if self.kind and self.kind not in KINDS and ":" not in self.kind:
@@ -114,8 +117,21 @@ class ColumnSettings:
         for name in ("rare", "buckets"):
             if not 0 <= getattr(self, name) <= 2**20:
                 raise SettingsError(f"A column's `{name}` is {getattr(self, name)}; it must be 0 to {2**20}.")
+        self._check_image()
         if len(set(self.categories)) < len(self.categories):
             raise SettingsError("A column's `categories` name one twice: name each once.")
+
+    def _check_image(self) -> None:
+        sides = len(self.size) == 2 and all(1 <= side <= LONGEST_SIDE_PIXELS for side in self.size)
+        if (self.kind == "image" or self.size) and not sides:
+            raise SettingsError(
+                f"A column's `size` is {list(self.size)}; for kind = 'image' it must be height and width in pixels, 1 "
+                f"to {LONGEST_SIDE_PIXELS} each, such as [32, 32]."
+            )
+        if self.size and self.kind != "image":
+            raise SettingsError("A column's `size` is for kind = 'image': leave it out, or say that kind.")
+        if self.channels not in (1, 3):
+            raise SettingsError(f"A column's `channels` is {self.channels}; it must be 3 (colours) or 1 (grey).")
 
 
 @dataclass(frozen=True)

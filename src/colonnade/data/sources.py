@@ -69,6 +69,7 @@ class Table:
     sparse_names: tuple[str, ...] = ()
     decimal: str = "."  # of numbers in text
     gap_words: tuple[str, ...] = GAPS  # cells of text that hold nothing
+    folder: Path = _NO_FILE  # what paths in cells are relative to
     file: pq.ParquetFile | None = None  # the file itself, if columns are read from it one at a time
 
     @property
@@ -140,8 +141,11 @@ def read_own(own: PartyData, base: Path, *, party: str, id: str, label: str = ""
     """The table that a party's settings name, relative to the folder `base`."""
     if own.sql:
         frame = table_of_query(own, base, party=party)
-        return _filtered(_from_arrow(frame, party=party, id=id, where="its query"), own, id, party)
-    return read_table(base / own.folder / own.file, party=party, id=id, label=label, own=own, only_ids=only_ids)
+        table = _filtered(_from_arrow(frame, party=party, id=id, where="its query"), own, id, party)
+        return replace(table, folder=base / own.folder)
+    path = base / own.folder / own.file
+    table = read_table(path, party=party, id=id, label=label, own=own, only_ids=only_ids)
+    return replace(table, folder=path.parent)
 
 
 def read_table(

@@ -1,11 +1,12 @@
 """What an explanation releases, and whether it may: embeddings of rows, noised as in the training, row by row.
 
 A run that noised what feature parties send has promised something about it. Its explanation sends more of the same, so
-each variant of a row counts as one more release, after those of the training and of explanations before; where the run
-has a target, an explanation that would exceed it is refused before anything is computed.
+each variant of a row counts as one more release, after those of the training, of predictions and of explanations
+before, in the account beside the party's model that all of them share; where the run has a target, an explanation that
+would exceed it is refused before anything is computed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, sqrt
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from colonnade.errors import RunError, SettingsError
 from colonnade.files import json_of, read_private
+from colonnade.prediction.account import RowAccount, account_names
 from colonnade.privacy.events import PrivacyEvent
 from colonnade.privacy.gaussian import epsilon_of, mu_of
 from colonnade.privacy.ledger import Ledger
@@ -49,6 +51,22 @@ def check_target(party: str, part: str, releases: int, cost: float, spent: float
     )
 
 
+@dataclass(frozen=True)
+class RowBook:
+    """The account beside a party's model, as far as the rows of an explanation go."""
+
+    account: RowAccount
+    ids: Sequence[str] = field(repr=False)
+
+    def spent(self) -> float:
+        """μ² of the worst of these rows."""
+        known = self.account.totals()
+        return max((known.get(name, 0.0) for name in account_names(self.ids)), default=0.0)
+
+    def add(self, cost: float) -> None:
+        self.account.add(dict.fromkeys(account_names([one for one in self.ids if one]), cost))
+
+
 @dataclass
 class ReleaseAccount:
     """What has left of one part of the rows, and what may. Without noise: nothing is counted in ε."""
@@ -62,12 +80,18 @@ class ReleaseAccount:
     labels_are_noised: bool = False  # then no exact figure of theirs may be told
     spent: dict[str, float] = field(default_factory=dict)  # μ² of the worst row so far, by party
     ledger: Path | None = None
+    books: dict[str, RowBook] = field(default_factory=dict)  # by party with an account of its rows
 
     @property
     def cost(self) -> float:
         """μ² of one release of a row."""
         sensitivity = 2 * self.clip if self.clip else inf
         return (sensitivity / self.noise) ** 2 if self.noise else 0.0
+
+    def open(self, party: str, book: RowBook) -> None:
+        """Count this party's rows in their account, too: it knows what predictions have cost them."""
+        self.books[party] = book
+        self.spent[party] = max(self.spent.get(party, 0.0), book.spent())
 
     def check(self, party: str, releases: int) -> None:
         """Refuse what a target does not allow."""
@@ -88,6 +112,8 @@ class ReleaseAccount:
             (self.label_party,),
         )
         self.spent[party] = self.spent.get(party, 0.0) + releases * self.cost
+        if party in self.books:
+            self.books[party].add(releases * self.cost)
         if self.ledger is None:
             return
         try:

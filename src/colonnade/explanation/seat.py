@@ -12,18 +12,16 @@ from colonnade.explanation.settings import ExplainSettings
 from colonnade.federation.plan import embedding_order
 from colonnade.prediction.saved_model import SavedModel
 from colonnade.privacy.noise import PerturbationSettings
+from colonnade.seat import Seat
 
 MOST_BYTES = 128 << 20
 """Of one message: what a party takes at once is bounded by that."""
 
 
 @dataclass(frozen=True)
-class ExplanationSeat:
+class ExplanationSeat(Seat):
     """One party's own; the rest is the same for all."""
 
-    name: str
-    label_party: str
-    parties: tuple[str, ...]  # all, the label party first
     model: SavedModel
     asked: ExplainSettings
     secret: int  # what its noise follows from, new for every explanation
@@ -46,10 +44,6 @@ class ExplanationSeat:
     def order(self) -> tuple[str, ...]:
         """Whose embeddings the top model takes."""
         return embedding_order(self.model.description.facts)
-
-    @property
-    def feature_parties(self) -> tuple[str, ...]:
-        return tuple(name for name in self.parties if name != self.label_party)
 
     @property
     def privacy(self) -> PerturbationSettings:

@@ -30,6 +30,17 @@ _TABLE_SHARE = 0.5
 """How much of this machine's memory the last embeddings of all parties may fill."""
 
 
+def settings_in(hello: Hello, name: str) -> dict[str, Any]:
+    """What a guest says that it has agreed to."""
+    try:
+        theirs = json.loads(hello.settings)
+    except (ValueError, RecursionError):
+        theirs = None
+    if not isinstance(theirs, dict):
+        raise ProtocolError(f"{plain(name)} sent settings that are not JSON.")
+    return theirs
+
+
 class Doorkeeper:
     """Whom a label party lets in, whatever the run is for: who has not left, comes again from the same directory, and
     has the same settings."""
@@ -44,13 +55,7 @@ class Doorkeeper:
             raise ProtocolError(f"{name} has left this federation for good.")
         if self._directory.tokens().get(name, hello.token) != hello.token:
             raise ProtocolError(another_directory(name))
-        try:
-            theirs = json.loads(hello.settings)
-            if not isinstance(theirs, dict):
-                raise ValueError
-        except (ValueError, RecursionError):
-            raise ProtocolError(f"{name} sent settings that are not JSON.") from None
-        refuse_difference(host.agreed, theirs, name, host.name)
+        refuse_difference(host.agreed, settings_in(hello, name), name, host.name)
         sizes = 1 <= len(hello.shape) <= 3 and min(hello.shape) > 0 and math.prod(hello.shape) <= MOST_COLUMNS
         if not sizes or not 0 <= hello.width <= MOST_NUMBERS or len(hello.token) != len(self._directory.token):
             raise ProtocolError(

@@ -6,8 +6,9 @@ from pathlib import Path
 from colonnade.data import load
 from colonnade.data.federated import FederatedData
 from colonnade.errors import DataError, RunError, SettingsError
-from colonnade.explanation.account import ReleaseAccount, account_of
+from colonnade.explanation.account import ReleaseAccount, RowBook, account_of, part_named
 from colonnade.explanation.explaining import explain_model
+from colonnade.explanation.own_columns import chosen_rows
 from colonnade.explanation.results import Explanation
 from colonnade.explanation.settings import ExplainSettings
 from colonnade.federation.file import read_federation
@@ -16,7 +17,9 @@ from colonnade.launch.experiment import chosen_runtime
 from colonnade.launch.explanation import explain_between
 from colonnade.launch.outcome import Outcome
 from colonnade.launch.run_directory import changed_data
+from colonnade.prediction.account import RowAccount
 from colonnade.prediction.joint_model import JointModel, load_model
+from colonnade.prediction.saved_model import find_model
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.simulate.settings import Simulate
@@ -61,6 +64,7 @@ def explain(
     account = ReleaseAccount()
     if summary:
         account = account_of(summary, asked.part, None if directory is None else directory / FOLDER)
+        _open_books(account, model, data, asked, directory)
     if runtime:
         found = explain_between(model, data, asked, account, _runtime(runtime, directory))
     else:
@@ -69,6 +73,26 @@ def explain(
     if folder is not None:
         write_pages(found, Path(folder), combined)
     return found
+
+
+def _open_books(
+    account: ReleaseAccount, model: JointModel, data: FederatedData, asked: ExplainSettings, run: Path | None
+) -> None:
+    """The accounts beside the models of feature parties whose rows are protected; one that a target needs must be."""
+    if not account.noise or not account.clip:
+        return
+    labels = getattr(data.labels, asked.part)
+    places = chosen_rows(0 if labels is None else len(labels), asked).tolist()
+    for name in model.order:
+        folder = model.parties[name].folder
+        if folder is None and run is not None:
+            folder = find_model(run, name)
+        if name == model.label_party or folder is None:
+            continue
+        rows = RowAccount(folder)
+        if rows.exists or account.target:
+            ids = data.ids(name)[part_named(asked.part)]
+            account.open(name, RowBook(rows, [ids[place] for place in places]))
 
 
 def _runtime(runtime: str | Processes | Ray, run: Path | None) -> Simulate | Processes | Ray:

@@ -25,7 +25,7 @@ from colonnade.explanation.results import Explanation, learnt_by_explaining
 from colonnade.explanation.seat import ExplanationSeat
 from colonnade.explanation.settings import ExplainSettings
 from colonnade.explanation.together import explanation_of, taken_by
-from colonnade.federation.file import Federation, digest
+from colonnade.federation.file import Federation
 from colonnade.federation.party_file import PartyFile
 from colonnade.files import json_of, read_private, write_atomically
 from colonnade.launch.door import EXPLAIN, MODEL, PURPOSE
@@ -34,6 +34,7 @@ from colonnade.launch.join import NetworkLaunch
 from colonnade.launch.member import Member, next_directory
 from colonnade.launch.model_meeting import ModelMeeting, check_same_parties, common_to_all
 from colonnade.launch.participant import Participant
+from colonnade.launch.run_account import RunAccount
 from colonnade.launch.run_directory import differences
 from colonnade.launch.run_options import RunOptions
 from colonnade.party import Party
@@ -44,7 +45,6 @@ from colonnade.privacy.gaussian import epsilon_of
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.wire.handshake import Roster
 
-_SPENT = "spent.f8"
 _OTHER_ROWS = "have other rows, or the same in another split: explain with the tables of the training."
 
 
@@ -80,14 +80,13 @@ class ExplanationMember(Participant):
             MODEL: common_to_all(described),
             EXPLAIN: {**asdict(asked.settings), "show_products": asked.show_products},
         }
-        self.settings = {**self.settings, **said}
-        self.agreed = {**self.agreed, **said}
-        self.digest = digest(self.agreed)
+        self.say(said)
         counts = {"train": self.data.rows, "test": self.data.test_rows, "validation": self.data.validation_rows}
         self._places = chosen_rows(counts[self.asked.part], self.asked)
         self.account = self._account(folder)
         self.run = ""
         self.party: ExplainingParty | None = None
+        self._open: RunAccount | None = None
         self._spent: NDArray[np.float64] = np.zeros(len(self._places))
 
     def _check_unchanged(self) -> None:
@@ -157,28 +156,20 @@ class ExplanationMember(Participant):
         """Count what is to be released before it is; refuse what a target does not allow. Its directory is held."""
         if self.account is None:
             return
-        path = self.directory / _SPENT
-        if not path.exists():
-            releases, run = self._seat(0).most_releases, self.directory.absolute()
-            spent = self.account.begin(run, self._chosen_ids(), releases * self._cost)
+        releases, target = self._seat(0).most_releases, (self.privacy.columns_epsilon, self.privacy.delta)
+
+        def check(worst: float) -> None:
             if self._has_target:
-                target = self.privacy.columns_epsilon, self.privacy.delta
-                try:
-                    check_target(self.name, self.asked.part, releases, self._cost, float(spent.max()), target)
-                except SettingsError:
-                    self.account.end(run, [], np.zeros(0))  # nothing was released
-                    raise
-            write_atomically(path, spent.tobytes())
-        self._spent = np.frombuffer(read_private(path), np.float64).copy()
+                check_target(self.name, self.asked.part, releases, self._cost, worst, target)
+
+        self._open = RunAccount(self.account, self.directory, self._chosen_ids())
+        self._spent = self._open.open(releases * self._cost, check)
 
     def close_account(self, released: Sequence[Mapping[str, Any]]) -> float | None:
         """What it has cost; the ε of the worst row by now."""
-        if self.account is None:
+        if self._open is None:
             return None
-        costs = np.zeros(len(self._places))
-        for kind in released:
-            costs += kind["per_row"][self._places] * (kind["sensitivity"] / kind["noise"]) ** 2
-        self.account.end(self.directory.absolute(), self._chosen_ids(), costs)
+        costs = self._open.close(released, self._places)
         return epsilon_of(sqrt(float((self._spent + costs).max())), self.privacy.delta)
 
     # --- what is said of it ---

@@ -8,12 +8,10 @@ import asyncio
 import json
 import logging
 import secrets
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,26 +22,32 @@ from colonnade.errors import SettingsError
 from colonnade.federation.file import Federation
 from colonnade.federation.party_file import PartyFile
 from colonnade.files import write_atomically
+from colonnade.launch.baseline import one_for_all
 from colonnade.launch.card import write_card
 from colonnade.launch.door import LabelDoor, check_roster, roster_of
 from colonnade.launch.member import Member
 from colonnade.launch.participant import Participant
 from colonnade.launch.party_directory import PartyDirectory, make_directory
+from colonnade.launch.periodic_report import PeriodicReport
 from colonnade.launch.run_options import RunOptions
 from colonnade.launch.run_record import RunRecord
 from colonnade.launch.seat_files import Life
 from colonnade.launch.seated_party import open_station
 from colonnade.launch.summary import summarise, summarise_part
 from colonnade.party import Party
+from colonnade.runtimes.live import Live, as_lane
+from colonnade.runtimes.live_files import Sample, logged_into
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.carrier import Keys
 from colonnade.runtimes.network.greeting import Door
 from colonnade.runtimes.network.guest import Guest
 from colonnade.runtimes.network.host import Host
 from colonnade.runtimes.network.settings import Network
+from colonnade.runtimes.picture import picture_at_the_door, picture_of_station
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.run_lock import only_process_in
 from colonnade.runtimes.station import Guard, Station
+from colonnade.runtimes.steering import LIVE
 from colonnade.wire.codec import Limits
 from colonnade.wire.handshake import PROTOCOL, VERSION, Hello, Roster
 from colonnade.wire.sealing import sign_introduction
@@ -190,20 +194,27 @@ class NetworkLaunch:
         leads = participant.is_label_party
         recorder = Recorder(participant.label_party, directory.path if leads else None, options.watch, virtual=False)
         directory.keep_plan()
+        directory.steering.begin()
+        own_stop, asked_to_stop = options.stop_requested, directory.steering.stop_requested
+        options = replace(options, stop_requested=lambda: own_stop() or asked_to_stop())
         carrier = (self.host if leads else self.guest)(directory, recorder, options)
         attend = None if self.operate is None else self.operate(carrier, recorder)
-        report = PeriodicReport()
+        report = PeriodicReport(recorder, float(participant.federation.training.epochs))
+        live = _live_of(carrier, recorder, directory)
 
         def every_turn() -> None:
             if carrier.station is not None:
                 report(carrier.station)
+            live.look()
             if attend is not None:
                 attend()
 
         try:
-            finished = asyncio.run(carrier.run(every_turn))
+            with logged_into(directory.path, participant.name):
+                finished = asyncio.run(carrier.run(every_turn))
             if carrier.station is not None:
                 carrier.station.save()  # not after an exception: an event may be half handled; the journal has it whole
+            live.write()
         finally:
             if carrier.station is not None:
                 carrier.station.close()
@@ -304,7 +315,26 @@ class NetworkLaunch:
         ledger = directory.path / "ledger.jsonl"
         label_party = participant.label_party
         guard = Guard(lambda: participant.build(roster, directory.secret), self.quarantine)
-        return open_station(participant.name, party, label_party, life, recorder, ledger, LIMITS, guard)
+        return open_station(
+            participant.name, party, label_party, life, recorder, ledger, LIMITS, guard, directory.steering
+        )
+
+
+def _live_of(carrier: Host | Guest, recorder: Recorder, directory: PartyDirectory) -> Live:
+    """What writes down how this party is, also while the others are awaited."""
+
+    def take() -> Sample:
+        station = carrier.station
+        if station is None:
+            now, picture = None, picture_at_the_door(carrier.at_the_door)
+        else:
+            now, picture = round(station.now(), 4), picture_of_station(station, recorder)
+        return {"now": now, "paused": directory.steering.paused(), "parties": {carrier.name: as_lane(picture)}}
+
+    def released() -> list[dict[str, Any]]:
+        return [] if carrier.station is None else carrier.station.released()
+
+    return Live(directory.path / LIVE / f"{carrier.name}.jsonl", take, released)
 
 
 @contextmanager
@@ -374,36 +404,9 @@ def _summary(participant: Participant, record: RunRecord) -> Mapping[str, Any]:
         return {"algorithm": plan.chosen.name, "runtime": record.runtime, "party": name, "status": record.status}
     if participant.is_label_party:
         data_name = participant.federation.data.set or "files"
-        return summarise(plan, facts, record, data_name, participant.settings, participant.row_counts)
+        summary = summarise(plan, facts, record, data_name, participant.settings, participant.row_counts)
+        labels = participant.data.labels
+        assert labels is not None
+        summary["baseline"] = one_for_all(labels)
+        return summary
     return summarise_part(name, plan, facts, record, participant.row_counts)
-
-
-class PeriodicReport:
-    """A log line now and then about how far a party is."""
-
-    def __init__(self, seconds: float = 10.0) -> None:
-        self._seconds = seconds
-        self._last = time.monotonic()
-        self._exchanges: int | None = None  # what a process before this one did is not this one's rate
-
-    def __call__(self, station: Station) -> None:
-        now = time.monotonic()
-        if self._exchanges is None:
-            self._last, self._exchanges = now, station.party.counts()["exchanges"]
-        if now - self._last < self._seconds:
-            return
-        counts = station.party.counts()
-        done = counts["exchanges"]
-        rate = (done - self._exchanges) / (now - self._last)
-        absent = station.absent()
-        waits = f"; without {', '.join(absent)}" if absent else ""
-        if "share" in counts:  # of an alignment, whose end is known
-            left = done * (1 / counts["share"] - 1) / rate if rate and counts["share"] else inf
-            log.info("%d multiplications, %.0f a second, %s left%s", done, rate, _time_left(left), waits)
-        else:
-            log.info("%d exchanges, %.0f a second%s", done, rate, waits)
-        self._last, self._exchanges = now, done
-
-
-def _time_left(seconds: float) -> str:
-    return f"about {seconds:.0f} s" if seconds < inf else "nobody knows how much"

@@ -5,16 +5,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from colonnade.errors import SettingsError
+from colonnade.errors import ColonnadeError, SettingsError
 from colonnade.launch.processes import ProcessesLaunch
 from colonnade.launch.run_directory import disk_errors, opened
 from colonnade.launch.run_options import Launch, RunOptions
 from colonnade.launch.runnable import Runnable
 from colonnade.launch.simulation import SimulationLaunch
+from colonnade.runtimes.live_files import RunLog
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.simulate.settings import Simulate
+from colonnade.runtimes.steering import Steering
 
 
 def launch_of(run: Runnable, runtime: Simulate | Processes | Ray) -> Launch:
@@ -47,4 +50,32 @@ def placed(launch: Launch, digests: Callable[[], Mapping[str, str]], options: Ru
             settings = options.settings or {}
             stack.enter_context(disk_errors(options.directory))
             stack.enter_context(opened(options.directory, launch.runtime, settings, digests(), options.resume))
+            options = stack.enter_context(_seen(launch, options, options.directory))
         yield options
+
+
+@contextmanager
+def _seen(launch: Launch, options: RunOptions, directory: Path) -> Iterator[RunOptions]:
+    """The options of a run whose owner may look on and ask it to stop; a simulation asks for itself."""
+    run_log = RunLog(directory)
+    steering = Steering(directory)
+    steering.begin()
+    own_stop, own_report = options.stop_requested, options.report
+
+    def report(party: str, said: dict[str, Any]) -> None:
+        if "note" in said:
+            run_log.say(said["note"], "warning", party)
+        if own_report is not None:
+            own_report(party, said)
+
+    options = replace(options, report=report)
+    if launch.needs_directory:
+        options = replace(options, stop_requested=lambda: own_stop() or steering.stop_requested())
+    run_log.say(f"The run {'goes on' if options.resume else 'begins'} ({launch.runtime}).", event="began")
+    try:
+        yield options
+    except BaseException as error:
+        said = str(error) if isinstance(error, ColonnadeError) else type(error).__name__
+        run_log.say(said, "error", event="failed")
+        raise
+    run_log.say("The run has ended.", event="ended")

@@ -46,13 +46,17 @@ class Member:
         self.agreed = without_address(self.settings)
         self.digest = digest(self.agreed)
 
+    def say(self, said: Mapping[str, Any]) -> None:
+        """What all must agree on besides the settings of the federation: what they are there for."""
+        self.settings = {**self.settings, **said}
+        self.agreed = {**self.agreed, **said}
+        self.digest = digest(self.agreed)
+
     def _check(self) -> None:
         """Refuse a federation that cannot be run."""
 
     def _directory(self) -> Path:
-        if self.party_file.party.out:
-            return self.party_file.path(self.party_file.party.out)
-        return Path(f"runs/{self.federation.name or 'federation'}-{self.name}")
+        return default_directory(self.federation, self.party_file)
 
     @property
     def is_label_party(self) -> bool:
@@ -70,16 +74,16 @@ class Member:
         raise NotImplementedError
 
     def rows_told(self) -> tuple[str, int, int]:
-        """A digest of its rows, and how many there are to train and to test on."""
-        raise NotImplementedError
+        """A digest of its rows, and how many there are to train and to test on; nothing, if it trains nothing."""
+        return "", 0, 0
 
     def shape_told(self) -> tuple[tuple[int, ...], int]:
         """Of one of its rows, and the width of its embedding; 0 where none is sent."""
-        raise NotImplementedError
+        return (1,), 0
 
     def secret_of(self, entropy: int) -> int:
         """What its own randomness follows from, given what its run directory has drawn."""
-        raise NotImplementedError
+        return entropy
 
     def digests(self) -> dict[str, str]:
         """Of everything that what this party sends is computed from: after a crash it is computed again."""
@@ -101,6 +105,13 @@ class Member:
     def build(self, roster: Roster, secret: int) -> Party:
         """The party, once everybody is known."""
         raise NotImplementedError
+
+
+def default_directory(federation: Federation, party_file: PartyFile) -> Path:
+    """Where a party's run is written if nobody says otherwise."""
+    if party_file.party.out:
+        return party_file.path(party_file.party.out)
+    return Path(f"runs/{federation.name or 'federation'}-{party_file.party.name}")
 
 
 def next_directory(trained: Path, purpose: str) -> Path:

@@ -19,6 +19,7 @@ from colonnade.launch.member import Member, without_address
 from colonnade.launch.run_directory import differences
 from colonnade.privacy.ledger import check_journal
 from colonnade.runtimes.journal import first_number
+from colonnade.runtimes.steering import Steering
 from colonnade.wire.handshake import Roster
 from colonnade.wire.sealing import SealingKey
 
@@ -34,6 +35,7 @@ class PartyDirectory:
         `extends`: its plan, if the run has ended and more epochs are asked for.
         """
         self.path = participant.directory
+        self.steering = Steering(self.path)
         self._participant = participant
         self._draws = draws
         if draws:

@@ -19,12 +19,22 @@ import torch
 from colonnade.errors import ColonnadeError
 from colonnade.exit_codes import ExitCode
 from colonnade.files import make_folder
-from colonnade.launch.seated_party import REPORT_SECONDS, Seat, progress_of, read_any_seat, seated_station, unwritable
+from colonnade.launch.seated_party import (
+    REPORT_SECONDS,
+    Seat,
+    live_of,
+    progress_of,
+    read_any_seat,
+    seated_station,
+    unwritable,
+)
 from colonnade.runtimes.interrupt import stop_on_interrupt
+from colonnade.runtimes.live import Live
 from colonnade.runtimes.processes.fork_server import serve
 from colonnade.runtimes.processes.sockets import SocketCarrier
 from colonnade.runtimes.run_lock import only_process_in
 from colonnade.runtimes.station import Station
+from colonnade.runtimes.steering import Steering
 
 _ORPHANS_SECONDS = 10.0  # for a process of the same party whose parent was killed: it saves its state and ends
 
@@ -48,7 +58,9 @@ def take_part(folder: Path, seat: Seat) -> int:
     life = seat.life
     if seat.name != seat.label_party:
         os.nice(5)  # where there are fewer cores than parties, the one that everybody waits for goes first
-    station, recorder = seated_station(seat, lambda line: say({"line": line}))
+    directory = Path(life.directory)
+    station, recorder = seated_station(seat, lambda line: say({"line": line}), Steering(directory))
+    live = live_of(station, recorder, directory)
     with stop_on_interrupt(quiet=True) as stop:
         carrier = SocketCarrier(
             station,
@@ -56,12 +68,13 @@ def take_part(folder: Path, seat: Seat) -> int:
             Path(life.sockets),
             linger_seconds=life.endurance.linger_seconds,
             stop_requested=stop,
-            watch=Reports(station),
+            watch=Reports(station, live),
             parent=0,
         )
         try:
             finished = carrier.run()
             station.save()
+            live.write()
         finally:
             carrier.close()
             station.close()
@@ -75,13 +88,15 @@ def take_part(folder: Path, seat: Seat) -> int:
 
 
 class Reports:
-    """Tells the parent, twice a second, how far this party is."""
+    """Tells the parent, twice a second, how far this party is; and writes it down for whoever looks on."""
 
-    def __init__(self, station: Station) -> None:
+    def __init__(self, station: Station, live: Live) -> None:
         self._station = station
+        self._live = live
         self._next = 0.0
 
     def __call__(self) -> None:
+        self._live.look()
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + REPORT_SECONDS

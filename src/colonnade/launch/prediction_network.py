@@ -17,11 +17,12 @@ from colonnade.costs.disclosure import learnt_by_predicting
 from colonnade.errors import SettingsError
 from colonnade.federation.file import Federation, digest
 from colonnade.federation.party_file import PartyFile
-from colonnade.files import read_private, write_atomically
+from colonnade.files import write_atomically
 from colonnade.launch.door import MODEL, PURPOSE
 from colonnade.launch.join import NetworkLaunch
 from colonnade.launch.member import Member, next_directory
 from colonnade.launch.model_meeting import ModelMeeting, check_same_parties, common_to_all
+from colonnade.launch.run_account import RunAccount
 from colonnade.launch.run_options import RunOptions
 from colonnade.prediction.account import RowAccount
 from colonnade.prediction.contributions import family_of, fixed_point
@@ -34,7 +35,6 @@ from colonnade.privacy.noise import PerturbationSettings
 from colonnade.wire.handshake import Roster
 
 _OTHER_ALIGNMENTS = "name different alignments: all must name folders that one colonnade align wrote."
-_SPENT = "spent.f8"
 
 
 @dataclass(frozen=True)
@@ -63,15 +63,14 @@ class PredictionMember(Member):
         self.model: SavedModel = read_model(folder)
         self._check_model()
         common = common_to_all(self.model.description)
-        self.settings = {**self.settings, PURPOSE: "prediction", MODEL: common}
-        self.agreed = {**self.agreed, PURPOSE: "prediction", MODEL: common}
-        self.digest = digest(self.agreed)
+        self.say({PURPOSE: "prediction", MODEL: common})
         form = id_form(self.everyone, federation.data, federation.alignment)
         self.own = self._read(asked, form)
         self.wanted: Wanted | None = wanted_rows(self.own, asked.ids, form) if self.is_label_party else None
         self.account = self._account(folder)
         self.run = ""
         self.party: PredictingParty | None = None
+        self._open: RunAccount | None = None
         self._spent: NDArray[np.float64] | None = None
 
     def _read(self, asked: Asked, form: Any) -> OwnRows | None:
@@ -107,23 +106,14 @@ class PredictionMember(Member):
 
     def open_account(self) -> None:
         """What its rows have cost before this prediction, as it was when this began. Its directory is held."""
-        if self.account is None or self.own is None:
-            return
-        path = self.directory / _SPENT
-        if not path.exists():
-            cost = (self.privacy.sensitivity / self.privacy.noise) ** 2
-            write_atomically(path, self.account.begin(self.directory.absolute(), self.own.ids, cost).tobytes())
-        self._spent = np.frombuffer(read_private(path), np.float64).copy()
+        if self.account is not None and self.own is not None:
+            self._open = RunAccount(self.account, self.directory, self.own.ids)
+            self._spent = self._open.open((self.privacy.sensitivity / self.privacy.noise) ** 2)
 
     def close_account(self, released: Sequence[Mapping[str, Any]]) -> None:
         """What it has cost them."""
-        if self.account is None or self.own is None:
-            return
-        costs = np.zeros(len(self.own.ids))
-        for kind in released:
-            counts = kind["per_row"][: len(costs)]
-            costs[: len(counts)] += counts * (kind["sensitivity"] / kind["noise"]) ** 2
-        self.account.end(self.directory.absolute(), self.own.ids, costs)
+        if self._open is not None:
+            self._open.close(released)
 
     # --- what is said of it ---
 
@@ -134,12 +124,6 @@ class PredictionMember(Member):
     def rows_told(self) -> tuple[str, int, int]:
         """The alignment that it has, and the prediction that it is in the middle of."""
         return f"{'' if self.own is None else self.own.alignment} {self.run}", 0, 0
-
-    def shape_told(self) -> tuple[tuple[int, ...], int]:
-        return (1,), 0
-
-    def secret_of(self, entropy: int) -> int:
-        return entropy
 
     def digests(self) -> dict[str, str]:
         found = {"settings": self.digest, "model": self.model.description.weights_sha256}

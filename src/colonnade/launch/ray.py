@@ -22,12 +22,22 @@ from colonnade.launch.processes import check_named, lives_of
 from colonnade.launch.run_options import RunOptions
 from colonnade.launch.run_record import RunRecord, gather
 from colonnade.launch.runnable import Runnable, write_seats
-from colonnade.launch.seated_party import REPORT_SECONDS, Seat, progress_of, read_any_seat, seated_station, unwritable
+from colonnade.launch.seated_party import (
+    REPORT_SECONDS,
+    Seat,
+    live_of,
+    progress_of,
+    read_any_seat,
+    seated_station,
+    unwritable,
+)
+from colonnade.runtimes.live import Live
 from colonnade.runtimes.ray.carrier import CallCarrier
 from colonnade.runtimes.ray.cluster import cluster
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.ray.supervisor import ActorSupervisor
 from colonnade.runtimes.station import Station
+from colonnade.runtimes.steering import Steering
 
 
 class PartyActor:
@@ -70,7 +80,8 @@ class PartyActor:
                 f"The run directory {directory} is not there on the node on which {seat.name} lives. Choose one with "
                 "--out that all nodes of the cluster share."
             )
-        station, recorder = seated_station(seat, self._tell_line)
+        station, recorder = seated_station(seat, self._tell_line, Steering(directory))
+        live = live_of(station, recorder, directory)
         self._carrier = CallCarrier(
             station,
             seat.life.order,
@@ -78,16 +89,17 @@ class PartyActor:
             calls_in_flight=seat.life.calls_in_flight,
             linger_seconds=seat.life.endurance.linger_seconds,
             stop_requested=lambda: self._stop,
-            watch=lambda: self._report(station),
+            watch=lambda: self._report(station, live),
         )
         try:
             finished = await self._carrier.run()
             station.save()
+            live.write()
         finally:
             station.close()
             recorder.close()
         self._next_report = 0.0
-        self._report(station)
+        self._report(station, live)
         return finished
 
     async def meet(self, peer: str, token: str) -> bool:
@@ -110,7 +122,8 @@ class PartyActor:
     def _tell_line(self, line: dict[str, Any]) -> None:
         self._news.append({"line": line})
 
-    def _report(self, station: Station) -> None:
+    def _report(self, station: Station, live: Live) -> None:
+        live.look()
         if time.monotonic() < self._next_report:
             return
         self._next_report = time.monotonic() + REPORT_SECONDS

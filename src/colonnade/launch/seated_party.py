@@ -13,8 +13,13 @@ from colonnade.launch.seat_files import Life, SeatFiles, read_seat
 from colonnade.party import Party
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.links import Peers
+from colonnade.runtimes.live import Live, as_lane
+from colonnade.runtimes.live_files import Sample
+from colonnade.runtimes.pace import Pace
+from colonnade.runtimes.picture import picture_of_station
 from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.station import TRUSTING, Guard, Pace, Recording, Station
+from colonnade.runtimes.station import TRUSTING, Guard, Recording, Station
+from colonnade.runtimes.steering import LIVE, Steering
 from colonnade.wire.codec import DEFAULT_LIMITS, Limits
 
 REPORT_SECONDS = 0.5
@@ -33,13 +38,14 @@ def read_any_seat(folder: Path) -> Seat:
     return read_prediction_seat(folder) if (folder / prediction_seats.FACTS).exists() else read_seat(folder)
 
 
-def seated_station(seat: Seat, watch: Watch) -> tuple[Station, Recorder]:
+def seated_station(seat: Seat, watch: Watch, steering: Steering) -> tuple[Station, Recorder]:
     """The station of a seat's party, where those before it left off; `watch` is given the label party's metrics."""
     directory, label_party = Path(seat.life.directory), seat.label_party
     party = seat.build()
     recorder = Recorder(label_party, directory if seat.name == label_party else None, watch, virtual=False)
     ledger = directory / "ledger" / f"{seat.name}.jsonl"
-    return open_station(seat.name, party, label_party, seat.life, recorder, ledger), recorder
+    station = open_station(seat.name, party, label_party, seat.life, recorder, ledger, steering=steering)
+    return station, recorder
 
 
 def open_station(
@@ -51,8 +57,10 @@ def open_station(
     ledger: Path,
     limits: Limits = DEFAULT_LIMITS,
     guard: Guard = TRUSTING,
+    steering: Steering | None = None,
 ) -> Station:
-    """A party in real time, with its state of before if it has one."""
+    """A party in real time, with its state of before if it has one. `steering`: by whom it may be paused."""
+    steering = steering or Steering(None)
     station = Station(
         name,
         party,
@@ -61,12 +69,23 @@ def open_station(
         Recording(recorder, lambda position: Ledger(ledger, position), life.trace),
         endurance=life.endurance,
         limits=limits,
-        pace=Pace(life.slowdown, life.compute_seconds),
+        pace=Pace(life.slowdown, life.compute_seconds, steering.paused),
         guard=guard,
+        clock=steering.clock,
     )
     if life.extension > station.extension:
         station.extend(life.extension)
     return station
+
+
+def live_of(station: Station, recorder: Recorder, directory: Path) -> Live:
+    """What writes down, a few times a second, how this party is."""
+
+    def take() -> Sample:
+        lane = as_lane(picture_of_station(station, recorder))
+        return {"now": round(station.now(), 4), "paused": station.is_paused(), "parties": {station.name: lane}}
+
+    return Live(directory / LIVE / f"{station.name}.jsonl", take, station.released)
 
 
 def progress_of(station: Station) -> dict[str, Any]:

@@ -1,20 +1,20 @@
 """One organisation's part of serving: the label party's endpoint, or a feature party that answers it."""
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 
-from colonnade.errors import ProtocolError, SettingsError, plain
-from colonnade.federation.file import Federation, digest
+from colonnade.errors import SettingsError
+from colonnade.federation.file import Federation
 from colonnade.federation.party_file import PartyFile
-from colonnade.launch.door import MODEL, PURPOSE, refuse_difference
+from colonnade.launch.door import MODEL, PURPOSE, refuse_difference, settings_in
 from colonnade.launch.join import hello_of
 from colonnade.launch.member import Member
+from colonnade.launch.model_meeting import check_same_parties
 from colonnade.launch.party_directory import PartyDirectory, make_directory
 from colonnade.launch.serving import LOOK_SECONDS, Serving, check_servable, looking_on_hangup, opened
 from colonnade.party import Party
@@ -48,17 +48,10 @@ class ServingMember(Member):
             raise SettingsError(f"data.set = {federation.data.set!r} gives no party a table of its own to serve from.")
         self.versions = Versions(model or Member._directory(self), self.name)
         described = self.versions.newest.description
-        theirs = (described.label_party, *described.feature_parties)
-        if described.party != self.name or set(theirs) != set(self.everyone):
-            raise SettingsError(
-                f"The model of {described.party} was trained with {', '.join(theirs)}; this federation has "
-                f"{', '.join(self.everyone)}. Use the federation.toml of the training."
-            )
+        check_same_parties(self, described, "serves")
         check_servable(self.versions.newest, show_products)
         common = {"algorithm": described.algorithm, "task": described.task, "widths": described.widths}
-        self.settings = {**self.settings, PURPOSE: "serving", MODEL: common}
-        self.agreed = {**self.agreed, PURPOSE: "serving", MODEL: common}
-        self.digest = digest(self.agreed)
+        self.say({PURPOSE: "serving", MODEL: common})
         self.form = id_form(self.everyone, federation.data, federation.alignment)
         self.rows: LiveRows | None = None
         if self.name in described.shapes:
@@ -71,15 +64,6 @@ class ServingMember(Member):
     @property
     def relays(self) -> bool:
         return False
-
-    def rows_told(self) -> tuple[str, int, int]:
-        return "", 0, 0
-
-    def shape_told(self) -> tuple[tuple[int, ...], int]:
-        return (1,), 0
-
-    def secret_of(self, entropy: int) -> int:
-        return entropy
 
     def digests(self) -> dict[str, str]:
         return {"settings": self.digest}
@@ -98,13 +82,7 @@ class ServingDoor:
         self._member = member
 
     def admit(self, name: str, hello: Hello) -> None:
-        try:
-            theirs: Any = json.loads(hello.settings)
-        except (ValueError, RecursionError):
-            theirs = None
-        if not isinstance(theirs, dict):
-            raise ProtocolError(f"{plain(name)} sent settings that are not JSON.")
-        refuse_difference(self._member.agreed, theirs, name, self._member.name)
+        refuse_difference(self._member.agreed, settings_in(hello, name), name, self._member.name)
 
     def leave(self, name: str) -> None:
         pass

@@ -14,6 +14,7 @@ from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.checkpoint import read_latest
 from colonnade.runtimes.delays import MEASURED
 from colonnade.runtimes.recorder import Recorder
+from colonnade.runtimes.simulate.onlooker import Onlooker
 from colonnade.runtimes.simulate.settings import Simulate, SimulatedParty
 from colonnade.runtimes.simulate.simulation import Simulation
 from colonnade.state import State
@@ -44,6 +45,7 @@ class SimulationLaunch:
         with ExitStack() as stack:
             recorder = Recorder(label_party, directory, options.watch)
             ledger = stack.enter_context(closing(self._ledger(directory, saved, settings)))
+            onlooker = None if directory is None else Onlooker(directory, recorder, options.stop_requested)
             simulation = Simulation(
                 parties,
                 settings,
@@ -54,10 +56,13 @@ class SimulationLaunch:
                 trace=trace,
                 resume=saved,
                 checkpoint_seconds=options.checkpoint_seconds,
-                stop_requested=options.stop_requested,
+                stop_requested=onlooker or options.stop_requested,
             )
             if saved and (extension := extension_of(directory)) > simulation.extension:
                 simulation.extend(extension)
+            if onlooker is not None:
+                onlooker.attend(simulation, ledger)
+                stack.callback(onlooker.conclude)
             finished = _to_the_end(simulation, recorder)
             counts = counts_of(parties)
             return RunRecord(

@@ -9,23 +9,24 @@ from dataclasses import dataclass
 from torch import nn
 
 from colonnade.errors import SettingsError, unknown_name
-from colonnade.models.layers import LastHidden
+from colonnade.models.layers import ChannelModel, LastHidden
 
-BOTTOMS = ("linear", "mlp", "cnn", "lstm")
+BOTTOMS = ("linear", "mlp", "cnn", "lstm", "multi-view")
 
 
 @dataclass(frozen=True)
 class BottomSettings:
     """Which bottom model, and how large.
 
-    `linear` is one Linear layer. `mlp`, `cnn` and `lstm` end in a Linear layer and, unless
-    `output_activation` is off, a ReLU: with `hidden = ()` an mlp is the papers' Linear + ReLU.
+    `linear` is one Linear layer. The others end in a Linear layer and, unless `output_activation` is off, a ReLU: with
+    `hidden = ()` an mlp is the papers' Linear + ReLU. `multi-view` is one cnn for all channels of an image, of which
+    the largest values count.
     """
 
     kind: str = "mlp"
     embedding: int = 16  # features of the embedding
     hidden: tuple[int, ...] = (64,)  # units of an mlp's hidden layers, or of the one LSTM layer
-    channels: tuple[int, ...] = (8, 16)  # of a cnn's convolutions
+    channels: tuple[int, ...] = (8, 16)  # of the convolutions of a cnn or of a multi-view model
     output_activation: bool = True
 
     def __post_init__(self) -> None:
@@ -39,9 +40,9 @@ class BottomSettings:
                 f"The bottom model 'lstm' has one hidden layer, and 'hidden' lists {len(self.hidden)}. Give "
                 "one number, the units of that layer, such as hidden = [64]."
             )
-        if self.kind == "cnn" and not self.channels:
+        if self.kind in ("cnn", "multi-view") and not self.channels:
             raise SettingsError(
-                "The bottom model 'cnn' has no convolution: 'channels' is empty. Give at least one number."
+                f"The bottom model {self.kind!r} has no convolution: 'channels' is empty. Give at least one number."
             )
 
 
@@ -74,6 +75,8 @@ def build_bottom(settings: BottomSettings, input_shape: tuple[int, ...], outputs
         width = outputs
     if settings.kind == "cnn":
         layers = convolutions(settings.channels, input_shape, width)
+    elif settings.kind == "multi-view":
+        layers = one_for_all_views(settings.channels, input_shape, width)
     elif settings.kind == "lstm":
         layers = recurrence(settings.hidden[0], input_shape, width)
     else:
@@ -117,6 +120,17 @@ def convolutions(channels: tuple[int, ...], input_shape: tuple[int, ...], width:
             layers.append(nn.MaxPool2d(pool))
             height, breadth = height // pool[0], breadth // pool[1]
     return [*layers, nn.Flatten(), nn.Linear(inputs * height * breadth, width)]
+
+
+def one_for_all_views(channels: tuple[int, ...], input_shape: tuple[int, ...], width: int) -> list[nn.Module]:
+    """The same convolutions and Linear layer for each channel of an image, and the largest of what they give."""
+    if len(input_shape) not in (2, 3):
+        raise SettingsError(
+            f"The bottom model 'multi-view' was given rows of shape {input_shape}; it takes views, [views, height, "
+            "width], or one, [height, width]. Choose 'mlp' or 'linear' for a table."
+        )
+    front: list[nn.Module] = [] if len(input_shape) == 3 else [nn.Unflatten(1, (1, input_shape[0]))]
+    return [*front, ChannelModel(nn.Sequential(*convolutions(channels, (1, *input_shape[-2:]), width)))]
 
 
 def recurrence(hidden: int, input_shape: tuple[int, ...], width: int) -> list[nn.Module]:

@@ -51,6 +51,25 @@ class Bias(nn.Module):
         return inputs + self.bias
 
 
+class ChannelModel(nn.Module):
+    """One model for every view of an object, and of what it gives the largest value over the views.
+
+    Views are the channels of [rows, views, height, width] (H. Su et al., "Multi-view Convolutional Neural Networks for
+    3D Shape Recognition", 2015).
+
+    >>> ChannelModel(nn.Flatten())(torch.tensor([[[[1.0, 5.0]], [[3.0, 2.0]]]]))
+    tensor([[3., 5.]])
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        each: Tensor = self.model(inputs.flatten(0, 1).unsqueeze(1))
+        return each.reshape(*inputs.shape[:2], -1).amax(1)
+
+
 class LastHidden(nn.Module):
     """The hidden state of an LSTM after the last time step of inputs shaped [rows, time, features]."""
 

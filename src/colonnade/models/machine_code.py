@@ -1,15 +1,25 @@
-"""How a kernel is compiled: at the first call of any in its file, by Numba, which is loaded no sooner."""
+"""How a kernel is compiled: at the first call of any in its file, by Numba, which is loaded no sooner.
 
-from collections.abc import Callable
+Parties that start together on one machine would all compile the same at once. One does, the others wait for it.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import wraps
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from colonnade.files import alone_in
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _kernels: dict[str, list[Callable[..., Any]]] = {}  # of each file
+_compiling = threading.RLock()
+_turns: list[Path] = []  # of the thread that compiles, one within the other
 
 
 def compiled(function: Function) -> Function:
@@ -38,10 +48,36 @@ def machine_code(function: Function) -> Function:
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc"}}
     kernel: Function
     try:
-        kernel = njit(cache=True, **options)(function)
+        kernel = _compiled_once(njit(cache=True, **options)(function))
     except RuntimeError:  # neither the package's directory nor the user's cache can be written
         kernel = njit(**options)(function)
     return kernel
+
+
+def _compiled_once(kernel: Any) -> Any:
+    """A kernel that one process of this machine compiles, for the types of a call; others then read it from disk."""
+    compile_for, place = kernel.compile, Path(kernel.stats.cache_path)
+
+    def compile_once(types: Any) -> Any:
+        with _turn_to_compile(place):
+            return compile_for(types)
+
+    kernel.compile = compile_once
+    return kernel
+
+
+@contextmanager
+def _turn_to_compile(place: Path) -> Iterator[None]:
+    """Kernels call one another: who has its turn does not wait for it again. Without a lock several compile it."""
+    with _compiling, ExitStack() as held:
+        if not _turns:
+            with suppress(OSError):
+                held.enter_context(alone_in(place))
+        _turns.append(place)
+        try:
+            yield
+        finally:
+            _turns.pop()
 
 
 def readable(values: npt.ArrayLike, kind: type[np.generic]) -> npt.NDArray[Any]:

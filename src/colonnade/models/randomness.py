@@ -11,12 +11,12 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from colonnade.models.layers import Bias, LastHidden, SumEmbeddings
+from colonnade.models.layers import Bias, ChannelModel, LastHidden, SumEmbeddings
 
 # Exact types: a subclass may override `forward`. Whatever is not listed counts as random: only slower.
 DETERMINISTIC: frozenset[type[nn.Module]] = frozenset(
     {
-        *(SumEmbeddings, Bias, LastHidden, nn.Sequential, nn.ModuleList, nn.Identity, nn.Flatten),
+        *(SumEmbeddings, Bias, LastHidden, ChannelModel, nn.Sequential, nn.ModuleList, nn.Identity, nn.Flatten),
         *(nn.Unflatten, nn.Linear, nn.Bilinear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d),
         *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
         *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm),

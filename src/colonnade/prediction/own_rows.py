@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from colonnade.alignment.normalisation import written_alike
+from colonnade.alignment.normalisation import all_written_alike
 from colonnade.alignment.settings import AlignmentSettings, IdRules
 from colonnade.data.absence import NOWHERE
-from colonnade.data.id_columns import read_id_columns
+from colonnade.data.id_columns import listed, read_id_columns
 from colonnade.data.own_tables import alignment_of
 from colonnade.data.settings import DataSettings, PartyData
 from colonnade.data.sources import read_own
@@ -36,9 +36,10 @@ class IdForm:
 
     def names(self, ids: Sequence[str]) -> tuple[Names, NDArray[np.bool_]]:
         """The name of each, and which of them can be used at all."""
-        texts = [written_alike(one, self.rules) for one in ids]
-        names = b"".join(hashlib.sha256(self.domain + (text or "").encode()).digest()[:16] for text in texts)
-        return np.frombuffer(names, "<u8").reshape(-1, 2), np.array([bool(text) for text in texts], np.bool_)
+        texts, sha256, domain = all_written_alike(ids, self.rules), hashlib.sha256, self.domain
+        digests = b"".join([sha256(domain + (text or "").encode()).digest() for text in texts])
+        names = np.frombuffer(digests, "<u8").reshape(-1, 4)[:, :2]  # 16 bytes of each
+        return np.ascontiguousarray(names), np.fromiter(map(bool, texts), np.bool_, len(texts))
 
 
 def id_form(parties: Sequence[str], data: DataSettings, settings: AlignmentSettings) -> IdForm:
@@ -106,7 +107,7 @@ def _aligned_rows(name: str, model: SavedModel, own: PartyData, has_columns: boo
     aligned = alignment_of(name, own, base)
     _check_number(name, len(aligned.rows))
     texts = read_id_columns(own, base, aligned.columns, name)
-    chosen = [column.iloc[aligned.rows].tolist() for column in texts]
+    chosen = [listed(column, np.maximum(aligned.rows, 0)) for column in texts]
     ids = [",".join(parts) for parts in zip(*chosen, strict=True)]
     ids = [one if row != NOWHERE else "" for one, row in zip(ids, aligned.rows, strict=True)]
     columns = None

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from colonnade.prediction.saved_model import SavedModel
+from colonnade.seat import Seat
 
 MOST_ROWS = 8_000_000
 """Of one prediction: what of it a party keeps is bounded by that."""
@@ -27,23 +28,12 @@ class AskedRows:
 
 
 @dataclass(frozen=True)
-class PredictionSeat:
+class PredictionSeat(Seat):
     """One party's own; the rest is the same for all."""
 
-    name: str
-    label_party: str
-    parties: tuple[str, ...]  # all, the label party first
     model: SavedModel
     secret: int  # what its noise and its masks follow from, new for every prediction
     columns: torch.Tensor | None = None  # its prepared rows; None: it holds no columns
     names: Names | None = None  # a feature party's: of its rows; None: they lie in the order of an alignment
     spent: NDArray[np.float64] | None = None  # what its rows have cost before, in μ²; None: nothing
     asked: AskedRows | None = None  # the label party's
-
-    @property
-    def others(self) -> tuple[str, ...]:
-        return tuple(name for name in self.parties if name != self.name)
-
-    @property
-    def feature_parties(self) -> tuple[str, ...]:
-        return tuple(name for name in self.parties if name != self.label_party)

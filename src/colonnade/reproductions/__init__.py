@@ -18,9 +18,36 @@ from colonnade.trials.pool import run_each
 
 def reproductions() -> dict[str, Reproduction]:
     """Every reproduction, by name."""
-    from colonnade.reproductions import afsgd_vp, asysqn, cascaded, dpzv, privacy, vafl
+    from colonnade.reproductions import (
+        afsgd_vp,
+        asysqn,
+        cascaded,
+        cascaded_curves,
+        cascaded_deep,
+        cascaded_labels,
+        dpzv,
+        dpzv_memory,
+        privacy,
+        vafl,
+        vafl_deep,
+        which_one,
+    )
 
-    return {one.name: one for paper in (vafl, cascaded, dpzv, privacy, afsgd_vp, asysqn) for one in paper.REPRODUCTIONS}
+    parts = (
+        vafl,
+        vafl_deep,
+        cascaded_labels,
+        cascaded,
+        cascaded_curves,
+        cascaded_deep,
+        dpzv,
+        dpzv_memory,
+        privacy,
+        afsgd_vp,
+        asysqn,
+        which_one,
+    )
+    return {one.name: one for part in parts for one in part.REPRODUCTIONS}
 
 
 def listed() -> list[dict[str, Any]]:
@@ -64,7 +91,8 @@ def reproduce(
     if name not in known:
         raise unknown_name("reproduction", name, known)
     one = known[name]
-    chosen = range(one.seeds if seeds is None else seeds)
+    usual = one.quick_seeds if quick and one.quick_seeds is not None else one.seeds
+    chosen = range(usual if seeds is None else seeds)
     began, busy = perf_counter(), process_time()
     scope = Scope(quick, chosen, watch, folder / (f"{name}-quick" if quick else name), each)
     shown = one.run(scope)
@@ -81,10 +109,11 @@ def reproduce(
     }
     if shown.panels:
         from colonnade.reports.figures import png_bytes
-        from colonnade.reproductions.drawing import drawing_of
+        from colonnade.reproductions.drawing import by_figure, drawing_of
 
-        drawn = scope.folder / f"{name}.png"
         make_folder(scope.folder)
-        write_atomically(drawn, png_bytes(drawing_of(result["panels"])), SHARED)
-        watch(f"Figure: {drawn}")
+        for figure, panels in by_figure(result["panels"]).items():
+            drawn = scope.folder / f"{'-'.join(filter(None, (name, figure)))}.png"
+            write_atomically(drawn, png_bytes(drawing_of(panels)), SHARED)
+            watch(f"Figure: {drawn}")
     return result

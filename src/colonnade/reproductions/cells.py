@@ -5,11 +5,11 @@ follows from, but for the program itself: after a change of an algorithm, remove
 """
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from hashlib import sha256
 from pathlib import Path
-from time import process_time
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,9 +31,12 @@ class Work:
 
 
 def measured(job: Work) -> tuple[Any, float]:
-    """What a cell gave, and the processor seconds that it took: those of a busy machine are those of an idle one."""
-    began = process_time()
-    return job.work(job.cell), process_time() - began
+    """What a cell gave, and the processor seconds that it took, programs that it started included.
+
+    Those of a busy machine are those of an idle one.
+    """
+    began = sum(os.times()[:4])
+    return job.work(job.cell), sum(os.times()[:4]) - began
 
 
 def run_cells(

@@ -33,6 +33,14 @@ def drawing_of(panels: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
+def by_figure(panels: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """The panels of each figure; most records have one, without a name."""
+    figures: dict[str, list[Mapping[str, Any]]] = {}
+    for panel in panels:
+        figures.setdefault(panel.get("figure", ""), []).append(panel)
+    return figures
+
+
 def _draw_lines(axes: Axes, panel: Mapping[str, Any]) -> None:
     """A twin of the same colour as the curve before it is dashed; published points are marked and not joined."""
     colour = -1

@@ -8,18 +8,21 @@ Sub-optimality is relative to scikit-learn's optimum on the joined columns.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
+import torch
 
 from colonnade import algorithms
 from colonnade.algorithms.training import Training
 from colonnade.data import dataset
 from colonnade.data.federated import FederatedData
+from colonnade.launch.outcome import Outcome
+from colonnade.prediction.contributions import products_of
 from colonnade.reproductions.cells import run_cells
-from colonnade.reproductions.objective import Point, first_below, gaps, optimum
+from colonnade.reproductions.objective import Point, first_below, gaps, joined, optimum, reference_model
 from colonnade.reproductions.reproduction import Curve, Scope
 from colonnade.runtimes.simulate.settings import Simulate, SimulatedParty
 
@@ -42,12 +45,18 @@ class Experiment:
     precondition: str = "block"
 
 
+LOW_HIGH = "mnist_low_high"
+"""MNIST's images; the label tells whether the digit is below five."""
+IDLE_FIRST = "synthetic_regression, first party needless"
+"""The generated regression, its columns in another order: those that tell the least of the label come first."""
 PLANS = {
     "credit_default_uci": Experiment(2048, 500),
     "givemesomecredit": Experiment(4096, 500, sgd_batch_size=1024, sgd_step=0.4, plain_step=3.0),
     "a9a": Experiment(1536, 500),
     "mnist_odd_even": Experiment(2048, 500, step=0.4, sgd_batch_size=2048, sgd_step=0.3),
+    LOW_HIGH: Experiment(2048, 500, step=0.4, sgd_batch_size=2048, sgd_step=0.3),  # as of odd and even
     "synthetic_regression": Experiment(512, 60, sgd_step=0.5),
+    IDLE_FIRST: Experiment(512, 60, sgd_step=0.5),
     # Too wide for a matrix of columns by columns; rows of length 1, so that one step suits every column.
     "rcv1_sample": Experiment(16, 100, sgd_batch_size=32, sgd_step=20.0, plain_step=10.0, precondition="none"),
     "newsgroups20": Experiment(128, 60, sgd_batch_size=128, sgd_step=20.0, plain_step=20.0, precondition="none"),
@@ -65,6 +74,30 @@ def settings_for(name: str, **changes: Any) -> Any:
 
 def _finds_its_step(algorithm: str) -> bool:
     return "sqn" in algorithm and not algorithm.endswith("sgd")
+
+
+def data_of(name: str, parties: int, max_rows: int = 0) -> FederatedData:
+    """A data set by its name, or one of the two above."""
+    if name == IDLE_FIRST:
+        return _least_telling_first(dataset("synthetic_regression", parties=parties, max_rows=max_rows))
+    if name != LOW_HIGH:
+        return dataset(name, parties=parties, max_rows=max_rows)
+    digits = dataset("mnist", parties=parties, max_rows=max_rows)
+    train, test = ((part >= 5).long() for part in (digits.labels.train, digits.labels.test))
+    labels = replace(digits.labels, train=train, test=test, task="binary", classes=("low", "high"))
+    return replace(digits, labels=labels)
+
+
+def _least_telling_first(data: FederatedData) -> FederatedData:
+    order = np.argsort(np.abs(reference_model(data, L2).coef_.reshape(-1)))
+    parts = {part: joined(data, part)[:, order].astype(np.float32) for part in ("train", "test")}
+    columns, first = {}, 0
+    for party, own in data.columns.items():
+        here = slice(first, first + own.train.shape[1])
+        first = here.stop
+        train, test = (torch.from_numpy(np.ascontiguousarray(parts[part][:, here])) for part in ("train", "test"))
+        columns[party] = replace(own, train=train, test=test)
+    return replace(data, columns=columns)
 
 
 @dataclass(frozen=True)
@@ -148,6 +181,7 @@ class LinearRun:
     virtual_seconds: float
     times: tuple[Time, ...]
     seconds: float
+    shares: tuple[float, ...] = ()  # of a regression: which part of what is missing lies in each party's block
 
     def first_below(self, gap: float) -> Point | None:
         return first_below(self.points, gap)
@@ -158,7 +192,7 @@ class LinearRun:
 
 
 def run_job(job: Job) -> LinearRun:
-    data = dataset(job.data, parties=job.parties, max_rows=job.max_rows)
+    data = data_of(job.data, job.parties, job.max_rows)
     plan = PLANS[job.data]
     changes: dict[str, Any] = {"sums": job.sums, "precondition": job.precondition or plan.precondition}
     if job.curvature_rows:
@@ -196,7 +230,20 @@ def run_job(job: Job) -> LinearRun:
         float(summary["virtual_seconds"] or 0.0),
         _times(summary),
         float(summary["wall_seconds"]),
+        _shares(data, outcome) if data.labels.task == "regression" else (),
     )
+
+
+def _shares(data: FederatedData, outcome: Outcome) -> tuple[float, ...]:
+    """How far each party's products are from those at the optimum: mean squares, which add up to 1."""
+    optimal, first, squares = reference_model(data, L2).coef_.reshape(-1), 0, []
+    for party, own in data.columns.items():
+        columns = own.train.double().numpy()
+        weights = optimal[first : first + columns.shape[1]]
+        first += columns.shape[1]
+        away = products_of(outcome.model.parties[party], own.train)[:, 0] - columns @ weights
+        squares.append(float(np.var(away)))
+    return tuple(square / sum(squares) for square in squares)
 
 
 def _times(summary: Any) -> tuple[Time, ...]:
@@ -215,13 +262,13 @@ def run_all(jobs: Sequence[Job], scope: Scope) -> list[LinearRun]:
 
 @cache
 def _row_digest(name: str, max_rows: int) -> str:
-    return dataset(name, parties=PARTIES, max_rows=max_rows).row_digest
+    return data_of(name, PARTIES, max_rows).row_digest
 
 
 @cache
 def best_of(name: str) -> float:
     """The least value of the objective, by scikit-learn."""
-    return optimum(dataset(name, parties=PARTIES), L2)
+    return optimum(data_of(name, PARTIES), L2)
 
 
 def against_time(label: str, run: LinearRun, dashed: bool = False) -> Curve:

@@ -68,6 +68,7 @@ class Panel:
     log_x: bool = False
     log_y: bool = False
     bars: tuple[str, ...] = ()  # names of bars; the curves are then their parts, one upon the other
+    figure: str = ""  # which of several figures it belongs to
 
 
 @dataclass(frozen=True)
@@ -100,9 +101,10 @@ class Reproduction:
     """A table or a figure of a paper."""
 
     name: str
-    paper: str  # of published.PAPERS
+    paper: str  # of published.PAPERS, or "ours"
     item: str  # such as "Table II" or "Figure 6"
     summary: str
     data: tuple[str, ...]
     run: Callable[[Scope], Shown]
     seeds: int = 1  # how many it takes unless told otherwise
+    quick_seeds: int | None = None  # how many with --quick; None: as many

@@ -100,6 +100,8 @@ class Link:
     reconnects: int = 0
     kept_frames: int = 0  # sent, and not acknowledged
     kept_bytes: int = 0
+    waiting: int = 0  # frames of it that wait to be handled
+    is_gone: bool = False  # for good
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +296,14 @@ class Links:
     def now(self) -> dict[str, Link]:
         """Every peer, as it is now."""
         return {
-            name: Link(peer.is_connected, peer.reconnects, len(peer.delivery.kept), peer.delivery.kept_bytes)
+            name: Link(
+                peer.is_connected,
+                peer.reconnects,
+                len(peer.delivery.kept),
+                peer.delivery.kept_bytes,
+                len(peer.queue),
+                peer.phase is Phase.LEFT or peer.is_done,
+            )
             for name, peer in self.peers.items()
         }
 

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import metadata
@@ -27,11 +27,11 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from colonnade.errors import ColonnadeError, RunError
-from colonnade.runtimes.links import Link
 from colonnade.runtimes.network.guest import Guest
 from colonnade.runtimes.network.host import Host
 from colonnade.runtimes.network.settings import parse_address
-from colonnade.runtimes.recorder import Recorder, Traffic
+from colonnade.runtimes.picture import STATUSES, Picture, picture_at_the_door, picture_of_station
+from colonnade.runtimes.recorder import Recorder
 
 log = logging.getLogger("colonnade.operations")
 
@@ -39,87 +39,14 @@ PICTURE_SECONDS = 0.5
 STALLED_SECONDS = 60.0
 """A party whose thread has not come by for so long is not well. A silent peer does not make this party unhealthy."""
 _REQUEST_SECONDS = 10.0
-STATUSES = ("waiting", "training", "finished")
-
-
-@dataclass(frozen=True)
-class Amount:
-    """Frames of one kind of message, and their bytes."""
-
-    frames: int
-    bytes: int
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A party at one moment; nothing in it changes afterwards."""
-
-    status: str = "waiting"
-    links: Mapping[str, Link] = field(default_factory=dict)
-    absent: tuple[str, ...] = ()
-    last_event: float | None = None  # on the clock of `Operations`
-    exchanges: int = 0
-    steps: int = 0
-    epochs: float | None = None  # the label party's
-    staleness: Mapping[str, float] = field(default_factory=dict)  # the label party's, in exchanges
-    sent: Mapping[str, Amount] = field(default_factory=dict)  # by message
-    received: Mapping[str, Amount] = field(default_factory=dict)  # by message; only the label party counts them
-    frames_taken: int = 0
-    queue_depth: int = 0
-    busy_seconds: float = 0.0
-    restarts: int = 0
-    checkpoints: int = 0
-    refusals: int = 0
-    releases: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (mechanism, protects)
-
-    @property
-    def connected(self) -> list[str]:
-        return sorted(name for name, link in self.links.items() if link.connected)
 
 
 def picture_of(carrier: Host | Guest, recorder: Recorder) -> Picture:
     """What a party is doing; to be called in its own thread."""
     refusals = carrier.refusals if isinstance(carrier, Host) else 0
-    station = carrier.station
-    if station is None:
-        links = {name: Link(connected) for name, connected in carrier.at_the_door.items()}
-        absent = sorted(name for name, link in links.items() if not link.connected)
-        return Picture(links=links, absent=tuple(absent), refusals=refusals)
-    counts: Mapping[str, Any] = station.party.counts()
-    releases: dict[tuple[str, str], int] = {}
-    for kind in station.privacy_events():
-        key = (kind["mechanism"], kind["protects"])
-        releases[key] = releases.get(key, 0) + kind["releases"]
-    own = {name: sent for name, sent in recorder.traffic.items() if name == station.name}
-    others = {name: sent for name, sent in recorder.traffic.items() if name != station.name}
-    return Picture(
-        status="finished" if station.finished else "training" if station.started else "waiting",
-        links=station.links,
-        absent=tuple(sorted(station.absent())),
-        exchanges=counts["exchanges"],
-        steps=counts["steps"],
-        epochs=counts.get("epochs"),
-        staleness={name: float(counts["staleness"][name]) for name in ("mean", "max") if "staleness" in counts},
-        sent=_amounts(own.values()),
-        received=_amounts(others.values()),
-        frames_taken=station.frames_taken,
-        queue_depth=station.queue_depth(),
-        busy_seconds=station.busy_seconds,
-        restarts=station.restarts,
-        checkpoints=station.checkpoints,
-        refusals=refusals,
-        releases=releases,
-    )
-
-
-def _amounts(senders: Iterable[Traffic]) -> dict[str, Amount]:
-    amounts: dict[str, Amount] = {}
-    for traffic in senders:
-        for message, frames in traffic.frames.items():
-            before = amounts.get(message.__name__, Amount(0, 0))
-            size_bytes = before.bytes + traffic.bytes[message]
-            amounts[message.__name__] = Amount(before.frames + frames, size_bytes)
-    return amounts
+    if carrier.station is None:
+        return picture_at_the_door(carrier.at_the_door, refusals)
+    return picture_of_station(carrier.station, recorder, refusals)
 
 
 # --- the two pages ----------------------------------------------------------------------------------------------
@@ -263,9 +190,9 @@ class Operations:
         for key, count in picture.releases.items():
             releases.add_metric(list(key), count)
         yield releases
-        if picture.last_event is not None:
-            ago = now - picture.last_event
-            yield _one("colonnade_seconds_since_last_event", "Since something was last handled.", ago)
+        # Before the first event since the process began: an alert on it must fire while a party only waits, too.
+        ago = now - (self._began if picture.last_event is None else picture.last_event)
+        yield _one("colonnade_seconds_since_last_event", "Since something was last handled, or since it began.", ago)
         yield from self._certificate()
 
     def _identity(self) -> dict[str, str]:

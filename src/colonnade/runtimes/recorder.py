@@ -88,6 +88,10 @@ class Recorder:
         """Wall time of the run, sessions before a resume included."""
         return self._wall_before + time.perf_counter() - self._wall_start
 
+    def rest(self, seconds: float) -> None:
+        """A pause is over: it was none of the run's time."""
+        self._wall_start += seconds
+
     def bytes_up_and_down(self) -> tuple[int, int]:
         up = sum(traffic.total_bytes() for name, traffic in self.traffic.items() if name != self.label_party)
         return up, self.traffic_of(self.label_party).total_bytes()

@@ -30,6 +30,7 @@ from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.journal import Expelled
 from colonnade.runtimes.keeper import Keeper
 from colonnade.runtimes.links import Link, Links, Peers, Waiting
+from colonnade.runtimes.pace import FULL_SPEED, Pace
 from colonnade.runtimes.quarantine import Quarantine, is_our_own, kind_and_place
 from colonnade.runtimes.recorder import Recorder
 from colonnade.state import State
@@ -50,21 +51,6 @@ class Recording:
     recorder: Recorder
     ledger: Callable[[int], Ledger]  # opens it at the position of a checkpoint; 0: anew
     trace: bool = False
-
-
-@dataclass(frozen=True)
-class Pace:
-    """For trials: how slow a party is."""
-
-    slowdown: float = 1.0
-    compute_seconds: float = 0.0  # handling takes at least so long
-
-    def rest_seconds(self, taken: float) -> float:
-        """How much longer a turn is to last that has taken so long."""
-        return self.slowdown * max(taken, self.compute_seconds) - taken
-
-
-FULL_SPEED = Pace()
 
 
 @dataclass(frozen=True)
@@ -113,8 +99,9 @@ class Station:
         self.extension = 0  # how often the plan was extended after the end
         self._directory = directory
         self._recorder = recording.recorder
-        self._pace = pace if pace != FULL_SPEED else None
-        self._clock = clock
+        self._pace = None if pace.is_full_speed else pace
+        self.is_paused = pace.paused
+        self.clock = clock
         self._timers: dict[str, float] = {}
         self._replaying_at: float | None = None  # the time of the event that is handled again, while there are such
         endurance = endurance or Endurance()
@@ -140,21 +127,21 @@ class Station:
             self._recorder.forget()
         try:
             passed_over = self._replay()
-            self._check_not_over(self._clock())  # what ended a life before this one ends it again
+            self._check_not_over(self.clock())  # what ended a life before this one ends it again
         except BaseException:
             self._ledger.abandon()
             if self._trace is not None:
                 self._trace.close()
             raise
         self._ledger.settle(journal_is_synced=endurance.sync)
-        self._keeper.open(self._clock())
+        self._keeper.open(self.clock())
         self._links.begin()
         for peer, why in passed_over.items():
             self._expel(peer, why)
         if passed_over:
             self.save()  # the journal, which still has the events, begins anew
         # A life that begins after the end may follow one that was killed before it could say so.
-        self._farewell_until = self._clock() + FAREWELL_SECONDS if self.finished else 0.0
+        self._farewell_until = self.clock() + FAREWELL_SECONDS if self.finished else 0.0
 
     def extend(self, extension: int) -> None:
         """The plan was extended after the end, so many times by now: begin again, with the party as it was then."""
@@ -200,7 +187,7 @@ class Station:
 
     def now(self) -> float:
         """Wall seconds of the run, those before a restart included."""
-        return self._clock() - self._began
+        return self.clock() - self._began
 
     def wants_more(self, peer: str) -> bool:
         """Whether to read from a peer: not while too much of it waits."""
@@ -218,10 +205,12 @@ class Station:
     def idle_until(self) -> float:
         """Clock time at which a turn is due though nothing arrives; now, if something waits."""
         links = self._links
+        if self.is_paused():
+            return inf
         if self.finished:
             return links.acknowledge_at
         if (links.busy if self.started else links.may_start) or not self._keeper.journal.is_safe:
-            return self._clock()
+            return self.clock()
         due: list[float] = [links.acknowledge_at]
         if self.started:
             due += self._timers.values()
@@ -238,7 +227,7 @@ class Station:
 
     def settled(self) -> bool:
         """Whether this party has finished and everybody has what it sent; and, if it had died, has heard of the end."""
-        hurries = self._clock() >= self._farewell_until
+        hurries = self.clock() >= self._farewell_until
         return self.finished and self._links.settled(hurries, parts=self._farewell_until > 0)
 
     # --- what its operator asks ---
@@ -271,7 +260,9 @@ class Station:
 
     def turn(self) -> bool:
         """Handle what is due: a question of each peer, and one piece of other work. False if nothing was."""
-        began = self._clock()
+        if self.is_paused():
+            return False
+        began = self.clock()
         handled = not self.finished and self._notice(began)
         links = self._links
         if not self.started:  # a peer that was told to start sooner may have written already; its frames wait
@@ -284,8 +275,8 @@ class Station:
         self._keeper.journal.flush()
         if handled:
             if self._pace is not None:
-                time.sleep(self._pace.rest_seconds(self._clock() - began))
-            ended = self._clock()
+                time.sleep(self._pace.rest_seconds(self.clock() - began))
+            ended = self.clock()
             self.busy_seconds += ended - began
             self._recorder.interval(self.name, began - self._began, ended - self._began)
             if self._keeper.is_due(ended):
@@ -468,7 +459,7 @@ class Station:
         self._links.send(to, frame, message)
 
     def set_timer(self, name: str, seconds: float) -> None:
-        now = self._clock() if self._replaying_at is None else self._began + self._replaying_at
+        now = self.clock() if self._replaying_at is None else self._began + self._replaying_at
         self._timers[name] = now + seconds
 
     def checkpoint(self) -> None:
@@ -485,7 +476,7 @@ class Station:
         self._keeper.journal.flush()
         frames: list[bytes | bytearray] = []
         links = self._links.state(frames)
-        clock = self._clock()
+        clock = self.clock()
         values = {
             "now": self.now(),
             "started": self.started,
@@ -521,7 +512,7 @@ class Station:
         self._links.restore(values["links"], frames, values["lost"], values["done"])
         for peer, why in values.get("expelled", {}).items():
             self._put_out(peer, why)
-        clock = self._clock()
+        clock = self.clock()
         self._timers = {name: clock + left for name, left in values["timers"].items()}
         self.started, self.extension = values["started"], values.get("extension", 0)
         self.finished = values["finished"]
@@ -560,7 +551,7 @@ class Station:
                     self._links.peers[peer].told_lost = False
             self._driver.deliver(event)
         # The run's time goes on after the last event; timers run out in it, however often the party has died.
-        shift = min(0.0, self._clock() - last - self._began)
+        shift = min(0.0, self.clock() - last - self._began)
         self._began += shift
         self._timers = {name: due + shift for name, due in self._timers.items()}
         self._replaying_at = None

@@ -1,9 +1,16 @@
-"""What a served row is answered with, and what the parts of all parties come to."""
+"""What served rows are answered with, and what the parts of all parties come to.
 
-from collections.abc import Mapping, Sequence
+Of nearly all rows everybody has answered. Such answers are kept as columns and become JSON as a whole: an object per
+row and party would take longer than the models.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -47,6 +54,110 @@ class Answer:
         return bool(self.missing)
 
 
+class Told(msgspec.Struct, omit_defaults=True, gc=False):
+    """An answer as JSON has it. There are thousands per second, so the garbage collector is not to look at them."""
+
+    id: str
+    error: str = ""
+    prediction: Any = msgspec.UNSET
+    probabilities: Mapping[str, float] | None = None
+    parties: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    degraded: bool | msgspec.UnsetType = msgspec.UNSET
+    missing: Mapping[str, str] | None = None
+
+
+class SingleAnswers:
+    """Answers of which each is for itself."""
+
+    def __init__(self, version: str, answers: list[Answer]) -> None:
+        self.version = version
+        self._answers = answers
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def __iter__(self) -> Iterator[Answer]:
+        return iter(self._answers)
+
+    def part(self, first: int, count: int) -> "SingleAnswers":
+        return SingleAnswers(self.version, self._answers[first : first + count])
+
+    def outcomes(self) -> Mapping[str, int]:
+        """How many rows came to what."""
+        return Counter("none" if one.error else "degraded" if one.missing else "whole" for one in self._answers)
+
+    def told(self) -> list[Told]:
+        """For JSON."""
+        return [_told(one) for one in self._answers]
+
+
+def _told(answer: Answer) -> Told:
+    if answer.error:
+        return Told(answer.id, answer.error)
+    chances, missing = answer.probabilities, answer.missing
+    return Told(answer.id, "", answer.prediction, chances, answer.took_part, bool(missing), missing or None)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeAnswers:
+    """Answers of rows that everybody has answered for: columns."""
+
+    version: str
+    ids: Sequence[str]
+    took_part: tuple[str, ...]
+    values: list[Any]
+    chances: list[list[float]] | None
+    form: "Form"
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[Answer]:
+        chances = [None] * len(self) if self.chances is None else self.chances
+        for one, value, row in zip(self.ids, self.values, chances, strict=True):
+            named = None if row is None else dict(zip(self.form.classes, row, strict=True))
+            yield Answer(one, self.version, self.took_part, _NOTHING, value, named)
+
+    def part(self, first: int, count: int) -> "WholeAnswers":
+        rows = slice(first, first + count)
+        chances = None if self.chances is None else self.chances[rows]
+        return WholeAnswers(self.version, self.ids[rows], self.took_part, self.values[rows], chances, self.form)
+
+    def outcomes(self) -> Mapping[str, int]:
+        return {"whole": len(self.ids)}
+
+    def told(self) -> list[Any]:
+        """For JSON: the same as of single answers."""
+        row, parties = self.form.row, msgspec.Raw(msgspec.json.encode(self.took_part))
+        if self.chances is None:
+            return [row(*one, parties, False) for one in zip(self.ids, self.values, strict=True)]
+        chances = self.form.chances
+        columns = zip(self.ids, self.values, self.chances, strict=True)
+        return [row(one, value, chances(*each), parties, False) for one, value, each in columns]
+
+
+Answers: TypeAlias = SingleAnswers | WholeAnswers
+
+
+class Form:
+    """How whole answers of one model look in JSON: names of classes are written into a class once, not into rows."""
+
+    def __init__(self, classes: Sequence[str]) -> None:
+        self.classes = tuple(classes)
+
+    @cached_property
+    def chances(self) -> Any:
+        names = {f"class{place}": name for place, name in enumerate(self.classes)}
+        return msgspec.defstruct("Chances", [(name, float) for name in names], rename=names, gc=False)
+
+    @cached_property
+    def row(self) -> Any:
+        """As `Told`, without what whole answers never have."""
+        chances = [("probabilities", self.chances)] if self.classes else []
+        fields = [("id", str), ("prediction", Any), *chances, ("parties", msgspec.Raw), ("degraded", bool)]
+        return msgspec.defstruct("WholeRow", fields, gc=False)
+
+
 class Scorer:
     """The label party's own model of one version, and what stands in for whom."""
 
@@ -64,6 +175,7 @@ class Scorer:
         self._top = None if self._is_linear else network_for(model.modules["top"])
         self._learnt: dict[str, NDArray[Any]] = {}
         self._bottom = None
+        self.form = Form([str(one) for one in model.description.label.classes] if model.description.label else [])
         self.has_columns = facts.label_party in facts.shapes
         if self.has_columns and not self._is_linear:
             self._bottom = network_for(model.modules["bottom"])
@@ -107,15 +219,12 @@ class Scorer:
         together = [torch.from_numpy(one) for one in (*ordered, *([] if own is None else [own]))]
         return self._top.embed(torch.cat(together, 1))
 
-    def meaning(self, outputs: torch.Tensor) -> tuple[list[Any], list[dict[str, float]] | None]:
+    def meaning(self, outputs: torch.Tensor) -> tuple[list[Any], list[list[float]] | None]:
         """Classes or values, and the probability of each class."""
         unit, task = self._described.label, self._described.task
         assert unit is not None
         values = values_of(task, unit, outputs).tolist()
-        if not unit.classes:
-            return values, None
-        names = [str(one) for one in unit.classes]
-        return values, [dict(zip(names, row, strict=True)) for row in probabilities_of(task, outputs).tolist()]
+        return values, probabilities_of(task, outputs).tolist() if unit.classes else None
 
 
 def answers_of(
@@ -124,23 +233,41 @@ def answers_of(
     parts: Mapping[str, Part],
     absent: Mapping[str, str],
     own: tuple[frozenset[int], NDArray[Any]] | None,
-) -> list[Answer]:
+) -> Answers:
     """One per id. `absent`: feature parties that did not answer, and why; `own`: the label party's rows and part.
 
     Who holds none of a row, or is away, is stood in for; a row that nobody holds, or whose budget is spent, has no
     prediction.
     """
-    values = {name: np.tile(scorer.stand_in(name), (len(ids), 1)) for name in scorer.feature_parties}
-    for name, part in parts.items():
-        values[name][part.rows] = part.values
+    values = {name: _filled(scorer, name, parts.get(name), len(ids)) for name in scorer.feature_parties}
     outputs = scorer.outputs(values, None if own is None else own[1])
-    classes, probabilities = scorer.meaning(outputs)
+    classes, chances = scorer.meaning(outputs)
     whole = all(len(part.rows) == len(ids) for part in parts.values()) and (own is None or len(own[0]) == len(ids))
     if whole and not absent:
-        each = [None] * len(ids) if probabilities is None else probabilities
-        everybody, version = tuple(parts), scorer.version
-        rows = zip(ids, classes, each, strict=True)
-        return [Answer(one, version, everybody, _NOTHING, value, chances) for one, value, chances in rows]
+        return WholeAnswers(scorer.version, ids, tuple(parts), classes, chances, scorer.form)
+    named = None if chances is None else [dict(zip(scorer.form.classes, row, strict=True)) for row in chances]
+    return SingleAnswers(scorer.version, _single_answers(scorer, ids, parts, absent, own, classes, named))
+
+
+def _filled(scorer: Scorer, party: str, part: Part | None, count: int) -> NDArray[Any]:
+    """A party's part of every row: its own, or what stands in for it."""
+    if part is not None and len(part.rows) == count and (part.rows == np.arange(count)).all():
+        return part.values
+    values: NDArray[Any] = np.tile(scorer.stand_in(party), (count, 1))
+    if part is not None:
+        values[part.rows] = part.values
+    return values
+
+
+def _single_answers(
+    scorer: Scorer,
+    ids: Sequence[str],
+    parts: Mapping[str, Part],
+    absent: Mapping[str, str],
+    own: tuple[frozenset[int], NDArray[Any]] | None,
+    classes: list[Any],
+    probabilities: list[dict[str, float]] | None,
+) -> list[Answer]:
     held = {name: frozenset(part.rows.tolist()) for name, part in parts.items()}
     found = []
     for row, one in enumerate(ids):

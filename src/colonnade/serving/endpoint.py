@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from colonnade.errors import DataError
 from colonnade.serving.keys import ApiKeys
-from colonnade.serving.label_party import BusyError, ServingLabelParty, told
+from colonnade.serving.label_party import BusyError, ServingLabelParty
 from colonnade.serving.metrics import MEDIA_TYPE
 
 log = logging.getLogger("colonnade.serving")
@@ -147,9 +147,9 @@ class _Asking:
         except DataError as error:
             log.error("this party's own rows could not be looked up: %s", error)
             return problem(503, "The label party cannot look its own rows up at the moment; its log says why.")
-        if alone and answers[0].error:
-            return problem(answers[0].status, answers[0].error)
-        return reply(200, {"version": answers[0].version, "predictions": [told(one) for one in answers]})
+        if alone and (only := next(iter(answers))).error:
+            return problem(only.status, only.error)
+        return reply(200, {"version": answers.version, "predictions": answers.told()})
 
 
 def reply(status: int, content: dict[str, Any], headers: dict[str, str] | None = None) -> Response:

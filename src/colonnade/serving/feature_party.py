@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.row import Family
 from colonnade.algorithms.split_models.parts.budget import budget_mu
-from colonnade.errors import DataError, ProtocolError
+from colonnade.errors import DataError, ProtocolError, RunError
 from colonnade.files import open_private
 from colonnade.messages import Message
 from colonnade.models.network import network_for
 from colonnade.prediction.account import RowAccount
 from colonnade.prediction.contributions import family_of, products_of
 from colonnade.prediction.saved_model import SavedModel
+from colonnade.prediction.seat import Names
 from colonnade.privacy.noise import LayerNoise, PerturbationSettings
 from colonnade.privacy.secret_gaussian import SecretGaussian
 from colonnade.serving.live_rows import Found, LiveRows
@@ -32,6 +33,7 @@ from colonnade.serving.versions import Versions
 log = logging.getLogger("colonnade.serving")
 
 _NOBODY: NDArray[np.uint32] = np.zeros(0, np.uint32)
+_NO_NAMES: Names = np.zeros((0, 2), np.uint64)
 
 
 class ServingFeatureParty:
@@ -55,7 +57,8 @@ class ServingFeatureParty:
         self._networks: dict[str, _Answering] = {}
         self.answered = 0
         rows.check(versions.newest)
-        self._answering(*next(reversed(versions.models.items())))  # what is missing is told at the start
+        version, model = next(reversed(versions.models.items()))
+        self._answering(version, model).warm(rows.find(_NO_NAMES, model))  # what is missing is told at the start
 
     def notice(self, peer: str, has_come: bool) -> Sequence[Message]:
         return self.told() if has_come else []
@@ -80,8 +83,13 @@ class ServingFeatureParty:
         except DataError as error:  # of its own table: for its owner to mend
             log.error("rows could not be looked up: %s", error)
             return [_nothing(message.number, model, self.name)]
+        try:
+            answer = answering.answer(message.number, found)
+        except (OSError, RunError) as error:  # a full disk, an account that is gone: what is not counted does not leave
+            log.error("what rows cost could not be written down, so they are not released: %s", error)
+            return [_nothing(message.number, model, self.name)]
         self.answered += 1
-        return [answering.answer(message.number, found)]
+        return [answer]
 
     def _answering(self, version: str, model: SavedModel) -> "_Answering":
         if version not in self._networks:
@@ -104,6 +112,11 @@ class _Answering:
             LayerNoise(settings, generator_for(secret, name, "serving"), gaussian) if settings.active else None
         )
         self._count = _Counted(name, label_party, settings, ledger, model) if settings.noise > 0 else None
+
+    def warm(self, nothing: Found) -> None:
+        """Compute once what nobody asks for: whoever asks first would wait for all that is made at a first time."""
+        if nothing.columns is not None and self._network is not None:
+            self._network.embed(nothing.columns.new_zeros(1, *nothing.columns.shape[1:]))
 
     def answer(self, number: int, found: Found) -> Message:
         if not len(found.places) or found.columns is None:

@@ -25,6 +25,7 @@ class HttpSettings:
     certificate: Path | None = None  # TLS, with its key
     key: Path | None = None
     most_connections: int = 1000
+    option: str = "--http"  # which says the address
 
 
 class _Server(uvicorn.Server):
@@ -37,8 +38,8 @@ class HttpServer:
     """The endpoint while it listens."""
 
     def __init__(self, app: Any, settings: HttpSettings) -> None:
-        host, port = parse_address(settings.address, "--http", any_port=True)
-        self._listener = _bound(host, port, settings.address)
+        host, port = parse_address(settings.address, settings.option, any_port=True)
+        self._listener = _bound(host, port, settings)
         self.port = int(self._listener.getsockname()[1])
         config = uvicorn.Config(
             app,
@@ -65,7 +66,7 @@ class HttpServer:
         await asyncio.wait([task], timeout=10)
 
 
-def _bound(host: str, port: int, address: str) -> socket.socket:
+def _bound(host: str, port: int, settings: HttpSettings) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -74,6 +75,8 @@ def _bound(host: str, port: int, address: str) -> socket.socket:
         listener.listen(1024)
     except OSError as error:
         listener.close()
-        raise SettingsError(f"{address} cannot be listened on: {error.strerror}. Choose another with --http.") from None
+        raise SettingsError(
+            f"{settings.address} cannot be listened on: {error.strerror}. Choose another with {settings.option}."
+        ) from None
     listener.setblocking(False)
     return listener

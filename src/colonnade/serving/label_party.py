@@ -6,12 +6,11 @@ and under load each message carries many rows. A party that is away, or does not
 
 import asyncio
 import time
-from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,7 +19,7 @@ from colonnade.messages import Message
 from colonnade.prediction.own_rows import IdForm
 from colonnade.prediction.saved_model import SavedModel
 from colonnade.prediction.seat import Names
-from colonnade.serving.answers import Answer, Part, Scorer, answers_of
+from colonnade.serving.answers import Answers, Part, Scorer, answers_of
 from colonnade.serving.cache import AnswerCache
 from colonnade.serving.live_rows import LiveRows
 from colonnade.serving.messages import ServedEmbedding, ServedProduct, ServedStandIn, ServedVersions, ServingRequest
@@ -56,7 +55,7 @@ class _Asked:
     """One request, waiting to be merged."""
 
     ids: list[str]
-    done: "asyncio.Future[list[Answer]]"
+    done: "asyncio.Future[Answers]"
 
 
 @dataclass
@@ -73,7 +72,7 @@ class _Batch:
     absent: dict[str, str]
     parts: dict[str, Part] = field(default_factory=dict)
     asked: dict[str, NDArray[np.uint32]] = field(default_factory=dict)  # the rows that a party was asked for
-    shadow_of: list[Answer] | None = None  # what was answered, if this is only compared with it
+    shadow_of: Answers | None = None  # what was answered, if this is only compared with it
     timer: asyncio.TimerHandle | None = None
 
     @property
@@ -123,10 +122,12 @@ class ServingLabelParty:
         self.choose_version()
         if rows is not None:
             rows.check(versions.newest)
+        away = dict.fromkeys(self.feature_parties, "is away")
+        answers_of(self._scorer(), ["warm"], {}, away, self._own_part(self._scorer(), self._form.names(["warm"])[0]))
 
     # --- what is asked ---
 
-    async def predict(self, ids: Sequence[str]) -> list[Answer]:
+    async def predict(self, ids: Sequence[str]) -> Answers:
         """One answer per id."""
         if self._waiting_rows + len(ids) > self.limits.most_waiting:
             raise BusyError
@@ -206,7 +207,8 @@ class ServingLabelParty:
         fits = part.values.shape[1] == batch.scorer.width_of(sender) and bool((known[1:] != known[:-1]).all())
         if not fits or (len(known) and known[-1] >= len(asked)):
             raise ProtocolError(f"{sender} answered for rows, or with numbers, that were not asked for.")
-        self._cache.put(batch.version, sender, batch.names[asked[part.rows]], part.values)
+        if self.limits.cache_seconds:
+            self._cache.put(batch.version, sender, batch.names[asked[part.rows]], part.values)
         refused = frozenset(asked[[*part.refused]].tolist()) if part.refused else part.refused
         batch.add(sender, Part(asked[part.rows], part.values, refused))
         batch.awaited.discard(sender)
@@ -241,7 +243,7 @@ class ServingLabelParty:
         ids: list[str],
         names: Names,
         scorer: Scorer,
-        shadow_of: list[Answer] | None = None,
+        shadow_of: Answers | None = None,
     ) -> None:
         self._number += 1
         present = set(self.present())
@@ -267,7 +269,8 @@ class ServingLabelParty:
     def _ask(self, batch: _Batch, party: str) -> None:
         """For the rows that are not in the cache."""
         kept = self._cache.get(batch.version, party, batch.names)
-        rows = np.delete(np.arange(len(batch.ids), dtype=np.uint32), [*kept])
+        rows = np.arange(len(batch.ids), dtype=np.uint32)
+        rows = np.delete(rows, [*kept]) if kept else rows
         batch.asked[party] = rows
         if kept:
             self.metrics.cached.labels(party).inc(len(kept))
@@ -312,16 +315,15 @@ class ServingLabelParty:
         at = 0
         for request in batch.requests:
             if not request.done.done():
-                request.done.set_result(answers[at : at + len(request.ids)])
+                request.done.set_result(answers.part(at, len(request.ids)))
             at += len(request.ids)
-        outcomes = Counter("none" if one.error else "degraded" if one.missing else "whole" for one in answers)
-        for outcome, count in outcomes.items():
+        for outcome, count in answers.outcomes().items():
             self.metrics.rows.labels(outcome).inc(count)
         if self._shadow is not None and self.version == batch.version:
             self._send([], batch.ids, batch.names, self._scorer(version_of(self._shadow.newest)), answers)
         self._pump()
 
-    def _compare(self, answered: list[Answer], shadowed: list[Answer]) -> None:
+    def _compare(self, answered: Answers, shadowed: Answers) -> None:
         """What the shadow would have said otherwise: the largest difference of a probability, or of the value."""
         for one, other in zip(answered, shadowed, strict=True):
             if one.error or other.error or other.degraded:
@@ -331,22 +333,3 @@ class ServingLabelParty:
                 pairs = [(one.probabilities[name], other.probabilities.get(name, 0.0)) for name in one.probabilities]
             self.metrics.shadow_rows.inc()
             self.metrics.shadow_difference.inc(max(abs(first - second) for first, second in pairs))
-
-
-class Told(msgspec.Struct, omit_defaults=True, gc=False):
-    """An answer as JSON has it. There are thousands per second, so the garbage collector is not to look at them."""
-
-    id: str
-    error: str = ""
-    prediction: Any = msgspec.UNSET
-    probabilities: Mapping[str, float] | None = None
-    parties: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
-    degraded: bool | msgspec.UnsetType = msgspec.UNSET
-    missing: Mapping[str, str] | None = None
-
-
-def told(answer: Answer) -> Told:
-    if answer.error:
-        return Told(answer.id, answer.error)
-    chances, missing = answer.probabilities, answer.missing
-    return Told(answer.id, "", answer.prediction, chances, answer.took_part, bool(missing), missing or None)

@@ -79,6 +79,9 @@ class LiveStation:
 
     # --- what the carrier asks ---
 
+    def clock(self) -> float:
+        return time.monotonic()
+
     def wants_more(self, peer: str) -> bool:
         return self._links.wants_more(peer)
 

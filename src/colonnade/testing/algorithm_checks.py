@@ -154,8 +154,8 @@ def evaluation_costs_neither_time_nor_training_bytes(candidate: Candidate, folde
     for world, simulate in WORLDS.items():
         # So many epochs that the exchanges' numbers need another byte.
         given = candidate.federation(simulate=simulate).training_with(epochs=12)
-        often = given.training_with(evaluate_every_epochs=0.5).run(folder / world / "often")
-        once = given.training_with(evaluate_every_epochs=0.0).run(folder / world / "once")
+        often = given.training_with(evaluate_every_epochs=0.5).run(folder / world / "often", trace=False)
+        once = given.training_with(evaluate_every_epochs=0.0).run(folder / world / "once", trace=False)
         evaluated = [sum(bool(line["metric"]) for line in run.metrics) for run in (often, once)]
         require(
             evaluated[0] > evaluated[1] == 1, f"it was evaluated {evaluated[0]} and {evaluated[1]} times, not ≥ 2, 1."

@@ -4,9 +4,11 @@ A loss that is not finite is too late a sign: a model whose log loss is 3e32 is 
 prediction's is none: training begins there, and noise may keep it there. An epoch far above it, and no better than what
 was before, is. A training that can be healed is looked at more closely: a quarter of an epoch far above both that and
 its own first loss, and rising, or a whole epoch at twice as much, is no descent. With steps much longer than usual, nor
-is an epoch that ends where one prediction for all rows is.
+is an epoch that ends where one prediction for all rows is. One that descends all the way and ends far above that
+prediction is no model either.
 """
 
+from math import log
 from typing import Any
 
 import torch
@@ -121,6 +123,10 @@ def _weighted_constant_loss(task: str, targets: torch.Tensor, weights: torch.Ten
     return float(-(shares * (shares / mean).log()).sum())
 
 
+def _mean_weight(weights: torch.Tensor | None) -> float:
+    return 1.0 if weights is None else float(weights.mean())
+
+
 class DivergenceWatch(Remembering):
     """Adds up the losses of batches, half an epoch at a time, and refuses to go on with a training that diverges."""
 
@@ -145,6 +151,9 @@ class DivergenceWatch(Remembering):
             # Where one class has nearly all the weight, a constant has hardly any loss, and training begins far above.
             constant = max(constant_loss(task, targets), constant_loss(task, targets, weights))
         self._bound = FAR_ABOVE * constant
+        # A classifier begins where all classes are alike, and a short training of rare ones has not left that yet.
+        classes = 1 if task == "regression" else max(2, int(targets.max()) + 1) if len(targets) else 2
+        self._most_in_the_end = ABOVE * max(constant, log(classes) * _mean_weight(weights))
         self._half = 0  # number of the one that is being added up
         self._sum = 0.0
         self._count = 0
@@ -193,6 +202,16 @@ class DivergenceWatch(Remembering):
         stays = len(self._windows) == WINDOWS and early + late > 0.97 * WINDOWS * self._bound / FAR_ABOVE > 0
         if self.is_bold and stays and late > 0.9 * early:  # units that one long step has switched off learn nothing
             raise DivergedError(self._words(late / half, epoch))
+
+    def judge_the_end(self, loss: float | None, epoch: float) -> None:
+        """The mean loss of the last epoch: a training that descended, but ends far above one prediction for all rows,
+        has failed. One shorter than an epoch is not judged."""
+        if self._looks and loss is not None and epoch >= 1 and loss > self._most_in_the_end > 0:
+            raise DivergedError(
+                f"The training has learnt nothing: after {epoch:.3g} epochs its loss is {loss:.3g}, while the same "
+                f"prediction for every row would have {self._bound / FAR_ABOVE:.3g}. Scale columns and, in a "
+                "regression, the label (data.standardise does); leave training.learning_rate out; or train longer."
+            )
 
     def restart(self) -> None:
         """The training goes on from a good model: what was added up is of another one."""

@@ -112,6 +112,8 @@ class OnlyParty(Remembering):
         step = self._top.steps
         self._watch.add(loss, self._progress.epoch(step))
         ending = step >= self._last_step
+        if ending and not self._keeps:
+            self._watch.judge_the_end(self._progress.train_loss(), self._progress.epoch(step))
         if not (self._progress.evaluation_is_due(step) or ending):
             effects = self._progress.observe(step, step)
         elif self._best is None:

@@ -93,7 +93,7 @@ class Carrier(ABC):
             if handled:
                 await asyncio.sleep(0)  # what has arrived meanwhile is taken in
                 continue
-            until = 0.2 if station is None else min(0.2, station.idle_until() - time.monotonic())
+            until = 0.2 if station is None else min(0.2, station.idle_until() - station.clock())
             if until > 0 and not self._wake.is_set():
                 with suppress(TimeoutError):
                     async with asyncio.timeout(until):

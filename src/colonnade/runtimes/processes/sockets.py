@@ -118,7 +118,7 @@ class SocketCarrier:
                 if (station.settled() and idle) or time.monotonic() - finished_at > self._linger_seconds:
                     return True
             self._call_all()
-            patience = min(station.idle_until() - time.monotonic(), _LOOK_UP_SECONDS)
+            patience = min(station.idle_until() - station.clock(), _LOOK_UP_SECONDS)
             if self._calls.keys() - self._connections.keys():
                 patience = min(patience, _FIRST_RETRY_SECONDS)
             for key, mask in self._selector.select(max(0.0, patience)):

@@ -130,7 +130,7 @@ class CallCarrier:
 
     async def _rest(self, handled: bool) -> None:
         """Let calls in; sleep if there is nothing to do."""
-        patience = min(self._station.idle_until() - time.monotonic(), _LOOK_UP_SECONDS)
+        patience = min(self._station.idle_until() - self._station.clock(), _LOOK_UP_SECONDS)
         if self._due.keys() - self._links.keys():
             patience = min(patience, _FIRST_RETRY_SECONDS)
         if handled or patience <= 0:

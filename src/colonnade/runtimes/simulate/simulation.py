@@ -10,7 +10,7 @@ kept by their senders and sent again when it is back.
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop
 from math import inf
 from pathlib import Path
@@ -125,6 +125,11 @@ class Simulation:
     def now(self) -> float:
         """Virtual seconds since the run began."""
         return self._agenda.now
+
+    @property
+    def places(self) -> Sequence[Place]:
+        """Every party's, for whoever looks on."""
+        return self._places
 
     @property
     def retransmitted_bytes(self) -> int:

@@ -4,16 +4,21 @@ M_m = X_mᵀ diag(h) X_m / n + λ, h from the residuals of all rows, for each ou
 between outputs is left out. The intercept, where the block has one, is the last line. A wide block has the diagonal.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, lapack
 
 from colonnade.algorithms.linear_models.parts.solving import MOST_SHARE
 from colonnade.models.linear import LinearBlock
 from colonnade.models.linear_loss import LinearLoss
+from colonnade.on_demand import on_demand
 from colonnade.state import Remembering, State, custom, value
+
+if TYPE_CHECKING:
+    from scipy import linalg
+else:
+    linalg = on_demand("scipy.linalg")
 
 Floats = NDArray[np.float64]
 _MOST_COLUMNS = 1024  # a wider block has its diagonal alone
@@ -64,7 +69,7 @@ class BlockCurvature(Remembering):
                 curvature = block.gram(weights, every)
                 # A little more than the penalty: a rare column may have no curvature in the rows that are looked at.
                 curvature[np.diag_indices(self.lines)] += self.penalty[:, 0] + 1e-6 * (1 + np.trace(curvature))
-                self._inverse.append(cho_factor(curvature, lower=True))
+                self._inverse.append(linalg.cho_factor(curvature, lower=True))
             else:
                 diagonal = block.squares(weights) + self.penalty[:, 0]
                 self._inverse.append(1 / np.maximum(diagonal, 1e-6))
@@ -74,7 +79,7 @@ class BlockCurvature(Remembering):
         for output, inverse in enumerate(self._inverse):
             if isinstance(inverse, tuple):
                 # As `cho_solve`, whose looks at what it is given take ten times as long as a few columns do.
-                solved[:, output] = lapack.dpotrs(inverse[0], gradient[:, output], lower=1)[0]
+                solved[:, output] = linalg.lapack.dpotrs(inverse[0], gradient[:, output], lower=1)[0]
             else:
                 solved[:, output] = inverse * gradient[:, output]
         return solved

@@ -173,9 +173,15 @@ class SplitRecord(Remembering):
             self.progress.add_loss(loss)
             self._watch.add(loss, self.epoch())
         effects = self.progress.observe(self.exchange, self._top.steps)
+        if self.ending and self.reason == PLANNED and not self._keeps_best:
+            self._watch.judge_the_end(self.progress.train_loss(), self.epoch())
         if self.ending or (not self._is_scoring and self.progress.evaluation_is_due(self.exchange)):
             effects += self._score()
         return effects
+
+    @property
+    def _keeps_best(self) -> bool:
+        return self._selection is not None and self._selection.keeps
 
     @property
     def _is_scoring(self) -> bool:
