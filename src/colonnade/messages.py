@@ -383,6 +383,46 @@ class LessonStep(Message, frozen=True, eq=False):
 
 
 @declared
+class SearchRequest(Message, frozen=True, eq=False):
+    """The label party wants every party's point, for the joint search after so many; goes down its tree.
+
+    The answer, as the sum `number`: every row's products, and the point's with those before. `values`: in a synchronous
+    schedule, what came of the batch before.
+    """
+
+    root: str
+    number: int
+    after: int
+    values: Annotated[NDArray[np.float64], ArrayField("<f8", ("rows", "width"), finite=True)]
+
+
+@declared
+class SearchStep(Message, frozen=True, eq=False):
+    """What a search, by its sum's number, found: the points' shares in the best weights, and the residuals there."""
+
+    search: int
+    number: int
+    shares: Annotated[NDArray[np.float64], ArrayField("<f8", ("points",), finite=True)]
+    residuals: Annotated[NDArray[np.float64], ArrayField("<f8", ("rows", "width"), finite=True)]
+
+
+@declared
+class SearchReply(Message, frozen=True, eq=False):
+    """A party has taken up the weights that the search of that number found."""
+
+    free: ClassVar[bool] = True
+    search: int
+
+
+@declared
+class SearchStop(Message, frozen=True, eq=False):
+    """Everybody has, or the search with that sum was given up: parties may ask for sums again."""
+
+    free: ClassVar[bool] = True
+    number: int
+
+
+@declared
 class LossReport(Message, frozen=True, eq=False):
     """The mean loss of so many mini-batches of a party that has labels itself: for the label party's record."""
 

@@ -20,7 +20,7 @@ WITH_LINKS = {"compute_seconds": 0.01, "label_compute_seconds": 0.001}
 
 
 def plan(simulate: Simulate | None = None, training: Training = TRAINING, **own: Any) -> TinyFederation:
-    settings = ALGORITHMS["afsaga"].settings(updates="everybody", **own)
+    settings = ALGORITHMS["afsaga"].settings(updates="everybody", search_every_epochs=0, **own)
     return TinyFederation(tiny_data(), settings, training, simulate=simulate or Simulate())
 
 

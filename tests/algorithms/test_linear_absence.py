@@ -34,7 +34,8 @@ def run(
     name: str, out: Path, absent: dict[str, tuple[float, float]], training: Training = TRAINING, **settings: Any
 ) -> tuple[Outcome, dict[str, list[Item]]]:
     world = Simulate(parties={party: SimulatedParty(crashes=(times,)) for party, times in absent.items()})
-    outcome = TinyFederation(DATA, ALGORITHMS[name].settings(**settings), training, simulate=world).run(out)
+    algorithm = ALGORITHMS[name].settings(**{"search_every_epochs": 0, **settings})
+    outcome = TinyFederation(DATA, algorithm, training, simulate=world).run(out)
     return outcome, read_run(out)
 
 
@@ -162,7 +163,9 @@ def test_a_party_that_was_back_in_time_is_waited_for_the_next_time_as_well(tmp_p
     """The time limit of an absence that ended must not shorten the next one."""
     times = ((0.2, 0.25), (0.6, 0.7))
     world = Simulate(parties={"party3": SimulatedParty(crashes=times)})
-    algorithm = ALGORITHMS["fsgd"].settings(arity=3, party_timeout_seconds=0.3, max_product_age_epochs=100.0)
+    algorithm = ALGORITHMS["fsgd"].settings(
+        search_every_epochs=0, arity=3, party_timeout_seconds=0.3, max_product_age_epochs=100.0
+    )
     assert late_rows(TinyFederation(DATA, algorithm, TRAINING, simulate=world).run(tmp_path / "run")) == 0
 
 
@@ -185,7 +188,7 @@ def test_in_a_tree_the_lost_partys_parent_counts_what_it_replaced(tmp_path: Path
     """party3 is below party1 in the label party's tree of two children each: the books of all parties are added."""
     plan = TinyFederation(
         DATA,
-        ALGORITHMS["afsgd"].settings(max_product_age_epochs=100.0),
+        ALGORITHMS["afsgd"].settings(search_every_epochs=0, max_product_age_epochs=100.0),
         TRAINING,
         simulate=Simulate(parties={"party3": SimulatedParty(crashes=(AWAY,))}),
     )
@@ -202,6 +205,7 @@ def test_who_missed_lessons_keeps_an_unbiased_estimator(name: str, tmp_path: Pat
     """Whatever its table or snapshot holds, the mean gradient is that of the same table; and a pass is never missed."""
     world = Simulate(parties={"party3": SimulatedParty(crashes=(AWAY,)), "party2": SimulatedParty(slowdown=4.0)})
     own = {"snapshot_every_epochs": 4.0} if name == "afsvrg" else {}
+    own = {"search_every_epochs": 0, **own}
     settings = ALGORITHMS[name].settings(updates="everybody", arity=3, max_product_age_epochs=100.0, **own)
     plan = TinyFederation(DATA, settings, replace(TRAINING, epochs=30), simulate=world)
     outcome = plan.run(tmp_path / "run")

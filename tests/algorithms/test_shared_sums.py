@@ -152,7 +152,7 @@ def test_what_earlier_versions_wrote_is_read() -> None:
 
 def run(scheme: str, **world: Any) -> Outcome:
     training = Training(epochs=12, batch_size=8, l2=0.05, evaluate_every_epochs=0)
-    settings = ALGORITHMS["afsaga"].settings(sums=scheme, max_product_age_epochs=0.0)
+    settings = ALGORITHMS["afsaga"].settings(search_every_epochs=0, sums=scheme, max_product_age_epochs=0.0)
     return train(DATA, settings, training=training, simulate=Simulate(**world))
 
 

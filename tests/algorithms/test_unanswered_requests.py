@@ -159,7 +159,8 @@ def test_a_limit_that_is_none_is_refused(seconds: float) -> None:
 
 def run(name: str, out: Path, **settings: Any) -> tuple[Outcome, dict[str, list[Item]]]:
     world = Simulate(parties={"party3": SimulatedParty(crashes=(STILL,))}, notice_seconds=1000.0)
-    outcome = TinyFederation(DATA, ALGORITHMS[name].settings(**settings), TRAINING, simulate=world).run(out)
+    algorithm = ALGORITHMS[name].settings(search_every_epochs=0, **settings)
+    outcome = TinyFederation(DATA, algorithm, TRAINING, simulate=world).run(out)
     return outcome, read_run(out)
 
 
@@ -199,7 +200,7 @@ def test_masked_sums_are_abandoned_and_asked_for_again(sums: str, tmp_path: Path
 @pytest.mark.parametrize("sums", ["plain", "two-tree"])
 def test_a_limit_shorter_than_answers_take_does_not_stop_the_training(sums: str, tmp_path: Path) -> None:
     world = Simulate(latency_seconds=0.05)
-    algorithm = ALGORITHMS["afsgd"].settings(sums=sums, request_timeout_seconds=0.001)
+    algorithm = ALGORITHMS["afsgd"].settings(search_every_epochs=0, sums=sums, request_timeout_seconds=0.001)
     outcome = TinyFederation(DATA, algorithm, TRAINING, simulate=world).run(tmp_path / "run")
     assert outcome.finished and outcome.summary["counts"]["abandoned_sums"] > 0
 

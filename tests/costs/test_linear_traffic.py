@@ -69,10 +69,10 @@ def test_bytes_are_what_a_run_sends(name: str, sums: str, labels: str) -> None:
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        ("afsgd", {"labels": "everywhere", "batches_per_request": 3}),
+        ("afsgd", {"labels": "everywhere", "batches_per_request": 3, "search_every_epochs": 0.0}),
         ("afsvrg", {"sums": "two-tree", "in_flight": 1}),
         ("afsaga", {"sums": "pairwise", "tolerance": 1e-9, "in_flight": 3}),
-        ("asysqn-saga", {}),
+        ("asysqn-saga", {"search_every_epochs": 0.0}),
     ],
 )
 def test_one_sum_for_everybody(name: str, settings: Any) -> None:
@@ -80,6 +80,16 @@ def test_one_sum_for_everybody(name: str, settings: Any) -> None:
     training = replace(TRAINING, epochs=12.0)
     told, sent = told_and_sent(flowers(3, own=True), chosen(name, updates="everybody", **settings), training)
     check(told, sent, parties=4, tolerance=0.08)
+
+
+def test_joint_searches_where_one_sum_teaches_everybody() -> None:
+    """Each begins once the sums under way have taught: two lessons later than is foreseen, and so does the end."""
+    settings = chosen("asysqn-saga", updates="everybody", search_every_epochs=2.0)
+    told, sent = told_and_sent(flowers(3, own=True), settings, replace(TRAINING, epochs=12.0))
+    assert told["exchanges"] == pytest.approx(sent["exchanges"], abs=2 * 4)
+    for kind in ("SearchRequest", "SearchStep", "SearchReply", "SearchStop"):
+        assert told["messages"][kind]["frames"] == sent["frames_by_message"][kind] == 3 * 3
+    assert told["messages"]["SearchStep"]["bytes"] == pytest.approx(sent["bytes_by_message"]["SearchStep"], rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +101,9 @@ def test_one_sum_for_everybody(name: str, settings: Any) -> None:
         ("afsaga", {"tolerance": 1e-9, "arity": 1}, {"epochs": 6.0}),
         ("fsgd", {"tolerance": 1e-9}, {"epochs": 2.4, "evaluate_every_epochs": 0.3}),
         ("fsvrg", {"snapshot_every_epochs": 0.0, "arity": 3}, {}),
+        ("fsaga", {"search_every_epochs": 0.5, "arity": 1}, {"epochs": 6.0}),
+        ("fsvrg", {}, {"epochs": 12.0}),
+        ("afsvrg", {"search_every_epochs": 1.0, "sums": "pairwise"}, {"epochs": 6.0}),
         ("fcg", {}, {"epochs": 2.5}),
     ],
 )

@@ -63,6 +63,7 @@ MOMENTUM = Training(epochs=2, batch_size=8, optimiser="momentum", learning_rate=
 CHOOSING = Training(epochs=2, batch_size=8, learning_rate=1.0, evaluate_every_epochs=0.4, metric="log_loss")
 BOLD = Training(epochs=12, batch_size=8, learning_rate=300.0, optimiser="sgd", evaluate_every_epochs=3)
 LINEAR_BOLD = Training(epochs=12, batch_size=8, learning_rate=50.0, evaluate_every_epochs=3)
+SEARCHING = Training(epochs=4, batch_size=8, evaluate_every_epochs=1.5)
 TARGETS = tiny_data("regression")
 VALIDATED = DATA.with_validation(0.25)
 NOISE = PerturbationSettings(noise=0.3, inner_noise=0.1, clip=1.0)
@@ -142,6 +143,21 @@ PLANS = {
     "validation, rough": plan(Vafl(in_flight=2, max_delay=3), data=VALIDATED, simulate=ROUGH, training=CHOOSING),
     "validation, split, noise": plan(Split(), data=VALIDATED, privacy=NOISE, training=CHOOSING),
     "validation, dpzv": plan(Dpzv(in_flight=2), data=VALIDATED, training=replace(CHOOSING, keep="best")),
+    # A search that everybody has offered a point for, or has not taken yet.
+    "searches, afsaga": plan(Afsaga(search_every_epochs=0.3), training=SEARCHING),
+    "searches, rough, everybody": plan(
+        Afsaga(search_every_epochs=0.2, updates="everybody"), simulate=ROUGH, training=SEARCHING
+    ),
+    "searches, rough, fsaga": plan(
+        ALGORITHMS["fsaga"].settings(search_every_epochs=0.2, party_timeout_seconds=0.03),
+        simulate=ROUGH,
+        training=SEARCHING,
+    ),
+    "searches, rough, asysqn-sgd": plan(
+        ALGORITHMS["asysqn-sgd"].settings(search_every_epochs=0.2, labels="everywhere", sums="pairwise"),
+        simulate=ROUGH,
+        training=SEARCHING,
+    ),
     "validation, afsaga": plan(Afsaga(), data=VALIDATED, training=Training(2, 8, evaluate_every_epochs=0.4)),
     "validation, fsgd": plan(Fsgd(), data=VALIDATED, training=Training(2, 8, evaluate_every_epochs=0.4)),
     "validation, centralised": plan(Centralised(), data=VALIDATED, training=CHOOSING),

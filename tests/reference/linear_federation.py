@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from recorded_runs import Item
+from scipy.optimize import minimize
 
 from colonnade.messages import (
     Introduction,
@@ -20,6 +22,8 @@ from colonnade.messages import (
     ProductSum,
     ResidualReply,
     ResidualRequest,
+    SearchRequest,
+    SearchStep,
     SharedRequest,
     SharedResiduals,
     SharedStep,
@@ -180,6 +184,11 @@ class Worker:
         self.inverse = Inverse(settings.memory, settings.least_curvature) if self.newton else None
         self.moved: Floats | None = None  # Σ s since the last pair
         self.seen = np.zeros((data.rows, objective.classes))  # ϑ of each row as it was last known
+        self.points = [np.zeros(self.w.shape)]  # of joint searches
+        self.offered: Floats = self.points[0]
+        self.told: Floats | None = None  # ϑ of the last search
+        self.directions = 0
+        self.own_curvature: list[Floats] = []
 
     def products(self, rows: NDArray[np.uint32]) -> Floats:
         return self.X[rows] @ self.w
@@ -256,6 +265,42 @@ class Worker:
         self.root = np.stack([np.diag(np.append(scale, 1.0) if self.intercept else scale)] * self.objective.classes)
         return self.columns
 
+    def offer(self) -> Floats:
+        """The products of all rows at w − M⁻¹g, then λ times its products with the points before, and with itself."""
+        known: Floats | None = self.table if self.rule != "sgd" else (self.seen if self.newton else self.told)
+        self.offered = self.w if known is None or not self.w.size else self.w + self._own_newton(known)
+        told = np.zeros((len(self.y) + 8, self.objective.classes))
+        told[: len(self.y)] = self.X @ self.offered
+        for place, point in enumerate([*self.points, self.offered]):
+            told[len(self.y) + place, 0] = (self.penalty * point * self.offered).sum()
+        return told
+
+    def _own_newton(self, known: Floats) -> Floats:
+        if self.directions in (0, 1, 2, 4, 8, 16, 32):
+            every = np.einsum("icc->ic", self.objective.curvature(known, self.y))
+            self.own_curvature = []
+            for h, penalty in zip(every.T, self.penalty.T, strict=True):
+                curvature = (h[:, None] * self.X).T @ self.X / len(self.X)
+                bit = 1e-6 * (1 + np.trace(curvature))
+                self.own_curvature.append(curvature + np.diag(penalty + bit))
+        self.directions += 1
+        gradient = self.X.T @ known / len(self.X) + self.penalty * self.w
+        solved = [np.linalg.solve(one, g) for one, g in zip(self.own_curvature, gradient.T, strict=True)]
+        return -np.stack(solved, 1)
+
+    def take(self, shares: Floats, residuals: Floats) -> None:
+        """The best weights between the points, of which the last seven are kept."""
+        self.points.append(self.offered)
+        self.w = sum((share * point for share, point in zip(shares, self.points, strict=True)), 0 * self.w)
+        self.points = [*self.points, self.w][-7:]
+        self.before = self.moved = None
+        self.told, self.seen = residuals.copy(), residuals.copy()
+        if self.rule != "sgd":
+            self.table = residuals.copy()
+            self.mean = self.X.T @ self.table / len(self.y)
+            self.taken_at = self.steps
+            self._measure()
+
     def _residuals(self, rows: NDArray[np.uint32], others: Floats | None, residuals: Floats | None) -> Floats:
         if others is None:
             assert residuals is not None
@@ -303,17 +348,17 @@ class Worker:
             return v
         which = self.settings.curvature_rows
         hessian = self._hessian(rows, residuals) if which != "all" else self._hessian_of_all()
-        if self.before is None:
+        if self.newton_steps == 0:
             self.inverse.gamma = max(flat @ hessian @ flat / (flat @ flat), self.inverse.delta)
-        elif which == "fresh":
+        elif which == "fresh" and self.before is not None:
             self.inverse.add(self.before[0], flat - self.before[1])
         s = -rate * self.inverse.matrix(flat.size) @ flat
         self.before = (s, flat)
+        self.newton_steps += 1
         if which == "same":
             self.inverse.add(s, hessian @ s)
         elif which == "all":
             self.moved = s if self.moved is None else self.moved + s
-            self.newton_steps += 1
             if self.newton_steps <= 10 or self.newton_steps % 10 == 0:
                 self.inverse.add(self.moved, hessian @ self.moved)
                 self.moved = None
@@ -404,6 +449,32 @@ class Step:
     in_pass: bool | None = None  # of a sum that taught everybody
 
 
+@dataclass(frozen=True)
+class Offer:
+    """It offered a point to a joint search."""
+
+    sum: tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Take:
+    """It took up what the search found."""
+
+    sum: tuple[str, int]
+    wire: SearchStep
+
+
+def search_entry(label: str, item: Item, line: list[Any]) -> bool:
+    """Whether an item is of a joint search; the label party sends the same to several."""
+    message: Any = item.message
+    if item.type not in ("Received", "Send") or not isinstance(message, SearchRequest | SearchStep):
+        return False
+    is_offer, key = isinstance(message, SearchRequest), (label, message.number)
+    if not any(isinstance(one, Offer if is_offer else Take) and one.sum == key for one in line):
+        line.append(Offer(key) if is_offer else Take(key, message))
+    return True
+
+
 def shared_timeline(plan: TinyFederation, name: str, items: list[Item]) -> list[Any]:
     """The same where one sum teaches everybody: at most `in_flight` lessons wait, and the oldest goes first."""
     line: list[Any] = []
@@ -413,6 +484,10 @@ def shared_timeline(plan: TinyFederation, name: str, items: list[Item]) -> list[
     label = plan.data.label_party
     for item in items:
         message: Any = item.message
+        if search_entry(label, item, line):
+            if isinstance(message, SearchStep):
+                waiting.clear()
+            continue
         match item.type, message:
             case (("Received" | "Send"), SharedRequest()) if message.number not in passes:
                 passes[message.number] = bool(message.full_pass)
@@ -437,6 +512,8 @@ def check_passes(plan: TinyFederation, items: list[Item]) -> None:
     numbers: set[int] = set()
     for item in items:
         message: Any = item.message
+        if item.type == "Send" and isinstance(message, SearchStep):
+            worker.taken_at = worker.steps  # what a search found is a pass
         if item.type != "Send" or not isinstance(message, SharedRequest) or message.number in numbers:
             continue
         numbers.add(message.number)
@@ -460,6 +537,12 @@ def timeline(
     exchange, closed = 0, False
     for item in items:
         message: Any = item.message
+        received = item.type == "Received" and isinstance(message, SearchRequest)
+        if received and own is not None and len(message.values):
+            line.append(Step(own, message.values))  # a synchronous schedule tells it before the search
+        if search_entry(label, item, line):
+            own, exchange = None, 0  # what was asked for is given up
+            continue
         match item.type, message:
             case "Received", ProductRequest():
                 line.append(Answer((message.root, message.number), message.rows))
@@ -534,6 +617,8 @@ class Twin:
         self.workers = {name: Worker(plan, name, self.objective) for name in plan.names}
         self.parts: dict[tuple[str, int], dict[str, Floats]] = {}
         self.rows: dict[tuple[str, int], NDArray[np.uint32]] = {}
+        self.outputs = [np.zeros((plan.data.rows, classes))]  # at the points of joint searches
+        self.searched: dict[tuple[str, int], Floats] = {}  # residuals where they ended
         self.checked = 0
 
     def play(self) -> None:
@@ -554,8 +639,11 @@ class Twin:
         assert not any(lines.values()), "the twin could not finish: a step waits for a sum that never was"
         self._check_parts()
 
-    def _do(self, name: str, entry: Answer | Step) -> bool:
+    def _do(self, name: str, entry: Answer | Step | Offer | Take) -> bool:
         worker = self.workers[name]
+        if isinstance(entry, Offer):
+            self.parts.setdefault(entry.sum, {})[name] = worker.offer()
+            return True
         if isinstance(entry, Answer):
             self.parts.setdefault(entry.sum, {})[name] = worker.products(entry.rows)
             self.rows[entry.sum] = entry.rows
@@ -563,6 +651,12 @@ class Twin:
         parts = self.parts.get(entry.sum, {})
         if len(parts) < len(self.workers):
             return False
+        if isinstance(entry, Take):
+            if entry.sum not in self.searched:
+                self.searched[entry.sum] = self._search(sum(parts.values(), 0.0), entry.wire.shares)
+            self._same(entry.wire.residuals, self.searched[entry.sum])
+            worker.take(entry.wire.shares, self.searched[entry.sum])
+            return True
         rows = self.rows[entry.sum]
         theta = sum(parts.values(), np.zeros((len(rows), self.objective.classes)))
         residuals = worker.weights[rows, None] * self.objective.residuals(theta, worker.y[rows])
@@ -578,6 +672,36 @@ class Twin:
         else:
             worker.step(rows, None, residuals)
         return True
+
+    def _search(self, told: Any, shares: Floats) -> Floats:
+        """The residuals where the shares lead; nowhere in the span of the points is the objective much lower."""
+        worker, rows = self.workers[self.plan.data.label_party], self.plan.data.rows
+        self.outputs.append(told[:rows])
+        points = self._joined(len(self.outputs) - 1)
+
+        def value(at: Floats) -> float:
+            theta = sum((share * one for share, one in zip(at, self.outputs, strict=True)), 0.0)
+            losses = [self.objective.loss(one[None], y[None]) for one, y in zip(theta, worker.y, strict=True)]
+            weights = sum(share * one for share, one in zip(at, points, strict=True))
+            return float(worker.weights @ losses) / rows + self.plan.training.l2 / 2 * float(np.square(weights).sum())
+
+        assert shares.sum() == pytest.approx(1)
+        ends = [value(one) for one in np.eye(len(shares))]
+        found = value(shares)
+        base, differences = shares, np.eye(len(shares))[1:] - np.eye(len(shares))[:1]
+        best = minimize(lambda at: value(base + at @ differences), np.zeros(len(shares) - 1), tol=1e-12).fun
+        assert found - best <= 0.01 * (min(ends) - best) + 1e-9
+        theta = sum((share * one for share, one in zip(shares, self.outputs, strict=True)), 0.0)
+        self.outputs = [*self.outputs, theta][-7:]
+        return worker.weights[:, None] * self.objective.residuals(theta, worker.y)
+
+    def _joined(self, kept: int) -> list[Floats]:
+        """Everybody's points side by side, without the intercept: before, or after, the workers take the step."""
+        joined = []
+        for worker in self.workers.values():
+            held = slice(0, len(worker.w) - worker.intercept)
+            joined.append([one[held] for one in [*worker.points[:kept], worker.offered]])
+        return [np.vstack(together) for together in zip(*joined, strict=True)]
 
     def _check_parts(self) -> None:
         """Every ProductSum on the wire is the sum over everybody below its sender."""

@@ -119,6 +119,27 @@ def test_one_sum_teaches_everybody(name: str, labels: str, tmp_path: Path) -> No
     assert twin.workers["party2"].steps < 0.8 * twin.workers["party1"].steps
 
 
+@pytest.mark.parametrize(
+    ("name", "task", "changes"),
+    [
+        ("afsaga", "binary", {"labels": "one"}),
+        ("afsvrg", "multiclass", {"labels": "everywhere"}),
+        ("afsgd", "regression", {"updates": "everybody", "in_flight": 3}),
+        ("fsaga", "multiclass", {"labels": "everywhere"}),
+        ("fsgd", "binary", {"labels": "one"}),
+        ("asysqn-svrg", "binary", {"updates": "everybody", "in_flight": 3}),
+        ("asysqn-sgd", "binary", {"labels": "everywhere"}),
+        ("synsqn-saga", "regression", {"labels": "one"}),
+    ],
+)
+def test_joint_searches(name: str, task: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    """Points, what is told of them, and that nothing between them is better than what was found."""
+    data = tiny_data(task, label_party_columns=name == "asysqn-svrg")
+    algorithm = settings_of(name, search_every_epochs=0.5, **changes)
+    twin = assert_twin_agrees(TinyFederation(data, algorithm, TRAINING, simulate=UNEVEN), tmp_path / "run")
+    assert len(twin.searched) >= 3
+
+
 @pytest.mark.parametrize("task", ["multiclass", "regression"])
 @pytest.mark.parametrize("name", NAMES)
 def test_softmax_and_ridge_regression(name: str, task: str, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ TOGETHER = "feature parties"
 # Words that carry no data of anybody's.
 _CONTROL = (
     *("Stop", "LastCall", "WeightsSettled", "Abandoned", "EvaluationAbandoned", "BudgetSpent"),
-    *("WentBack", "GoOn", "LessonStep"),
+    *("WentBack", "GoOn", "LessonStep", "SearchReply", "SearchStop"),
 )
 
 
@@ -251,6 +251,8 @@ _SUMS = {
     "SharedRequest": "positions of rows from which everybody learns",
     "SharedStep": "exact residuals or sums of a shared batch",
     "JointStep": "exact residuals of every row",
+    "SearchRequest": "that all rows' products at a point of everybody's choice are wanted",
+    "SearchStep": "exact residuals of every row, and shares of earlier weights",
     "Introduction": "figures about its columns and a public key",
     "LossReport": "mean losses",
     "Keep": "which model did best on validation rows so far",
@@ -261,7 +263,7 @@ _SUMS = {
 }
 
 
-_OF_LABELS = ("ResidualReply", "SharedStep", "JointStep")
+_OF_LABELS = ("ResidualReply", "SharedStep", "JointStep", "SearchStep")
 
 
 def _plain(frames: Counts, weighted: bool) -> list[Disclosure]:

@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 import numpy as np
 
 from colonnade import messages
+from colonnade.algorithms.linear_models.parts.searching import next_search
+from colonnade.algorithms.linear_models.parts.settings import REMEMBERED, BlockLinear
 from colonnade.algorithms.linear_models.parts.sum_schemes import check_scheme
 from colonnade.algorithms.linear_models.parts.sums import ROWS_A_SUM
 from colonnade.algorithms.linear_models.parts.trees import Tree, balanced, different_pair
@@ -218,6 +220,8 @@ class Schedule:
     requests: tuple[Requests, ...]  # in order
     exchanges: int
     evaluations: int  # the last one included
+    searches: int  # joint ones, of everybody
+    ends_with_search: bool
 
     @property
     def count(self) -> int:
@@ -231,12 +235,15 @@ def planned_requests(plan: Plan, facts: Facts) -> Schedule:
     last = ceil(training.epochs * per_epoch - 1e-9)
     evaluate_every = round(training.evaluate_every_epochs * per_epoch)
     in_turn, together = (1, workers) if _is_shared(plan) else (workers, 1)
-    batches = exchanges = evaluated = 0
+    every = _searches_every(plan, facts)
+    search_at = next_search(0.0, training.epochs, every) if every else inf
+    batches = exchanges = evaluated = searches = 0
     evaluations = 1
-    found = []
-    for one in _of_a_worker(plan, facts):
-        gain = batches_per_epoch(one.rows, training.batch_size) * together
-        count = min(one.count * in_turn, -(-(last - batches) // gain))
+    found: list[Requests] = []
+
+    def make(count: int, gain: int) -> None:
+        """So many requests, each of which counts as so many mini-batches."""
+        nonlocal batches, evaluated, evaluations
         end = batches + count * gain
         # The request that ends the training is followed by the last evaluation, whether or not another is due.
         while evaluate_every:
@@ -246,11 +253,34 @@ def planned_requests(plan: Plan, facts: Facts) -> Schedule:
             evaluated = due
             evaluations += 1
         batches = end
-        exchanges += count * together
-        found.append(Requests(count, one.rows, one.full_pass))
+
+    for one in _of_a_worker(plan, facts):
+        left, gain = one.count * in_turn, batches_per_epoch(one.rows, training.batch_size) * together
+        while left and batches < last:
+            until = min(last, ceil(search_at * per_epoch - 1e-9) if search_at < inf else last)
+            count = max(0, min(left, -(-(until - batches) // gain)))
+            if count:
+                make(count, gain)
+                left -= count
+                exchanges += count * together
+                found.append(Requests(count, one.rows, one.full_pass))
+            if until <= batches < last:
+                make(1, per_epoch)
+                exchanges += workers
+                searches += 1
+                search_at = next_search(batches / per_epoch, training.epochs, every)
+                if batches >= last:
+                    return Schedule(tuple(found), exchanges, evaluations, searches, ends_with_search=True)
         if batches >= last:
             break
-    return Schedule(tuple(found), exchanges, evaluations)
+    return Schedule(tuple(found), exchanges, evaluations, searches, ends_with_search=False)
+
+
+def _searches_every(plan: Plan, facts: Facts) -> float:
+    """Epochs between two joint searches; 0: there are none."""
+    if not isinstance(plan.algorithm, BlockLinear):
+        return 0.0
+    return plan.algorithm.searches_every(facts.rows, facts.outputs, plan.training.l1, plan.training.epochs)
 
 
 def _is_shared(plan: Plan) -> bool:
@@ -277,6 +307,9 @@ def _of_a_worker(plan: Plan, facts: Facts) -> Iterator[Requests]:
             yield from (Requests(count, rows, full_pass=False) for count, rows in _pieces(facts.rows, window))
             yield from full_pass if settings.tolerance else ()
     if passes is Passes.SNAPSHOTS:
+        while 0 < _searches_every(plan, facts) < settings.snapshot_every_epochs:
+            yield from full_pass  # once: what a search finds is a snapshot
+            yield windows(ceil(plan.training.epochs) * an_epoch)
         while True:
             yield from full_pass
             yield windows(max(1, round(settings.snapshot_every_epochs * an_epoch)))
@@ -298,6 +331,8 @@ def _linear_traffic(plan: Plan, facts: Facts) -> list[Expected]:
                 sent.add(sender, receiver, 1, messages.Introduction(0.0, 0.0, np.zeros(4, np.uint64)))
     taught = plan.conversation.asynchronous and _is_shared(plan)
     (_lessons if taught else _LINEAR_SCHEDULES[plan.conversation.reply])(sent, schedule)
+    if schedule.searches:
+        _searches(sent, schedule)
     if facts.validation_rows:
         _evaluations(sent, schedule.evaluations, facts.validation_rows)
     _evaluations(sent, 1 if facts.validation_rows else schedule.evaluations, facts.test_rows)
@@ -372,6 +407,9 @@ def _own_pace(sent: _Sent, schedule: Schedule) -> None:
             count -= left == 0 and count > 0  # the end comes before each one's last sum is used
             used[worker, one.rows] += count
             windows[worker] += 0 if one.full_pass else count
+    window = schedule.requests[-1].rows
+    for worker in workers:  # what was under way is asked for again after a search
+        asked[worker, window] += schedule.searches - schedule.ends_with_search
     own_number = max(1, schedule.count // len(workers) // 2)
     number = own_number if sent.everywhere else max(1, schedule.count // 2)
     for (worker, rows), count in asked.items():
@@ -419,13 +457,32 @@ def _shared_steps(sent: _Sent, schedule: Schedule) -> None:
         steps[one.rows, one.rows] += one.count - 1
         summed[one.rows] += one.count
         before = one.rows
-    steps[before, 0] += 1
+    # A search is told what came of the batch before it.
+    between = schedule.searches - schedule.ends_with_search
+    steps[before, before] -= between
+    steps[0, before] += between
+    steps[0 if schedule.ends_with_search else before, 0] += 1
     for (last, following), count in steps.items():
         step = messages.SharedStep(number, number, np.zeros((last, outputs)), _rows(following))
         for peer in sent.peers:
             sent.add(sent.label, peer, count, step)
     for rows, count in summed.items():
         sent.add_up(sent.label, count, number, rows, outputs)
+
+
+def _searches(sent: _Sent, schedule: Schedule) -> None:
+    """parts/searching.py: a point of everybody, what came of it, and word that all have it."""
+    rows, outputs, number = sent.facts.rows, sent.facts.outputs, max(1, schedule.count // 2)
+    synchronous = not sent.plan.conversation.asynchronous
+    values = np.zeros((sent.plan.training.batch_size if synchronous else 0, outputs))
+    sent.add_down(sent.label, schedule.searches, messages.SearchRequest(sent.label, number, 1, values))
+    sent.add_up(sent.label, schedule.searches, number, rows + REMEMBERED, outputs)
+    for peer in sent.peers:
+        for search in range(1, schedule.searches + 1):
+            shares = np.zeros(min(2 * search, REMEMBERED))
+            sent.add(sent.label, peer, 1, messages.SearchStep(search, number, shares, np.zeros((rows, outputs))))
+        sent.add(peer, sent.label, schedule.searches, messages.SearchReply(1))
+        sent.add(sent.label, peer, schedule.searches, messages.SearchStop(number))
 
 
 def _joint_steps(sent: _Sent, schedule: Schedule) -> None:

@@ -60,6 +60,9 @@ class Saga(Remembering):
     def known(self) -> Floats:
         return self.table
 
+    def jumped(self) -> None:
+        pass
+
     def step(self, window: Window, step_size: float, steps: int) -> float:
         return self._block_party.block.saga_steps(window, step_size, self.table)
 

@@ -85,6 +85,9 @@ class Sgd(Remembering):
     def known(self) -> Floats:
         return np.zeros((0, self._block_party.seat.outputs))
 
+    def jumped(self) -> None:
+        pass
+
     def step(self, window: Window, step_size: float, steps: int) -> float:
         batches = -(-window.rows.size // window.batch_size)
         epochs = (steps + np.arange(batches)) / self._per_epoch

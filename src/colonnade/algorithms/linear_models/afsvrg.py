@@ -73,6 +73,9 @@ class Svrg(Remembering):
     def known(self) -> Floats:
         return self.snapshot
 
+    def jumped(self) -> None:
+        pass
+
     def step(self, window: Window, step_size: float, steps: int) -> float:
         return self._block_party.block.svrg_steps(window, step_size, self.snapshot)
 

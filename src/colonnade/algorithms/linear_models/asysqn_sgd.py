@@ -58,7 +58,10 @@ class SqnSgd(Remembering):
         return self._first_order.pass_is_due(steps)
 
     def take_pass(self, residuals: Floats, steps: int) -> None:
-        self._first_order.take_pass(residuals, steps)
+        self._seen = residuals
+
+    def jumped(self) -> None:
+        self._block.jumped()
 
     def known(self) -> Floats:
         return self._seen

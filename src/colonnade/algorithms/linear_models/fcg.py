@@ -13,11 +13,12 @@ The search over the plane of d and p makes the directions conjugate (A. V. Knyaz
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.algorithms.linear_models.parts.block_curvature import BlockCurvature
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.conversation import shared_steps
 from colonnade.algorithms.linear_models.parts.linear_party import LinearParty
@@ -31,23 +32,13 @@ from colonnade.errors import ProtocolError, RunError, SettingsError
 from colonnade.messages import JointStep, MaskedSum, ProductSum, Stop, WeightsSettled
 from colonnade.models.linear import LinearBlock, Precondition
 from colonnade.models.linear_loss import LinearLoss
-from colonnade.on_demand import on_demand
 from colonnade.party import Effect, Party, Send, SetTimer
-from colonnade.state import Remembering, Remembers, State, array, array_or_none, custom, value
-
-if TYPE_CHECKING:
-    from scipy import linalg
-else:
-    linalg = on_demand("scipy.linalg")
+from colonnade.state import Remembering, Remembers, State, array, array_or_none, custom, included, value
 
 Floats = NDArray[np.float64]
 _NO_ROWS = np.zeros(0, np.uint32)
 _SCALARS = 5  # w·d, w·p, d·d, d·p, p·p of the penalised weights, summed with the products
-_MOST_COLUMNS = 1024  # a wider block is preconditioned by its diagonal
 _NEWTON_STEPS, _HALVINGS = 10, 40
-_MOST_CURVATURE_ROWS, _LEAST_CURVATURE_ROWS, _ROWS_A_COLUMN = 16_384, 2_048, 32
-"""M_m is formed from evenly spaced rows, about so many for each of its columns, within these bounds: what their chance
-adds to it costs no step, and a look at all rows more than one."""
 
 
 @dataclass(frozen=True)
@@ -101,16 +92,13 @@ def linear_party(seat: LinearSeat) -> Party:
 class Direction(Remembering):
     """One party's part of d and p, and its preconditioner."""
 
+    MEMORY = (array("d"), array("p"), value("gradient_square"), included("_inverse"))
+
     def __init__(self, block: LinearBlock, loss: LinearLoss, precondition: str) -> None:
-        self._block, self._loss = block, loss
-        self._precondition = precondition
-        shape = (block.columns + block.has_intercept, block.outputs)
-        self._penalty = np.full((shape[0], 1), block.l2)
-        if block.has_intercept:
-            self._penalty[-1] = 0.0
+        self._block = block
+        self._inverse = BlockCurvature(block, loss, precondition)
+        shape = (self._inverse.lines, block.outputs)
         self.d, self.p = np.zeros(shape), np.zeros(shape)
-        self._steps = 0
-        self._inverse: list[Any] = []
         self.gradient_square = inf  # until it is known
 
     def check_step(self, sender: str, along: float, conjugate: float) -> None:
@@ -121,7 +109,7 @@ class Direction(Remembering):
     def advance(self, along: float, conjugate: float) -> None:
         """p ← t d + u p, w ← w + p."""
         self.p = along * self.d + conjugate * self.p
-        self._block.move(*self._split(self.p), -1.0)
+        self._block.move(*self._inverse.split(self.p), -1.0)
 
     def turn(self, residuals: Floats) -> Floats:
         """The next d, and what the label party needs of it: products of every row, then the scalars."""
@@ -129,76 +117,16 @@ class Direction(Remembering):
         if len(self.d) == 0:  # a label party without columns
             self.gradient_square = 0.0
             return np.zeros((block.rows + _SCALARS, block.outputs))
-        mean, mean_b = block.full_gradient(residuals)
-        w = self._joined(block.weights(), block.intercept())
-        gradient = self._joined(mean, mean_b) + self._penalty * w
+        w, gradient = self._inverse.weights(), self._inverse.gradient(residuals)
         self.gradient_square = float(np.square(gradient).sum())
-        if self._steps & (self._steps - 1) == 0:  # 0, 1, 2, 4, 8, …: the curvature changes less and less
-            self._form_inverse(residuals)
-        self._steps += 1
-        self.d = -self._solved(gradient)
+        self.d = self._inverse.direction(residuals, gradient)
         told = np.zeros((block.rows + _SCALARS, block.outputs))
-        told[: block.rows] = block.all_times(*self._split(self.d))
+        told[: block.rows] = block.all_times(*self._inverse.split(self.d))
         held = slice(0, block.columns)
         pairs = ((w, self.d), (w, self.p), (self.d, self.d), (self.d, self.p), (self.p, self.p))
         for row, (one, other) in enumerate(pairs):
             told[block.rows + row, 0] = float((one[held] * other[held]).sum())
         return told
-
-    def _form_inverse(self, residuals: Floats) -> None:
-        """M_m for each output apart: the curvature of a softmax between outputs is left out."""
-        block = self._block
-        wanted = min(_MOST_CURVATURE_ROWS, max(_LEAST_CURVATURE_ROWS, _ROWS_A_COLUMN * len(self.d)))
-        every = max(1, block.rows // wanted)
-        self._inverse = []
-        if self._precondition == "none" or len(self.d) == 0:
-            return
-        curvatures = self._loss.curvatures(residuals)
-        if self._loss.may_be_flat:
-            curvatures = (1 - MOST_SHARE) * curvatures + MOST_SHARE * self._loss.smoothness
-        for weights in np.ascontiguousarray(curvatures.T):
-            if self._precondition == "block" and len(self.d) <= _MOST_COLUMNS:
-                curvature = block.gram(weights, every)
-                # A little more than the penalty: a rare column may have no curvature in the rows that are looked at.
-                curvature[np.diag_indices(len(self.d))] += self._penalty[:, 0] + 1e-6 * (1 + np.trace(curvature))
-                self._inverse.append(linalg.cho_factor(curvature, lower=True))
-            else:
-                diagonal = block.squares(weights) + self._penalty[:, 0]
-                self._inverse.append(1 / np.maximum(diagonal, 1e-6))
-
-    def _solved(self, gradient: Floats) -> Floats:
-        solved = gradient.copy()
-        for output, inverse in enumerate(self._inverse):
-            if isinstance(inverse, tuple):
-                # As `cho_solve`, whose looks at what it is given take ten times as long as a few columns do.
-                solved[:, output] = linalg.lapack.dpotrs(inverse[0], gradient[:, output], lower=1)[0]
-            else:
-                solved[:, output] = inverse * gradient[:, output]
-        return solved
-
-    def _joined(self, matrix: Floats, intercept: Floats) -> Floats:
-        return np.vstack([matrix, intercept]) if self._block.has_intercept else matrix
-
-    def _split(self, joined: Floats) -> tuple[Floats, Floats]:
-        if self._block.has_intercept:
-            return joined[:-1], joined[-1]
-        return joined, np.zeros(self._block.outputs)
-
-    def _save_inverse(self, state: State) -> None:
-        for output, inverse in enumerate(self._inverse):
-            factor = inverse[0] if isinstance(inverse, tuple) else inverse
-            state.put(f"inverse.{output}", np.ascontiguousarray(factor))
-
-    def _load_inverse(self, state: State) -> None:
-        factors = [state.take(f"inverse.{output}") for output in range(len(state.part("inverse").tensors))]
-        self._inverse = [(np.asfortranarray(one), True) if one.ndim == 2 else one for one in factors]
-
-    MEMORY = (
-        array("d"),
-        array("p"),
-        value("_steps", "gradient_square"),
-        custom("_inverse", save=_save_inverse, load=_load_inverse),
-    )
 
 
 class Search(Remembering):

@@ -6,6 +6,7 @@ A party with labels is the root of its own sums. One without asks the label part
 party does not answer within `request_timeout_seconds` goes on with what that party sent last, or is asked for again.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.linear_party import LinearParty
 from colonnade.algorithms.linear_models.parts.patience import TIMER
 from colonnade.algorithms.linear_models.parts.requests import Requests, RowRequest, laid_out
+from colonnade.algorithms.linear_models.parts.searching import searching_of
 from colonnade.algorithms.linear_models.parts.solving import Descent
 from colonnade.algorithms.linear_models.parts.sums import Completed
 from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude
@@ -32,7 +34,7 @@ from colonnade.messages import (
     Stop,
     WeightsSettled,
 )
-from colonnade.party import Effect, Send, SetTimer
+from colonnade.party import Effect, Event, Send, SetTimer
 from colonnade.state import State, array, custom, included, value
 
 _NO_ROWS = np.zeros(0, np.uint32)
@@ -46,7 +48,7 @@ class AsynchronousLinearParty(LinearParty):
     TAKES = (ProductRequest, ResidualRequest, ResidualReply, Abandoned, LossReport, LastCall, GoOn)
 
     def __init__(self, block_party: BlockParty, solver: Descent) -> None:
-        super().__init__(block_party, solver=solver)
+        super().__init__(block_party, searching_of(block_party, solver.known), solver=solver)
         self._solver = solver
         self._sums.patience.timeout_seconds = self._seat.settings.request_timeout_seconds
         self._rows = _NO_ROWS  # what the worker asked for last
@@ -62,6 +64,10 @@ class AsynchronousLinearParty(LinearParty):
         self._losses: list[float] = []  # of a feature party that has labels, until they are reported
         training = self._seat.training
         self._report_every = max(1, round(training.observe_every_epochs * self._seat.rows / training.batch_size))
+
+    def _handle(self, event: Event) -> Sequence[Effect]:
+        effects = super()._handle(event)
+        return [*effects, *self._begin_search()] if self._search_is_due() else effects
 
     def _wake(self, timer: str) -> list[Effect]:
         if timer == "step":
@@ -130,7 +136,7 @@ class AsynchronousLinearParty(LinearParty):
     def _take_residuals(self, sender: str, reply: ResidualReply) -> list[Effect]:
         if reply.exchange > self._exchange:
             raise ProtocolError(f"{sender} answered the request {reply.exchange}, which was never made.")
-        if self._closed or self._paused or reply.exchange != self._exchange:
+        if self._closed or self._rests or reply.exchange != self._exchange:
             return []  # of a request that was given up
         if reply.residuals.shape != (self._rows.size, self._seat.outputs):
             raise ProtocolError(f"{sender} answered with residuals of shape {reply.residuals.shape}.")
@@ -147,7 +153,7 @@ class AsynchronousLinearParty(LinearParty):
                 f"{sender} abandoned the sum {abandoned.number} of {abandoned.root}, for which {self._seat.name} has "
                 "not asked."
             )
-        return self._block() if abandoned.number == self._exchange and not self._closed else []
+        return self._block() if abandoned.number == self._exchange and not self._closed and not self._rests else []
 
     # --- the worker ---
 
@@ -157,7 +163,7 @@ class AsynchronousLinearParty(LinearParty):
 
     def _request(self) -> list[Effect]:
         """Choose rows, and ask for the sum of their products or, without labels, for the residuals."""
-        if self._closed or self._paused:
+        if self._closed or self._rests:
             return []
         self._rows = self._solver.next_rows()
         return self._repeat()
@@ -179,7 +185,7 @@ class AsynchronousLinearParty(LinearParty):
         return [] if self._sums.lost else [SetTimer("repeat", 0.0)]
 
     def _repeat_if_possible(self) -> list[Effect]:
-        may = self._blocked and not self._closed and not self._paused
+        may = self._blocked and not self._closed and not self._rests
         return self._repeat() if may and not self._sums.lost else []
 
     def _step(self) -> list[Effect]:
@@ -232,6 +238,11 @@ class AsynchronousLinearParty(LinearParty):
         assert self._record is not None
         if self._record.ending or self._record.recall.is_void(sender, request.exchange):
             return []
+        if self._searching is not None:
+            if self._searching.under_way:
+                return []  # it will ask again after the search
+            if self._searching.may_ask_again(sender):  # a request from before the search was overtaken by it
+                self._requests.give_up(sender)
         if self._requests.is_waited_for_by(sender):
             raise ProtocolError(f"{sender} asked for residuals again before it was answered.")
         self._requests.add(RowRequest(sender, request.exchange, request.rows, self._answers))
@@ -266,6 +277,29 @@ class AsynchronousLinearParty(LinearParty):
             effects.append(Send(one.sender, ResidualReply(one.exchange, residuals)))
             effects += self._record.look_for_an_optimum(outputs, targets, one.rows)
         return [*effects, *self._make_sums()]
+
+    # --- joint searches ---
+
+    @property
+    def _rests(self) -> bool:
+        """Whether nothing is asked for: everybody goes back to earlier weights, or a search is under way."""
+        return self._paused or (self._searching is not None and self._searching.under_way > 0)
+
+    def _rest(self, number: int) -> None:
+        """What is under way is of weights that a search may change: it is asked for again."""
+        self._exchange += 1  # so that a reply to the last request is one that was given up
+        self._own_sum, self._others, self._blocked = 0, None, False
+        self._requests.clear()
+
+    def _jump(self, residuals: NDArray[np.float64]) -> None:
+        if self._solver.in_pass:
+            self._rows = _NO_ROWS
+        self._solver.jump(residuals, self._solver.steps)
+
+    def _go_on_after_search(self) -> list[Effect]:
+        if self._closed or self._paused or not self._block_party.works:
+            return []
+        return self._repeat() if self._rows.size else self._request()
 
     # --- earlier weights ---
 

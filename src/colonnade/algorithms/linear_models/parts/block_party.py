@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from colonnade.algorithms.linear_models.parts.settings import Linear
+from colonnade.algorithms.linear_models.parts.settings import REMEMBERED, BlockLinear, Linear
 from colonnade.algorithms.linear_models.parts.smoothness import REVISITS, ColumnsTold, Smoothness
 from colonnade.algorithms.linear_models.parts.sum_schemes import SumScheme, check_scheme
 from colonnade.algorithms.linear_models.parts.sums import ROWS_A_SUM, SumLimits, Sums
@@ -286,9 +286,18 @@ def batches_per_request(seat: LinearSeat) -> int:
 
 
 def most_rows(seat: LinearSeat) -> int:
-    """How many rows a worker asks for at once: a window of mini-batches, or a piece of a full pass."""
+    """How many rows a sum has: a window of mini-batches, a piece of a full pass, or all of a joint search."""
     window = seat.training.batch_size * batches_per_request(seat)
-    return max(window, min(seat.rows, ROWS_OF_A_PASS))
+    most = max(window, min(seat.rows, ROWS_OF_A_PASS))
+    return max(most, seat.rows + REMEMBERED) if searches_every(seat) else most
+
+
+def searches_every(seat: LinearSeat) -> float:
+    """Epochs of mini-batches between two joint searches; 0: there are none."""
+    settings, training = seat.settings, seat.training
+    if not isinstance(settings, BlockLinear):
+        return 0.0
+    return settings.searches_every(seat.rows, seat.outputs, training.l1, training.epochs)
 
 
 def _bounds(seat: LinearSeat, rows: int, product: float) -> SumLimits:

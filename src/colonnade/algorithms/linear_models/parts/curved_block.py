@@ -147,6 +147,10 @@ class CurvedBlock(Remembering):
         if self._sound:
             self._begin_as_first_order()
 
+    def jumped(self) -> None:
+        """The weights are others than those that the last step led to: it says nothing of them."""
+        self._before, self._moved = None, None
+
     def _adapted(self, slope: float) -> float:
         """The share of a step after one along which the gradient now has this slope: uphill means it was too long."""
         if slope > 0 and self._sound and self._share <= self._least_share:

@@ -24,6 +24,7 @@ from colonnade.algorithms.linear_models.parts.asynchronous import AsynchronousLi
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.linear_party import LinearParty
 from colonnade.algorithms.linear_models.parts.patience import TIMER
+from colonnade.algorithms.linear_models.parts.searching import searching_of
 from colonnade.algorithms.linear_models.parts.settings import IN_FLIGHT, MOST_IN_FLIGHT
 from colonnade.algorithms.linear_models.parts.solving import Descent
 from colonnade.algorithms.linear_models.parts.sums import Completed
@@ -38,6 +39,7 @@ from colonnade.messages import (
     LessonStep,
     MaskedSum,
     ProductSum,
+    SearchRequest,
     SharedRequest,
     SharedResiduals,
     Stop,
@@ -83,7 +85,7 @@ class LessonLinearParty(LinearParty):
     TAKES = (SharedRequest, SharedResiduals, LessonStep, Abandoned, LastCall)
 
     def __init__(self, block_party: BlockParty, solver: Descent) -> None:
-        super().__init__(block_party, solver=solver)
+        super().__init__(block_party, searching_of(block_party, solver.known), solver=solver)
         self._solver = solver
         self._in_flight: int = self._seat.settings.sums_in_flight
         self._everywhere = self._seat.settings.labels == "everywhere"
@@ -165,6 +167,8 @@ class LessonLinearParty(LinearParty):
     def _ask(self) -> list[Effect]:
         """Label party: ask for sums as long as there may be more of them under way."""
         effects: list[Effect] = []
+        if self._search_is_due():  # once nothing is under way
+            return [] if self._asked or self._again or not self._have_learnt() else self._begin_search()
         while self._record is not None and self._may_ask():
             instead_of = self._again.popleft() if self._again else 0
             if instead_of:
@@ -185,8 +189,9 @@ class LessonLinearParty(LinearParty):
     def _may_ask(self) -> bool:
         if len(self._asked) >= self._in_flight and not self._again:
             return False  # whatever has been learnt
-        away = self._sums.lost | self._sums.patience.silent
-        past = sorted(max(last, self._excused.get(one, 0)) for one, last in self._learnt_by.items() if one not in away)
+        if self._searching is not None and self._searching.under_way:
+            return False
+        past = self._lessons_past()
         assert self._record is not None
         if self._closed or not self._block_party.ready or not self._record.recall.all_are_back or not past:
             return False
@@ -197,6 +202,16 @@ class LessonLinearParty(LinearParty):
         if under_way and self._solver.pass_is_next(self._clock):
             return False  # one piece after the other, at weights that rest
         return under_way < self._in_flight and not any(one.in_pass for one in self._lessons)
+
+    def _lessons_past(self) -> list[int]:
+        """The last lesson that each of those who are there has done with, the least first."""
+        away = self._sums.lost | self._sums.patience.silent
+        return sorted(max(last, self._excused.get(one, 0)) for one, last in self._learnt_by.items() if one not in away)
+
+    def _have_learnt(self) -> bool:
+        """Whether half of those who are there have done with every lesson."""
+        past = self._lessons_past()
+        return bool(past) and past[len(past) // 2] == self._told and not any(one.in_pass for one in self._lessons)
 
     def _complete(self, completed: Completed) -> list[Effect]:
         """∂loss/∂θ of the rows goes to everybody; who is away is told that there was a lesson, unless of a pass."""
@@ -337,6 +352,26 @@ class LessonLinearParty(LinearParty):
             residuals = self._block_party.loss.residuals(residuals, targets[rows], weights)
         effects = self._put_off(Lesson(told.lesson, rows, residuals, in_pass, told.lesson - 1 - asked.past))
         return [*effects, *(self._receive_early() if self._early else [])]
+
+    # --- joint searches ---
+
+    def _learn_before_search(self, sender: str, request: SearchRequest) -> None:
+        super()._learn_before_search(sender, request)
+        if request.number <= self._last_asked:
+            raise ProtocolError(f"{sender} asked for a search by the sum {request.number}, after {self._last_asked}.")
+
+    def _rest(self, number: int) -> None:
+        self._last_asked = number
+
+    def _jump(self, residuals: NDArray[np.float64]) -> None:
+        """Lessons that wait are of other weights: they are left out."""
+        self._missed += len(self._lessons)
+        self._lessons.clear()
+        self._excused |= dict.fromkeys(self._learnt_by, self._told)
+        self._solver.jump(residuals, self._clock)
+
+    def _go_on_after_search(self) -> list[Effect]:
+        return self._ask()
 
     # --- earlier weights ---
 

@@ -49,6 +49,8 @@ class LastKnown(Remembering):
         if open_.evaluation is not None:
             self._scored[child, *open_.evaluation] = total.copy()
             return
+        if open_.rows.size == 0:
+            return  # a joint search's, of weights that nobody has
         known = self._products.get(child)
         if known is None:
             shape = (self._rows, total.shape[1])
@@ -78,10 +80,10 @@ class LastKnown(Remembering):
         if open_.evaluation is not None:
             return self._scored.get((child, *open_.evaluation))
         known = self._products.get(child)
-        if known is None:
+        if known is None or open_.rows.size == 0:
             return None
         when = known.when[open_.rows]
-        young = when.size == 0 or (int(when.min()) > 0 and self._requests - int(when.min()) <= self._oldest)
+        young = int(when.min()) > 0 and self._requests - int(when.min()) <= self._oldest
         return known.total[open_.rows] if young else None
 
     def _save_products(self, state: State) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.record import LinearRecord
+from colonnade.algorithms.linear_models.parts.searching import OF_A_SEARCH, SearchSchedule
 from colonnade.algorithms.linear_models.parts.sums import Completed
 from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude, size_bytes
 from colonnade.algorithms.parts.divergence import DivergedError
@@ -32,6 +33,10 @@ from colonnade.messages import (
     Message,
     ProductRequest,
     ProductSum,
+    SearchReply,
+    SearchRequest,
+    SearchStep,
+    SearchStop,
     Stop,
     WeightsSettled,
     WentBack,
@@ -55,7 +60,7 @@ MOST_EARLY = 1 << 16
 """Messages of one sender that are kept for later: more than come while a party catches up on two epochs."""
 _EVALUATIONS = (EvaluationProductRequest, EvaluationProductSum, EvaluationMaskedSum, EvaluationAbandoned)
 _EVERYBODYS = (*_EVALUATIONS, Introduction, WeightsSettled, Keep, GoBack, WentBack, Stop, ProductSum, MaskedSum)
-_OF_SUMS = frozenset((*_EVALUATIONS, ProductRequest, ProductSum, MaskedSum))
+_OF_SUMS = frozenset((*_EVALUATIONS, ProductRequest, ProductSum, MaskedSum, SearchRequest))
 
 
 def _save_breaches(party: "LinearParty", state: State) -> None:
@@ -76,6 +81,19 @@ def _load_went_back(party: "LinearParty", state: State) -> None:
     party._went_back = state.values.get("went_back", False)
 
 
+def _save_searching(party: "LinearParty", state: State) -> None:
+    if party._searching is not None:
+        state.add("searching", party._searching.state())
+
+
+def _load_searching(party: "LinearParty", state: State) -> None:
+    """Runs of earlier versions made no joint search, and go on without."""
+    if party._searching is not None and "searching" in state.values:
+        party._searching.restore(state.part("searching"))
+    else:
+        party._searching = None
+
+
 class LinearParty(Remembering, ABC):
     """One party of a linear federation; that with the labels has the record besides.
 
@@ -90,11 +108,12 @@ class LinearParty(Remembering, ABC):
         messages("_early"),
         custom("_breaches", save=_save_breaches, load=_load_breaches),
         custom("_went_back", save=_save_went_back, load=_load_went_back),
+        custom("_searching", save=_save_searching, load=_load_searching),
         parts("_parts"),
     )
     DERIVED = ("_early_bytes",)
 
-    def __init__(self, block_party: BlockParty, **learner: Remembers) -> None:
+    def __init__(self, block_party: BlockParty, searching: SearchSchedule | None = None, **learner: Remembers) -> None:
         self._block_party = block_party
         self._seat = block_party.seat
         self._sums = block_party.sums
@@ -107,9 +126,12 @@ class LinearParty(Remembering, ABC):
         self._breaches: dict[str, str] = {}  # what was found, by sender, when such a message's time had come
         self._went_back = False  # the training ended with earlier weights than its last
         self._parts: dict[str, Remembers] = {"member": block_party, **learner}
+        self._searching = searching  # joint searches, if there are any
         self._taken = frozenset((*_EVERYBODYS, *self.TAKES))
         self._schedules_own = self._taken - {*_EVERYBODYS} | {ProductSum, MaskedSum}
-        self._label_partys = frozenset((*self.LABEL_PARTYS, Keep, GoBack))
+        if searching is not None:
+            self._taken |= {*OF_A_SEARCH}
+        self._label_partys = frozenset((*self.LABEL_PARTYS, Keep, GoBack, SearchStep, SearchStop))
         if self._record is not None:
             self._parts["registrar"] = self._record
 
@@ -134,6 +156,7 @@ class LinearParty(Remembering, ABC):
             case PeerLost(peer=peer):
                 effects = self._lose(peer)
                 if self._record:
+                    effects += self._note_taken(peer)
                     effects += [*self._record.evaluate_if_settled(), *self._begin_again()]
                 return effects
             case PeerReturned(peer=peer):
@@ -194,6 +217,8 @@ class LinearParty(Remembering, ABC):
         self._went_back = False
         if anew:
             self._sums.forget_last_known()
+        if self._searching is not None:
+            self._searching.extend(self._record.epoch if self._record else 0.0)
         return self._extend(anew)
 
     def _begin_again(self, returned: str = "") -> list[Effect]:
@@ -205,13 +230,15 @@ class LinearParty(Remembering, ABC):
         if self._record is None:
             raise error
         version, step, effects = self._record.heal(error)
-        self._go_back(version, step)
+        self._go_back(version, step, self._sums.asked)
         return [*effects, *self._begin_again()]
 
-    def _go_back(self, version: int, step: float) -> int:
+    def _go_back(self, version: int, step: float, void: int) -> int:
         found = self._block_party.go_back(version)
         if step > 0:
             self._sums.forget_last_known()
+            if self._searching is not None:
+                self._searching.forget(void, self._record.epoch if self._record else 0.0)
             self._restart(step)
         return found
 
@@ -249,6 +276,8 @@ class LinearParty(Remembering, ABC):
                 return self._choose(sender, message)
             case Stop():
                 return [Finish()]
+            case SearchRequest() | SearchStep() | SearchReply() | SearchStop():
+                return self._take_search(sender, message)
         return self._take(sender, message)
 
     def _check_message(self, sender: str, message: Any) -> None:
@@ -262,6 +291,8 @@ class LinearParty(Remembering, ABC):
             raise ProtocolError(f"{sender} asked for an evaluation of {message.root}; only the label party makes any.")
         if kind in _OF_SUMS:
             self._sums.check(sender, message)
+        if kind in OF_A_SEARCH:
+            self._check_search(sender, message)
 
     def _check_residuals(self, sender: str, residuals: NDArray[np.float64], are_outputs: bool = False) -> None:
         """Refuse what ∂loss/∂θ cannot be, or the outputs θ: of classes it lies within ±1, of some losses in less."""
@@ -285,7 +316,7 @@ class LinearParty(Remembering, ABC):
             )
         asked_for = self._progress()[0]
         self._went_back = message.step == 0
-        version = self._go_back(message.version, message.step)
+        version = self._go_back(message.version, message.step, message.replies)
         return [Send(sender, WentBack(message.number, version, asked_for))]
 
     def _begin_all(self) -> list[Effect]:
@@ -339,6 +370,8 @@ class LinearParty(Remembering, ABC):
                 continue
             if self._record is not None and self._record.awaits(one.number):
                 effects += self._record.receive(one)
+            elif self._searching is not None and self._searching.awaits(one.number):
+                effects += self._find(one)
             else:
                 effects += self._complete(one)
         return effects
@@ -347,9 +380,102 @@ class LinearParty(Remembering, ABC):
         """Sums of which this party is the root that were abandoned."""
         effects: list[Effect] = []
         for number in self._sums.failed():
-            effects += self._fail(number)
+            if self._searching is not None and self._searching.awaits(number):
+                effects += self._end_search()
+            else:
+                effects += self._fail(number)
         given_up = self._sums.failed(evaluations=True)
         return [*effects, *(self._record.abandon(given_up) if self._record else [])]
+
+    # --- joint searches ---
+
+    def _search_is_due(self) -> bool:
+        """Label party: whether the next thing is a joint search."""
+        record, searching = self._record, self._searching
+        may = record is not None and searching is not None and not record.ending and record.recall.all_are_back
+        return may and record is not None and searching is not None and searching.is_due(record.epoch)
+
+    def _begin_search(self, values: NDArray[np.float64] | None = None) -> list[Effect]:
+        """Label party: ask everybody for a point. `values`: what came of the batch before, if nobody was told yet."""
+        assert self._searching is not None
+        nothing = np.zeros((0, self._seat.outputs))
+        effects, completed = self._searching.begin(nothing if values is None else values)
+        self._rest(self._searching.under_way)
+        return self._go_on(effects, [completed])
+
+    def _find(self, completed: Completed) -> list[Effect]:
+        """Label party: everybody's points are there. Tell all what is best."""
+        searching, record, targets = self._searching, self._record, self._block_party.targets
+        assert searching is not None and record is not None and targets is not None
+        if record.ending:
+            return []
+        step, outputs, loss = searching.find(completed.total)
+        record.add_loss(loss)
+        effects: list[Effect] = [Send(peer, step) for peer in self._block_party.peers]
+        effects += record.look_for_an_optimum(outputs, targets)
+        self._take_step(self._seat.name, step)
+        return effects if searching.waits else [*effects, *self._end_search(found=True)]
+
+    def _note_taken(self, party: str) -> list[Effect]:
+        """Label party: that one has taken the step, or cannot be reached any more."""
+        over = self._searching is not None and self._searching.taken(party)
+        return self._end_search(found=True) if over else []
+
+    def _end_search(self, found: bool = False) -> list[Effect]:
+        """Label party: all have taken the step; or the search is given up, and everybody goes on from where it is."""
+        record, searching = self._record, self._searching
+        assert record is not None and searching is not None
+        effects = searching.end(record.epoch + found)
+        effects += record.count(self._seat.rows, self._seat.workers) if found else []
+        return effects if record.ending else [*effects, *self._go_on_after_search()]
+
+    def _take_search(self, sender: str, message: Any) -> list[Effect]:
+        searching = self._searching
+        assert searching is not None
+        if isinstance(message, SearchReply):
+            return self._note_taken(sender)
+        if isinstance(message, SearchStop):
+            return self._go_on_after_search() if searching.is_over(message.number) else []
+        if searching.is_early(message):
+            self._keep_early(sender, message)
+            return []
+        if isinstance(message, SearchStep):
+            self._take_step(sender, message)
+            return [Send(sender, SearchReply(message.search)), *(self._receive_early() if self._early else [])]
+        self._learn_before_search(sender, message)
+        effects, _ = self._sums.receive(sender, message)
+        if searching.offered(message):
+            self._rest(message.number)
+        return [*effects, *(self._receive_early() if self._early else [])]
+
+    def _take_step(self, sender: str, step: SearchStep) -> None:
+        assert self._searching is not None
+        residuals = self._searching.take(sender, step)
+        if residuals is not None:
+            self._sums.forget_last_known()
+            self._jump(residuals)
+
+    def _check_search(self, sender: str, message: Any) -> None:
+        assert self._searching is not None
+        self._searching.check(sender, message)
+        if isinstance(message, SearchStep):
+            self._check_residuals(sender, message.residuals)
+
+    def _learn_before_search(self, sender: str, request: SearchRequest) -> None:
+        """Step on what came of the batch before, if the schedule tells it with the next."""
+        if len(request.values):
+            raise ProtocolError(f"{sender} sent values of shape {request.values.shape} with a search.")
+
+    def _rest(self, number: int) -> None:
+        """A point was offered, to the search with that sum: the weights stay what they are until it is over."""
+
+    def _jump(self, residuals: NDArray[np.float64]) -> None:
+        """The weights are what a search found, and every row's residuals these."""
+        raise NotImplementedError
+
+    def _go_on_after_search(self) -> list[Effect]:
+        """A search is over, or was given up."""
+        return []
 
     def _note_waiting(self, peer: str) -> list[Effect]:
         """Label party of a schedule that waits: say for whom, beside the record's own counts."""

@@ -38,5 +38,8 @@ class QuasiNewtonEstimator(Remembering):
     def known(self) -> Floats:
         return self._first_order.known()
 
+    def jumped(self) -> None:
+        self._block.jumped()
+
     def step(self, window: Window, step_size: float, steps: int) -> float:
         return self._block.steps(window, self._gradient, lambda batch: step_size)

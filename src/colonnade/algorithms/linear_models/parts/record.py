@@ -104,6 +104,10 @@ class LinearRecord(Remembering):
             effects += self._begin_evaluation()
         return effects
 
+    @property
+    def epoch(self) -> float:
+        return self._progress.epoch(self._batch)
+
     def add_loss(self, loss: float) -> None:
         self._progress.add_loss(loss)
         self._watch.add(loss, self._progress.epoch(self._batch))

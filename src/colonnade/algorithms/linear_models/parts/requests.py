@@ -95,6 +95,12 @@ class Requests(Remembering):
         """Whom the sum of that number was for."""
         return self._under_way.pop(number, [])
 
+    def give_up(self, sender: str) -> None:
+        """It asks for something else instead: a sum that is under way is made, but not for it."""
+        self._waiting = [one for one in self._waiting if one.sender != sender]
+        for together in self._under_way.values():
+            together[:] = [one for one in together if one.sender != sender]
+
     def clear(self) -> None:
         self._waiting.clear()
         self._under_way.clear()

@@ -14,6 +14,16 @@ IN_FLIGHT, MOST_IN_FLIGHT = 2, 8
 age of what they are made on that hardly anything is gained for the bytes."""
 
 
+REMEMBERED = 8
+"""Points over which a joint search looks, the new one among them (joint_search.py)."""
+
+SEARCH_EVERY_EPOCHS, LEAST_EPOCHS, MOST_SEARCHED = 0.25, 10.0, 1 << 22
+"""Of a joint search by default: how often, in trainings of how many epochs or more (one costs an epoch, and several are
+needed), and of how many numbers a party's part of it is at most."""
+
+NOT_CONVEX = ("sigmoid", "robust")
+
+
 def check_choices(declared: type[Any], settings: Any) -> None:
     """Refuse a word that is none of a setting's choices: those of a file are checked when it is read, Python's here."""
     for name, kind in get_type_hints(declared).items():
@@ -79,7 +89,46 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class AsynchronousLinear(Linear):
+class BlockLinear(Linear):
+    """Every block steps for itself, on mini-batches; now and then all look for the best weights together."""
+
+    search_every_epochs: float | Auto = AUTO  # mini-batches between two joint searches; 0: none, as in the papers
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        every = self.search_every_epochs
+        if every != AUTO and not (isfinite(every) and every >= 0):
+            raise SettingsError(f"algorithm.search_every_epochs is {every}; it must be finite and not negative.")
+        if every not in (AUTO, 0) and self.loss in NOT_CONVEX:
+            raise SettingsError(
+                f"algorithm.search_every_epochs is {every}, and algorithm.loss = {self.loss!r} is not convex: a joint "
+                "search needs a loss that is. Leave search_every_epochs out, or choose another loss."
+            )
+
+    def check_l1(self, name: str) -> None:
+        super().check_l1(name)
+        if self.search_every_epochs not in (AUTO, 0):
+            raise SettingsError(
+                f"algorithm.search_every_epochs is {self.search_every_epochs}, and a joint search of {name} needs a "
+                "smooth objective, which training.l1 is none of. Leave one of them out."
+            )
+
+    def searches_every(self, rows: int, outputs: int, l1: float, epochs: float) -> float:
+        """Epochs of mini-batches between two joint searches; 0: none.
+
+        By default where steps are derived, too: whoever chooses them has an algorithm of a paper in mind.
+        """
+        if epochs < 2 or l1:
+            return 0.0
+        if self.search_every_epochs != AUTO:
+            return self.search_every_epochs
+        derived = self.step == "auto" and self.precondition == "auto" and self.loss not in NOT_CONVEX
+        pays = epochs >= LEAST_EPOCHS and rows * outputs <= MOST_SEARCHED
+        return SEARCH_EVERY_EPOCHS if derived and pays else 0.0
+
+
+@dataclass(frozen=True)
+class AsynchronousLinear(BlockLinear):
     """Nobody waits for the slowest: every party asks for the sums it needs, or all learn from the label party's."""
 
     updates: Literal["one", "everybody"] = "one"  # who learns from a sum: the party that asked for it, or everybody
@@ -117,7 +166,7 @@ class AsynchronousLinear(Linear):
 
 
 @dataclass(frozen=True)
-class SynchronousLinear(Linear):
+class SynchronousLinear(BlockLinear):
     """One shared batch after the other; everybody waits for everybody."""
 
     party_timeout_seconds: float = 0.0  # goes on with a lost party's last known products after this; 0: waits

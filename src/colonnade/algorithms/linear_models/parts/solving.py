@@ -48,6 +48,9 @@ class Estimator(Remembers, Protocol):
     def known(self) -> Floats:
         """∂loss/∂θ of every row as it was last known, [n, c]; no row if that is not kept."""
 
+    def jumped(self) -> None:
+        """The weights are others than those that the last step led to, by a joint search."""
+
     def step(self, window: Window, step_size: float, steps: int) -> float:
         """Apply the window's mini-batches, the first of which is step number `steps`; gives the mean loss or NaN."""
 
@@ -178,12 +181,31 @@ class Descent(Remembering):
             self._step_size.look(rows, residuals)
         if self._pass.complete:
             table, self._pass = self._pass.residuals, None
-            block = self._block_party.block
-            gradient, gradient_b = block.objective_gradient(table)
-            square_b = float(np.square(gradient_b).sum()) if block.has_intercept else 0.0
-            self._last_square = float(np.square(gradient).sum()) + square_b
-            self._estimator.take_pass(table, clock)
-            self._measure_if_due()
+            self._take_pass(table, clock)
+
+    def jump(self, residuals: Floats, clock: int) -> None:
+        """A joint search has moved the weights; `residuals`: every row's there, the solver's to keep."""
+        self._pass, self._passed_at = None, clock
+        self._step_size.jumped()
+        self._estimator.jumped()
+        self._take_pass(residuals, clock)
+
+    def _take_pass(self, table: Floats, clock: int) -> None:
+        block = self._block_party.block
+        gradient, gradient_b = block.objective_gradient(table)
+        square_b = float(np.square(gradient_b).sum()) if block.has_intercept else 0.0
+        self._last_square = float(np.square(gradient).sum()) + square_b
+        self._estimator.take_pass(table, clock)
+        self._measure_if_due()
+
+    @property
+    def in_pass(self) -> bool:
+        """Whether a full pass is under way."""
+        return self._pass is not None
+
+    def known(self) -> Floats:
+        """∂loss/∂θ of every row as it was last known; no row if that is not kept."""
+        return self._estimator.known()
 
     def _measure_if_due(self) -> None:
         """At the beginning and after 1, 2, 4, 8, … epochs: the curvature changes less and less."""

@@ -86,6 +86,10 @@ class StepSize(Remembering):
             self._share = min(self._most_share, max(1.0, share))
         self._last = step
 
+    def jumped(self) -> None:
+        """The next step is not from where the last one led."""
+        self._last = None
+
     def begin_anew(self) -> None:
         """The variables of the steps are others."""
         self._share, self._last = 1.0, None
@@ -126,8 +130,9 @@ class StepSize(Remembering):
         self._late = state.values.get("late", batches_per_request(self._block_party.seat) - 1)
 
     def _save_share(self, state: State) -> None:
-        if self._last is not None:
+        if self._share != 1.0 or self._last is not None:
             state.values["share"] = self._share
+        if self._last is not None:
             state.put("last", self._last)
 
     def _load_share(self, state: State) -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from colonnade.algorithms.linear_models.parts.last_known import LastKnown
 from colonnade.algorithms.linear_models.parts.open_sums import NO_ROWS, Key, OpenSum, OpenSums
 from colonnade.algorithms.linear_models.parts.patience import Patience
+from colonnade.algorithms.linear_models.parts.settings import REMEMBERED
 from colonnade.algorithms.linear_models.parts.sum_schemes import SumScheme
 from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude, largest
 from colonnade.errors import ProtocolError, RunError
@@ -28,6 +29,7 @@ from colonnade.messages import (
     MaskedSum,
     ProductRequest,
     ProductSum,
+    SearchRequest,
 )
 from colonnade.party import Effect, Send
 from colonnade.state import Remembering, included, value
@@ -112,6 +114,7 @@ class Sums(Remembering):
         self._abandons = abandons
         self._products = products
         self._evaluate = evaluate
+        self.offer: Callable[[], NDArray[np.float64]] | None = None  # this party's part of a joint search, if any
         self._number = 0
         self._evaluations = 0
         self._failed: list[int] = []
@@ -134,6 +137,11 @@ class Sums(Remembering):
         self._evaluations += 1
         request = EvaluationProductRequest(self._name, self._evaluations, first_row, row_count)
         return (-self._evaluations, *self._answer(request))
+
+    def begin_search(self, after: int, values: NDArray[np.float64]) -> tuple[int, list[Effect], Completed | None]:
+        """Ask for the products of all rows at everybody's points (searching.py)."""
+        self._number += 1
+        return (self._number, *self._answer(SearchRequest(self._name, self._number, after, values)))
 
     @property
     def asked(self) -> int:
@@ -185,7 +193,7 @@ class Sums(Remembering):
             self.check(sender, message)
         self._check_due(sender, message)
         match message:
-            case ProductRequest() | EvaluationProductRequest():
+            case ProductRequest() | EvaluationProductRequest() | SearchRequest():
                 return self._answer(message)
             case Abandoned() | EvaluationAbandoned():
                 number = _number_here(message)
@@ -212,6 +220,8 @@ class Sums(Remembering):
             case EvaluationProductRequest():
                 self._check_parent(sender, message.root)
                 self._check_scored(sender, message.first_row, message.row_count)
+            case SearchRequest() if self.offer is not None:
+                self._check_parent(sender, message.root)
             case ProductSum() | EvaluationProductSum() if self._scheme.is_plain:
                 self._check_part(sender, message)
             case MaskedSum() | EvaluationMaskedSum() if not self._scheme.is_plain:
@@ -278,6 +288,9 @@ class Sums(Remembering):
             case EvaluationProductRequest():
                 numbers = message.row_count * self.bounds.outputs or 2
                 self.check_turn(sender, message.root, _number_here(message), numbers)
+            case SearchRequest():
+                numbers = (self._rows + REMEMBERED) * self.bounds.outputs
+                self.check_turn(sender, message.root, message.number, numbers)
             case ProductSum() | EvaluationProductSum() | MaskedSum() | EvaluationMaskedSum():
                 key = (message.root, _number_here(message))
                 open_ = self._open.of_part(key)
@@ -294,13 +307,18 @@ class Sums(Remembering):
                 if open_.evaluation == (0, 0) and self._scheme.is_plain and message.total.min() < 0:
                     raise ProtocolError(f"{sender} told a penalty or the square of a norm below 0.")
 
-    def _answer(self, request: ProductRequest | EvaluationProductRequest) -> tuple[list[Effect], Completed | None]:
+    def _answer(
+        self, request: ProductRequest | EvaluationProductRequest | SearchRequest
+    ) -> tuple[list[Effect], Completed | None]:
         tree = self._scheme.trees_of(request.root)[0]
         forwarded: list[Effect] = [Send(child, request) for child in tree.children(self._name)]
         if isinstance(request, EvaluationProductRequest):
             scored = (request.first_row, request.row_count)
             key = (request.root, _number_here(request))
             effects, completed = self._take_part(key, NO_ROWS, scored, self._evaluate(*scored, request.number))
+        elif isinstance(request, SearchRequest):
+            assert self.offer is not None
+            effects, completed = self.contribute(request.root, request.number, NO_ROWS, self.offer())
         else:
             effects, completed = self.contribute(request.root, request.number, request.rows)
         forwarded += effects
@@ -405,7 +423,8 @@ class Sums(Remembering):
         return replaced is not None
 
     def _abandon_or_wait(self, key: Key, open_: OpenSum) -> list[Effect]:
-        return self._abandon(key) if self._abandons or open_.evaluation is not None else []
+        may_go_without = open_.evaluation is not None or (open_.rows.size == 0 and self.offer is not None)
+        return self._abandon(key) if self._abandons or may_go_without else []
 
     def _abandon(self, key: Key) -> list[Effect]:
         self._open.close(key)

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.linear_party import LinearParty
+from colonnade.algorithms.linear_models.parts.searching import searching_of
 from colonnade.algorithms.linear_models.parts.settings import SynchronousLinear
 from colonnade.algorithms.linear_models.parts.solving import Descent
 from colonnade.algorithms.linear_models.parts.sums import Completed
 from colonnade.errors import ProtocolError
-from colonnade.messages import MaskedSum, ProductSum, SharedStep, Stop, WeightsSettled
+from colonnade.messages import Abandoned, MaskedSum, ProductSum, SearchRequest, SharedStep, Stop, WeightsSettled
 from colonnade.party import Effect, Send, SetTimer
 from colonnade.state import State, array, custom, value
 
@@ -27,10 +28,10 @@ class SynchronousLinearParty(LinearParty):
     """One party of a synchronous linear federation; the label party leads."""
 
     LABEL_PARTYS = (SharedStep, Stop)
-    TAKES = (SharedStep,)
+    TAKES = (SharedStep, Abandoned)
 
     def __init__(self, block_party: BlockParty, solver: Descent) -> None:
-        super().__init__(block_party, solver=solver)
+        super().__init__(block_party, searching_of(block_party, solver.known), solver=solver)
         self._solver = solver
         self._settings: SynchronousLinear = self._seat.settings
         self._rows = _NO_ROWS  # the batch under way
@@ -65,7 +66,7 @@ class SynchronousLinearParty(LinearParty):
             case ProductSum() | MaskedSum() if message.number > self._sum_number:
                 self._keep_early(sender, message)  # a party below was told of the step sooner
                 return []
-            case ProductSum() | MaskedSum():
+            case ProductSum() | MaskedSum() | Abandoned():
                 return self._take_part(sender, message)
             case SharedStep():
                 return self._follow(message)
@@ -95,13 +96,15 @@ class SynchronousLinearParty(LinearParty):
         record = self._record
         assert record is not None
         is_between = self._step_number > 0 and self._rows.size == 0 and self._completed is None and not record.ending
-        return self._name_batch(self._solver.next_rows()) if is_between and record.recall.all_are_back else []
+        searches = self._searching is not None and self._searching.under_way > 0
+        may = is_between and not searches and record.recall.all_are_back
+        return self._name_next() if may else []
 
     def _extend(self, anew: bool) -> list[Effect]:
         self._solver.extend(anew)
         self._rows, self._completed = _NO_ROWS, None
         self._sums.waits_for_lost = not self._sums.lost or self._sums.waits_for_lost
-        return self._name_batch(self._solver.next_rows()) if self._record else []
+        return self._name_next() if self._record else []
 
     def _close(self) -> list[Effect]:
         """The last batch's step, and that of one under way, is still everybody's."""
@@ -133,7 +136,23 @@ class SynchronousLinearParty(LinearParty):
         if record.ending:  # since before this step
             return [*effects, *self._close()]
         effects += record.count(rows.size, block_party.seat.workers)
-        return effects if record.ending else [*effects, *self._name_batch(self._solver.next_rows())]
+        return effects if record.ending else [*effects, *self._name_next()]
+
+    def _name_next(self) -> list[Effect]:
+        """The next batch, or a joint search."""
+        if not self._search_is_due():
+            return self._name_batch(self._solver.next_rows())
+        values, self._values = self._values, np.zeros((0, self._seat.outputs))
+        return self._begin_search(values)
+
+    def _go_on_after_search(self) -> list[Effect]:
+        return self._name_next() if self._record else []
+
+    def _rest(self, number: int) -> None:
+        self._sum_number = number
+
+    def _jump(self, residuals: NDArray[np.float64]) -> None:
+        self._solver.jump(residuals, self._solver.steps)
 
     # --- everybody else follows ---
 
@@ -141,6 +160,7 @@ class SynchronousLinearParty(LinearParty):
         super()._check_message(sender, message)
         if isinstance(message, SharedStep):
             self._sums.check_rows(sender, message.next_rows)
+        if isinstance(message, SharedStep | SearchRequest):
             if message.values.shape[0] > self._sums.bounds.rows or message.values.shape[1] != self._seat.outputs:
                 raise ProtocolError(f"{sender} sent values of shape {message.values.shape}.")
             self._check_residuals(sender, message.values, are_outputs=self._settings.labels == "everywhere")
@@ -155,6 +175,9 @@ class SynchronousLinearParty(LinearParty):
         if shared.step > self._step_number + 1:  # sent while this party was away, and overtaking
             self._keep_early(label_party, shared)
             return []
+        if self._searching is not None and self._rows.size and not len(shared.values):
+            self._keep_early(label_party, shared)  # a search that was given up has them, and is still on its way
+            return []
         if self._rows.size and len(shared.values) != self._rows.size:
             raise ProtocolError(f"{label_party} sent values of shape {shared.values.shape}.")
         if shared.next_rows.size:
@@ -167,6 +190,15 @@ class SynchronousLinearParty(LinearParty):
         self._solver.follow()
         effects, _ = self._sums.contribute(self._seat.label_party, shared.number, self._rows)
         return [*effects, *self._receive_early()]
+
+    def _learn_before_search(self, sender: str, request: SearchRequest) -> None:
+        if request.number <= self._sum_number or len(request.values) != self._rows.size:
+            raise ProtocolError(
+                f"{sender} asked for a search by the sum {request.number}, with values of {len(request.values)} rows."
+            )
+        if self._rows.size:
+            self._apply(request.values)
+            self._rows = _NO_ROWS
 
     def _apply(self, values: NDArray[np.float64]) -> None:
         rows, targets = self._rows, self._block_party.targets
