@@ -168,9 +168,9 @@ def figure_2(scope: Scope) -> Shown:
 def _missing_sets(scope: Scope) -> str:
     words = (
         "Its Amazon reviews are not here, and ModelNet10 stands in for ModelNet40 in full runs alone. Bottom models "
-        "have one layer, the paper's have convolutions. Sound ε: the batch is known to the party that asked, and the label party's model learns from labels without "
-        "noise, so that nothing holds end to end. dpzv is tested after its last epoch, the others after their best: it "
-        "keeps no second model."
+        "have one layer, the paper's have convolutions. Sound ε: the batch is known to the party that asked, and the "
+        "label party's model learns from labels without noise, so that nothing holds end to end. dpzv is tested after "
+        "its last epoch, the others after their best: it keeps no second model."
     )
     if scope.quick:
         words += (
