@@ -97,8 +97,7 @@ def table_2(scope: Scope) -> Shown:
         "mostly in that party's block, although it is an eighth of the columns; with SAGA also if its columns tell "
         "nothing of the label, so that it cannot be that nobody else learns them. There it is the noise of its own "
         "steps: the residuals that it keeps are renewed by its own steps alone, and are three times as old as the "
-        "others'. On credit "
-        "columns are so alike that flat directions, along which all move together, decide instead.",
+        "others'.",
     )
 
 
