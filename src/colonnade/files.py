@@ -6,6 +6,7 @@ able to change it, and no link: a run directory that another user has laid out i
 descriptors are kept back, so that what must be written can be when a process may open no more.
 """
 
+import fcntl
 import json
 import logging
 import os
@@ -162,6 +163,17 @@ def _is_alive(process: int) -> bool:
 
 
 # --- opening what we have written -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """One process at a time; others wait. The lock is the operating system's: it goes with its process."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def open_private(path: Path, flags: int) -> int:

@@ -13,7 +13,7 @@ from colonnade.alignment import jacobi, multiplication
 from colonnade.alignment.curve25519 import multiples
 from colonnade.alignment.jacobi import are_squares
 from colonnade.alignment.lookup import Lookup
-from colonnade.alignment.multiplication import Multipliers, multiply, quickest
+from colonnade.alignment.multiplication import Multipliers, Multiply, multiply, quickest
 from colonnade.alignment.points import hashed_to_curve
 from colonnade.alignment.scalars import ORDER, blinding_pair, clamped
 from colonnade.alignment.tables import cells_for, filled, keystream, read
@@ -92,6 +92,56 @@ def test_compiled_multiples_are_those_of_openssl_and_points_of_small_order_are_r
     for small in (0, 1, PRIME - 1, PRIME, PRIME + 1):
         with pytest.raises(ValueError):
             multiples(scalar, points[:3200] + small.to_bytes(32, "little"))
+
+
+@pytest.mark.parametrize("way", [multiply, multiples])
+@pytest.mark.parametrize(
+    ("scalar", "point", "result"),  # RFC 7748, section 5.2, and its iteration once
+    [
+        (
+            "a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4",
+            "e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c",
+            "c3da55379de9c6908e94ea4df28d084f32eccf03491c71f754b4075577a28552",
+        ),
+        (
+            "4b66e9d4d1b4673c5ad22691957d6af5c11b6421e0ea01d42ca4169e7918ba0d",
+            "e5210f12786811d3f4b7959d0538ae2c31dbe7106fc03c3efc4cd549c715a493",
+            "95cbde9476e8907d7aade45cb4b873f88b595a68799fa152e6f8f7647aac7957",
+        ),
+        ("09" + 31 * "00", "09" + 31 * "00", "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079"),
+    ],
+)
+def test_both_ways_give_what_the_standard_says(way: Multiply, scalar: str, point: str, result: str) -> None:
+    assert way(clamped(bytes.fromhex(scalar)), bytes.fromhex(point)).hex() == result
+
+
+SMALL = [
+    *(0, 1, PRIME - 1, PRIME, PRIME + 1),  # orders 1, 4 and 2, and the first two again, not reduced
+    int.from_bytes(bytes.fromhex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"), "little"),
+    int.from_bytes(bytes.fromhex("5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"), "little"),
+]
+"""Every u-coordinate below 2^255 of a point of small order, on the curve or on its twist."""
+
+
+@pytest.mark.parametrize("way", [multiply, multiples])
+@pytest.mark.parametrize("highest", [0, 2**255])
+@pytest.mark.parametrize("small", SMALL)
+def test_no_point_of_small_order_is_multiplied(way: Multiply, highest: int, small: int) -> None:
+    scalar, good = clamped(bytes(range(32))), (9).to_bytes(32, "little")
+    with pytest.raises(ValueError):
+        way(scalar, 3 * good + (small + highest).to_bytes(32, "little") + good)
+
+
+@given(st.binary(min_size=32, max_size=32), st.lists(st.binary(min_size=32, max_size=32), min_size=1, max_size=3))
+def test_any_points_and_scalars_give_the_bits_of_openssl(secret: bytes, points: list[bytes]) -> None:
+    whole = b"".join(points)
+    try:
+        right = multiply(clamped(secret), whole)
+    except ValueError:
+        with pytest.raises(ValueError):
+            multiples(clamped(secret), whole)
+    else:
+        assert multiples(clamped(secret), whole) == right
 
 
 def test_very_many_points_are_multiplied_in_processes_alone_with_the_same_result(

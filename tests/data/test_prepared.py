@@ -13,7 +13,7 @@ import torch
 from colonnade.data import ColumnSettings, DataSettings, PartyData, from_frames
 from colonnade.data.fitting import prepare_own
 from colonnade.data.preparation import prepare_table
-from colonnade.data.prepared import Preparation
+from colonnade.data.prepared import ChosenRows, Preparation, Sheet
 from colonnade.data.sources import read_table
 from colonnade.errors import DataError, SettingsError
 
@@ -45,6 +45,20 @@ def test_numbers_come_out_as_in_a_table_prepared_at_once() -> None:
     made = prepared(dict(zip("abc", matrix.T, strict=True)), test=range(300, 400))
     assert made.train.equal(at_once.train) and made.test.equal(at_once.test)
     assert made.names == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("rows", [12, 40_000])
+def test_rows_come_in_the_order_in_which_they_are_wanted_some_twice(rows: int) -> None:
+    draw = np.random.default_rng(1)
+    wanted = draw.integers(0, rows, rows - 1)
+    columns = [draw.normal(size=rows).astype(np.float32) for _ in range(11)]
+    chosen = ChosenRows(wanted)
+    assert chosen.lying.tolist() == sorted(set(wanted.tolist()))
+    sheet = Sheet(chosen, 12)
+    for place, column in enumerate(columns):
+        sheet.add(place + (place > 8), column[chosen.lying])  # the tenth is somebody else's
+    filled = sheet.filled()
+    assert (np.delete(filled, 9, axis=1) == np.stack(columns, axis=1)[wanted]).all() and not filled[:, 9].any()
 
 
 def test_gaps_become_the_median_and_a_column_that_tells() -> None:

@@ -105,7 +105,7 @@ def test_a_module_of_ones_own_works_or_is_refused(make: object, outcome: Outcome
     assert "ranches that depend on values" in str(refused.value)
 
 
-@pytest.mark.parametrize(("kind", "shape"), [("cnn", (1, 8, 8)), ("lstm", (5, 3))])
+@pytest.mark.parametrize(("kind", "shape"), [("cnn", (1, 8, 8)), ("lstm", (5, 3)), ("multi-view", (2, 8, 8))])
 def test_every_named_bottom_model_is_checked_as_it_is_written(
     kind: str, shape: tuple[int, ...], outcome: Outcome
 ) -> None:

@@ -1,6 +1,7 @@
 """A linear block against a plain twin with dense weights in NumPy, on the same rows in the same order."""
 
 import fcntl
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -366,15 +367,17 @@ def test_what_another_process_is_compiling_is_waited_for(tmp_path: Path, monkeyp
     inner = machine_code(inner)
     outer = machine_code(lambda value: inner(value) * 2.0)
     place = Path(outer.stats.cache_path)  # type: ignore[attr-defined]
-    place.mkdir(parents=True, exist_ok=True)
     found: list[float] = []
-    with (place / "compiling.lock").open("ab") as lock:
+    lock = os.open(place, os.O_RDONLY)
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         call = threading.Thread(target=lambda: found.append(outer(1.0)))
         call.start()
         call.join(0.1)
         assert call.is_alive()
         assert not outer.signatures  # type: ignore[attr-defined]
+    finally:
+        os.close(lock)
     call.join()
     assert found == [4.0]
 

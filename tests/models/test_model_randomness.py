@@ -72,7 +72,7 @@ def test_a_random_module_needs_a_generator() -> None:
 
 
 def test_which_modules_are_random() -> None:
-    for kind, shape in [("linear", (3,)), ("mlp", (3,)), ("cnn", (4, 4)), ("lstm", (4, 4))]:
+    for kind, shape in [("linear", (3,)), ("mlp", (3,)), ("cnn", (4, 4)), ("lstm", (4, 4)), ("multi-view", (2, 4, 4))]:
         with torch.random.fork_rng():
             assert not is_random(build_bottom(BottomSettings(kind), shape))
     with torch.random.fork_rng():

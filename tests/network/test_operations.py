@@ -21,7 +21,7 @@ from colonnade.errors import RunError, SettingsError
 from colonnade.exit_codes import ExitCode
 from colonnade.federation.file import parse_federation
 from colonnade.federation.party_file import read_party_file
-from colonnade.runtimes import operations
+from colonnade.runtimes import operations, picture
 from colonnade.runtimes.links import Link
 from colonnade.runtimes.network.settings import parse_address
 from colonnade.runtimes.operations import PICTURE_SECONDS, STALLED_SECONDS, Operations
@@ -98,9 +98,10 @@ def shown() -> Iterator[Shown]:
 
 def test_a_picture_is_of_what_a_party_shows() -> None:
     """Nothing that is another object's own is read."""
-    tree = ast.parse(Path(operations.__file__).read_text(encoding="utf-8"))
+    trees = [ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8")) for module in (operations, picture)]
     private = [
         node.attr
+        for tree in trees
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and ast.unparse(node.value) != "self"
     ]

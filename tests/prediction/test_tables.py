@@ -1,5 +1,6 @@
 """Predictions from parties' own tables: prepared as in training, matched by id, written as a table; bad calls named."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,18 @@ def test_asked_for_rows_come_in_their_order(run: Path, tmp_path: Path) -> None:
     written = pd.read_csv(tmp_path / "some.csv", dtype={"id": str})
     assert written["id"].tolist() == ["0004", "0002", "nobody"]
     assert written["prediction"].isna().tolist() == [False, False, True]
+
+
+def test_ids_that_nobody_knows_and_a_model_that_is_not_whole(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "ids.txt").write_text("4\n2\n", encoding="utf-8")
+    answer = command("predict", run, "--out", tmp_path / "some.csv", "--ids", tmp_path / "ids.txt")
+    assert "Are they written as in the tables?" in answer.out
+    answer = command("predict", run, "--out", tmp_path / "no" / "such.csv")
+    assert "such.csv could not be written" in answer.err and "Choose another place" in answer.err
+    shutil.copytree(run, tmp_path / "torn")
+    (tmp_path / "torn" / "model" / "shop" / "model.json").unlink()
+    answer = command("predict", tmp_path / "torn", "--out", tmp_path / "some.csv")
+    assert "torn/model/shop has weights and no model.json" in answer.err
 
 
 def test_another_table_has_the_same_columns(run: Path, frames: dict[str, pd.DataFrame], tmp_path: Path) -> None:

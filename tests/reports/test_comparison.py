@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from colonnade.errors import SettingsError
-from colonnade.reports.comparison import comparison_rows
+from colonnade.reports.comparison import comparison_rows, why_no_target
+from colonnade.reports.comparison_page import write_comparison
 from colonnade.reports.rundir import read_run
 
 FAST = [(10, 1.0, 0.5), (20, 2.0, 0.8), (30, 3.0, 0.9)]
@@ -25,6 +26,19 @@ def test_the_target_is_the_worst_final_metric(tmp_path: Path) -> None:
     assert (fast["bytes_to_target"], slow["bytes_to_target"]) == (6000, 3000)
     assert (fast["speed_up"], slow["speed_up"]) == (4.0, 1.0)
     assert (fast["name"], fast["algorithm"], fast["final_metric"]) == ("fast", "vafl", 0.9)
+
+
+def test_a_run_that_has_learnt_nothing_sets_no_target(tmp_path: Path) -> None:
+    """Else whoever reaches the majority's accuracy first would be hundreds of times as fast."""
+    idle = small_run(tmp_path / "idle", [(5, 0.01, 0.6), (10, 9.0, 0.6)], baseline={"accuracy": 0.62})
+    fast = small_run(tmp_path / "fast", FAST, baseline={"accuracy": 0.62})
+    first, second = comparison_rows([read_run(idle), read_run(fast)])
+    assert first["target"] == second["target"] == 0.9 and first["exchanges_to_target"] is None
+    assert second["baseline"] == 0.62 and second["speed_up"] == 1.0
+    rows = comparison_rows([read_run(idle), read_run(idle)])
+    assert rows[0]["target"] is None and "one prediction for all rows" in why_no_target(rows)
+    page = write_comparison([idle, fast], tmp_path / "page.html").read_text()
+    assert "idle is no better than one prediction for all rows, whose accuracy is" in page
 
 
 def test_a_given_target_may_be_out_of_reach(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ FIGURES_OF_A_FULL_RUN = {
     "timeline",
     "utilisation",
 }
-VOID = {"meta", "img"}
+VOID = {"meta", "img", "input"}
 
 
 class Outline(HTMLParser):
@@ -108,6 +108,36 @@ def test_a_report_says_what_the_summary_says(finished: Path) -> None:
     for words in ("EmbeddingUpload", "party4", "2.13.0", "late rows", "virtual seconds"):
         assert words in text
     assert "No value was noised. Nothing here is differentially private: ε = ∞." in text
+
+
+@without_drawing
+def test_the_answer_comes_first_and_beside_it_what_is_no_answer(tmp_path: Path) -> None:
+    matched = {"bank": {"held": 1350, "matched": 1092, "used": 1092}}
+    run = small_run(tmp_path / "run", [(1, 1.0, 0.5), (2, 2.0, 0.9)], baseline={"accuracy": 0.62})
+    change_summary(run, data={"name": "loans", "rows_by_party": matched})
+    text = outline(write_report(run)).text
+    words = "Accuracy 90.00 % on the test rows: better than one prediction for all rows, which has 62.00 %."
+    assert words in text and "Rows matched: bank 1,092 of 1,350." in text
+    assert text.index(words) < text.index("Exchanges")
+    change_summary(run, baseline={"accuracy": 0.95})
+    assert "no better than one prediction for all rows" in outline(write_report(run)).text
+
+
+def test_one_curve_is_shown_at_a_time_and_figures_follow_the_dark(finished: Path) -> None:
+    page = (finished / "report.html").read_text(encoding="utf-8")
+    assert len(re.findall(r'<input type="radio" name="axis"', page)) == 3 and page.count(" checked>") == 1
+    assert re.search(r"prefers-color-scheme: dark\) \{\s+\.paper", page)
+
+
+def test_figures_are_written_as_svg_when_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "png_bytes", lambda figure: b"png")
+    run = small_run(tmp_path / "run", [(1, None, 0.5), (2, None, 0.9)])
+    write_report(run)
+    assert not [*(run / "figures").glob("*.svg")]
+    write_report(run, svg=True)
+    drawn = {path.stem: path.read_bytes() for path in (run / "figures").glob("*.svg")}
+    assert "curves_exchanges" in drawn and b">exchanges</text>" in drawn["curves_exchanges"]
+    assert b"<dc:date>" not in drawn["curves_exchanges"]
 
 
 @without_drawing

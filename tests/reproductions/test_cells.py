@@ -141,7 +141,7 @@ def test_what_was_recorded_is_listed_with_its_minutes(tmp_path: Path, monkeypatc
 
 def test_every_reproduction_says_what_it_is_of() -> None:
     for one in reproductions().values():
-        assert one.item.split()[0] in ("Table", "Figure", "Comparison") and one.data and one.summary
+        assert one.item.split()[0] in ("Table", "Figure", "Figures", "Comparison") and one.data and one.summary
 
 
 @pytest.mark.usefixtures("one_and_two")

@@ -156,16 +156,19 @@ def test_an_allowance_fills_again_and_is_no_larger_for_it() -> None:
 def test_who_is_awaited_is_named_at_growing_intervals(caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
     awaited = Awaited(clock)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         for _ in range(600):
             awaited.look(["shop"], "Start it.")
             clock.tick(1.0)
         awaited.look([], "")
         awaited.look(["shop"], "Start it.")
     said = [record.getMessage() for record in caplog.records]
-    assert said[0] == "still waits for shop, since 30 seconds. Start it."
-    assert said[2] == "still waits for shop, since 2 minutes. Start it."
-    assert len(said) == 5  # 30, 60, 120, 240, 480 seconds; and it begins anew with who comes and goes
+    assert said[0] == "waits for shop. Start it."
+    assert said[1] == "still waits for shop, since 30 seconds. Start it."
+    assert said[3] == "still waits for shop, since 2 minutes. Start it."
+    assert len(said) == 6  # 2, 30, 60, 120, 240, 480 seconds; and it begins anew with who comes and goes
+    facts = [vars(record)["facts"] for record in caplog.records]
+    assert facts[3] == {"waiting_for": ["shop"], "waited_seconds": {"shop": 120.0}}
 
 
 # --- envelopes ----------------------------------------------------------------------------------------------------

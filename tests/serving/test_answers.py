@@ -1,10 +1,12 @@
 """What is served is what the joint model says; who is away is stood in for; a wrong call has its own sentence."""
 
+import errno
 import json
 import shutil
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -286,6 +288,11 @@ def test_budgets_hold(trained: Callable[..., Path], tmp_path: Path) -> None:
     lines = (private / "served-shop.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(lines) == statuses.count(200)
     assert served.ask({"id": "c002"})[0].status == 200, "another row has its own"
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with mock.patch("colonnade.prediction.account.os.fdatasync", side_effect=full):
+        (reply,) = served.ask({"id": "c003"})
+    assert reply.body["predictions"][0]["parties"] == [], "what is not counted does not leave"
+    assert served.ask({"id": "c003"})[0].body["predictions"][0]["parties"] == ["shop", "clinic"]
 
 
 def test_what_was_answered_a_moment_ago_is_used_again(run: Path) -> None:

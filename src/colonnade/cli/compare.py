@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from colonnade.cli.options import json_option
-from colonnade.cli.output import console, megabytes, shown
+from colonnade.cli.output import console, megabytes, shown, tell
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,12 +23,16 @@ def compare(
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("comparison.html"),
     target: Annotated[
         float | None,
-        typer.Option(help="The metric to reach. Default: the worst of the runs' final ones.", show_default=False),
+        typer.Option(
+            help="The metric to reach. Default: the worst final one of runs that beat one prediction for all rows.",
+            show_default=False,
+        ),
     ] = None,
     as_json: Annotated[bool, json_option("Print the rows as JSON.")] = False,
 ) -> None:
     """Compare runs: time, exchanges and bytes to the same metric."""
     from colonnade.reports import comparison_rows, read_run
+    from colonnade.reports.comparison import why_no_target
     from colonnade.reports.comparison_page import write_comparison
 
     page = write_comparison(runs, out, target)
@@ -37,6 +41,8 @@ def compare(
         print(json.dumps({"report": str(page), "rows": rows}))
         return
     console.print(comparison_table(rows))
+    if rows[0]["target"] is None:
+        tell(why_no_target(rows))
     console.print(f"Report: {page}", markup=False, soft_wrap=True)
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +17,11 @@ from colonnade.exit_codes import ExitCode
 
 log = logging.getLogger("colonnade.join")
 
+_NAME_WORDS = 5
+
 
 class _JsonLines(logging.Formatter):
-    """One JSON object per line. `event` is the same for all lines of one kind: the words without names and numbers."""
+    """One JSON object per line. `event` is the same for all lines of one kind: its name, or its first words."""
 
     def __init__(self, party: str) -> None:
         super().__init__()
@@ -30,13 +33,19 @@ class _JsonLines(logging.Formatter):
             "time": moment.isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "party": self._party,
-            "event": getattr(record, "event", str(record.msg)),
+            "event": getattr(record, "event", _first_words(str(record.msg))),
             "message": record.getMessage(),
             **getattr(record, "facts", {}),
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line)
+
+
+def _first_words(form: str) -> str:
+    """A name for lines that have none, from their form: `is_expelled_from_this_run` of "%s is expelled from …"."""
+    plain = re.sub(r"%[-#0 +.\d]*[a-zA-Z]", " ", form)
+    return "_".join(re.findall(r"[a-z]+", plain.lower())[:_NAME_WORDS]) or "said"
 
 
 class _PrintedLines(io.TextIOBase):

@@ -187,7 +187,10 @@ def _show(predictions: "Predictions", out: Path, as_json: bool, learnt: list[str
     console.print(f"{len(predictions.ids):,} rows predicted: {out}", markup=False, soft_wrap=True)
     if predictions.unknown:
         whom = "every party" if predictions.present is None else "any party"
-        console.print(f"{len(predictions.unknown):,} ids are not held by {whom}; they have no prediction.")
+        hint = "" if predictions.ids else " Are they written as in the tables?"
+        console.print(
+            f"{len(predictions.unknown):,} ids are not held by {whom}; they have no prediction.{hint}", soft_wrap=True
+        )
     if predictions.refused:
         console.print(f"{len(predictions.refused):,} rows have no prediction: their privacy budget is spent.")
     for name, count in (predictions.left_out or {}).items():

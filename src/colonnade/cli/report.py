@@ -20,12 +20,13 @@ def report(
             show_default=False,
         ),
     ] = None,
+    svg: Annotated[bool, typer.Option("--svg", help="Write the figures as SVG files, too.")] = False,
     as_json: Annotated[bool, json_option("Print {report: path}.")] = False,
 ) -> None:
     """Write report.html and its figures into a run's directory."""
     from colonnade.reports.run_page import write_report
 
-    page = write_report(run, audit)
+    page = write_report(run, audit, svg=svg)
     if as_json:
         print(json.dumps({"report": str(page)}))
     else:

@@ -199,19 +199,23 @@ class Sheet:
     def _write(self) -> None:
         if not self._waiting:
             return
-        stop = self._first + len(self._waiting)
-        at = self._rows.at
-        out = self._values[:, self._first : stop]
-        block = out if at is None else np.empty((len(self._waiting[0]), len(self._waiting)), dtype=np.float32)
+        count, at = len(self._waiting), self._rows.at
+        out = self._values[:, self._first : self._first + count]
+        block = out if at is None else np.empty((len(self._waiting[0]), count), dtype=np.float32)
         for start in range(0, len(block), self.ROWS_AT_ONCE):
-            rows = slice(start, start + self.ROWS_AT_ONCE)
-            block[rows] = np.array([column[rows] for column in self._waiting]).T
+            part = block[start : start + self.ROWS_AT_ONCE]
+            for place, column in enumerate(self._waiting):
+                part[:, place] = column[start : start + self.ROWS_AT_ONCE]
         self._waiting = []
         if at is None:
             return
+        # All columns of a row as one item: NumPy moves it at once.
+        whole = np.dtype((np.void, 4 * count))
+        items = block.view(whole)[:, 0]
+        places = np.ndarray(len(out), whole, self._values, 4 * self._first, (self._values.strides[0],))
         for start in range(0, len(out), self.ROWS_AT_ONCE):
             rows = slice(start, start + self.ROWS_AT_ONCE)
-            out[rows] = block.take(at[rows], axis=0)
+            places[rows] = items.take(at[rows])
 
 
 class RawColumn:

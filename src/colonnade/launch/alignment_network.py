@@ -3,15 +3,16 @@
 Its secret is drawn anew for every run directory, and never follows from a seed that others know.
 """
 
+import gc
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from colonnade.alignment.building import build_aligning_party
 from colonnade.alignment.conversation import AligningParty
 from colonnade.alignment.multiplication import Multipliers
-from colonnade.alignment.own_ids import read_own_ids
+from colonnade.alignment.own_ids import read_own_ids, return_freed_memory
 from colonnade.alignment.results import write_aligned
 from colonnade.alignment.scalars import derived
 from colonnade.errors import ProtocolError
@@ -113,7 +114,12 @@ def align_party(
         if not record.finished or party is None:
             return PartAligned(False, member.directory, {"status": record.status}, "", False)
         summary, warning = summary_of(party, member.own), warning_of(party, member.own)
+        found, own = aligned_rows(party, member.own), member.own
+        member.party = party = None  # points and tables take as much memory as what is written
+        member.own = own = replace(own, points=own.points[:0].copy(), rows=own.rows[:0].copy())
+        gc.collect()  # a station and its links know one another
+        return_freed_memory()
         written = not warning or accepts(warning)
         if written:
-            write_aligned(member.directory, member.own, member.name, *aligned_rows(party, member.own), summary)
+            write_aligned(member.directory, own, member.name, *found, summary)
     return PartAligned(True, member.directory, summary, warning, written)

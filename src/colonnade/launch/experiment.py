@@ -26,6 +26,7 @@ from colonnade.federation.building import BuiltFederation, build_federation, fac
 from colonnade.federation.plan import Bottoms, Plan, check_plan, decided_training
 from colonnade.files import write_atomically
 from colonnade.launch.acceptance import check_comparable, judged
+from colonnade.launch.baseline import one_for_all
 from colonnade.launch.card import write_card
 from colonnade.launch.extension import check_noise
 from colonnade.launch.launches import launch_of, placed
@@ -137,6 +138,7 @@ def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | 
         summary = summarise(
             federation.plan, federation.facts, whole, data.name, options.settings or {}, data.row_counts
         )
+        summary["baseline"] = one_for_all(data.labels)
         model = _trained(federation, recorded_threshold(record.recorder.metrics), _costs(data, federation, record))
         accepted = True
         if before is not None and record.finished:

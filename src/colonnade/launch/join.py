@@ -8,12 +8,10 @@ import asyncio
 import json
 import logging
 import secrets
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,11 +22,13 @@ from colonnade.errors import SettingsError
 from colonnade.federation.file import Federation
 from colonnade.federation.party_file import PartyFile
 from colonnade.files import write_atomically
+from colonnade.launch.baseline import one_for_all
 from colonnade.launch.card import write_card
 from colonnade.launch.door import LabelDoor, check_roster, roster_of
 from colonnade.launch.member import Member
 from colonnade.launch.participant import Participant
 from colonnade.launch.party_directory import PartyDirectory, make_directory
+from colonnade.launch.periodic_report import PeriodicReport
 from colonnade.launch.run_options import RunOptions
 from colonnade.launch.run_record import RunRecord
 from colonnade.launch.seat_files import Life
@@ -199,7 +199,7 @@ class NetworkLaunch:
         options = replace(options, stop_requested=lambda: own_stop() or asked_to_stop())
         carrier = (self.host if leads else self.guest)(directory, recorder, options)
         attend = None if self.operate is None else self.operate(carrier, recorder)
-        report = PeriodicReport()
+        report = PeriodicReport(recorder, float(participant.federation.training.epochs))
         live = _live_of(carrier, recorder, directory)
 
         def every_turn() -> None:
@@ -404,36 +404,9 @@ def _summary(participant: Participant, record: RunRecord) -> Mapping[str, Any]:
         return {"algorithm": plan.chosen.name, "runtime": record.runtime, "party": name, "status": record.status}
     if participant.is_label_party:
         data_name = participant.federation.data.set or "files"
-        return summarise(plan, facts, record, data_name, participant.settings, participant.row_counts)
+        summary = summarise(plan, facts, record, data_name, participant.settings, participant.row_counts)
+        labels = participant.data.labels
+        assert labels is not None
+        summary["baseline"] = one_for_all(labels)
+        return summary
     return summarise_part(name, plan, facts, record, participant.row_counts)
-
-
-class PeriodicReport:
-    """A log line now and then about how far a party is."""
-
-    def __init__(self, seconds: float = 10.0) -> None:
-        self._seconds = seconds
-        self._last = time.monotonic()
-        self._exchanges: int | None = None  # what a process before this one did is not this one's rate
-
-    def __call__(self, station: Station) -> None:
-        now = time.monotonic()
-        if self._exchanges is None:
-            self._last, self._exchanges = now, station.party.counts()["exchanges"]
-        if now - self._last < self._seconds:
-            return
-        counts = station.party.counts()
-        done = counts["exchanges"]
-        rate = (done - self._exchanges) / (now - self._last)
-        absent = station.absent()
-        waits = f"; without {', '.join(absent)}" if absent else ""
-        if "share" in counts:  # of an alignment, whose end is known
-            left = done * (1 / counts["share"] - 1) / rate if rate and counts["share"] else inf
-            log.info("%d multiplications, %.0f a second, %s left%s", done, rate, _time_left(left), waits)
-        else:
-            log.info("%d exchanges, %.0f a second%s", done, rate, waits)
-        self._last, self._exchanges = now, done
-
-
-def _time_left(seconds: float) -> str:
-    return f"about {seconds:.0f} s" if seconds < inf else "nobody knows how much"

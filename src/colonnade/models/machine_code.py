@@ -3,7 +3,6 @@
 Parties that start together on one machine would all compile the same at once. One does, the others wait for it.
 """
 
-import fcntl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,6 +12,8 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
+
+from colonnade.files import alone_in
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -67,15 +68,11 @@ def _compiled_once(kernel: Any) -> Any:
 
 @contextmanager
 def _turn_to_compile(place: Path) -> Iterator[None]:
-    """The lock is the operating system's, on a file beside what is kept: it goes with the process, however that ends.
-
-    Kernels call one another: who has its turn does not wait for it again. Without a lock several compile the same.
-    """
+    """Kernels call one another: who has its turn does not wait for it again. Without a lock several compile it."""
     with _compiling, ExitStack() as held:
         if not _turns:
             with suppress(OSError):
-                place.mkdir(parents=True, exist_ok=True)
-                fcntl.flock(held.enter_context((place / "compiling.lock").open("ab")), fcntl.LOCK_EX)
+                held.enter_context(alone_in(place))
         _turns.append(place)
         try:
             yield

@@ -65,12 +65,13 @@ def split_resnet18(parties: int, strip: tuple[int, int, int], outputs: int) -> t
     """ResNet-18 cut after its first convolution (7×7, every second pixel): a bottom for each party, and the top.
 
     Parties hold horizontal strips of images, of the shape (channels, height, width) each; height and width are even.
-    The top puts the strips together and has no first pooling, which would leave small images no detail.
+    The top puts the strips together.
     """
     channels, height, width = strip
     bottom = nn.Sequential(nn.Conv2d(channels, STEM, 7, stride=2, padding=3, bias=False), nn.Flatten())
     joined = JoinedStrips(parties, STEM, height // 2, width // 2)
-    return bottom, nn.Sequential(joined, *_after_the_stem(outputs))
+    norm, activation, *rest = _after_the_stem(outputs)
+    return bottom, nn.Sequential(joined, norm, activation, nn.MaxPool2d(3, stride=2, padding=1), *rest)
 
 
 class SmallTransformer(nn.Module):

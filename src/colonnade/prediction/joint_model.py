@@ -143,6 +143,12 @@ def load_model(
     if (folder / "model.json").exists():
         return read_model(folder, given.get(folder.name))
     found = _folders(folder)
+    torn = sorted(path.parent for path in folder.glob("*/weights.safetensors") if path.parent not in found)
+    if torn:
+        raise DataError(
+            f"{torn[0]} has weights and no model.json, which is written last: it is not whole. Take it from a copy, or "
+            "from its run again."
+        )
     if not found:
         raise DataError(f"{folder} holds no model: neither a model.json nor folders of parties with one.")
     parties = {path.name: read_model(path, given.get(path.name)) for path in found}

@@ -94,7 +94,8 @@ class Predictions:
                 else:
                     pa_csv.write_csv(self.table(id), unfinished)
         except OSError as error:
-            raise SettingsError(f"{path} could not be written: {error.strerror or error}.") from None
+            what = error.strerror or error
+            raise SettingsError(f"{path} could not be written: {what}. Choose another place for it.") from None
 
 
 def check_ending(path: Path) -> None:

@@ -1,8 +1,9 @@
 """Runs side by side: what each needed (time, exchanges, bytes) to reach one target.
 
-The target is by default the worst final headline metric among the runs, so that every run reached it. It is
-reached at the first evaluation at least as good; nothing is interpolated between evaluations. Virtual and
-wall seconds are never compared: where the runs differ in their clock, no time is given.
+The target is by default the worst final headline metric among the runs, so that every run reached it: of those that
+are better than one prediction for all rows. It is reached at the first evaluation at least as good; nothing is
+interpolated between evaluations. Virtual and wall seconds are never compared: where the runs differ in their clock, no
+time is given.
 """
 
 import math
@@ -21,6 +22,7 @@ class ComparisonRow(TypedDict):
     runtime: str
     metric: str | None
     final_metric: float | None
+    baseline: float | None  # of one prediction for all rows
     target: float | None
     clock: Clock | None
     seconds_to_target: float | None
@@ -34,7 +36,7 @@ def comparison_rows(runs: Sequence[Run], target: float | None = None) -> list[Co
     headline = _shared_headline(runs)
     if target is not None and not math.isfinite(target):
         raise SettingsError(f"The target to compare at must be a finite number, not {target}.")
-    finals = [run.final_metric for run in runs if run.final_metric is not None]
+    finals = [run.final_metric for run in runs if run.final_metric is not None and run.beats_baseline is not False]
     if target is None and finals:
         target = max(finals) if headline in SMALLER_IS_BETTER else min(finals)
     clock = shared_clock(runs)
@@ -46,6 +48,13 @@ def comparison_rows(runs: Sequence[Run], target: float | None = None) -> list[Co
         if row["seconds_to_target"]:
             row["speed_up"] = max(reached) / row["seconds_to_target"]
     return rows
+
+
+def why_no_target(rows: Sequence[ComparisonRow]) -> str:
+    """Of rows that have none."""
+    if all(row["final_metric"] is None for row in rows):
+        return "No run evaluated anything, so there is no target to reach."
+    return "No run is better than one prediction for all rows, so there is no target worth reaching."
 
 
 def shared_clock(runs: Sequence[Run]) -> Clock | None:
@@ -72,6 +81,7 @@ def _row(run: Run, name: str, headline: str | None, target: float | None, clock:
         runtime=run.runtime,
         metric=headline,
         final_metric=run.final_metric,
+        baseline=run.baseline,
         target=target,
         clock=clock,
         seconds_to_target=None,

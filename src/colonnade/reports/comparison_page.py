@@ -14,7 +14,7 @@ from colonnade.reports.amounts import (
     measure,
     ratio,
 )
-from colonnade.reports.comparison import ComparisonRow, comparison_rows, shared_clock
+from colonnade.reports.comparison import ComparisonRow, comparison_rows, shared_clock, why_no_target
 from colonnade.reports.epsilons import in_one_line
 from colonnade.reports.markup import Markup, document, element, section, table
 from colonnade.reports.page_parts import (
@@ -122,7 +122,7 @@ def _slowest_and_fastest(runs: Sequence[Run], rows: Sequence[ComparisonRow]) -> 
 def _verdict(rows: Sequence[ComparisonRow]) -> Markup:
     metric, target = rows[0]["metric"], rows[0]["target"]
     if metric is None or target is None:
-        return element("p", "No run evaluated anything, so there is no target to reach.")
+        return element("p", why_no_target(rows))
     told = f"Target: test {metric.replace('_', ' ')} of {measure(metric, target)} or better. "
     timed = [row for row in rows if row["seconds_to_target"] is not None]
     if len(timed) >= 2 and rows[0]["clock"] is not None:
@@ -188,6 +188,12 @@ def _comparison_notices(runs: Sequence[Run], rows: Sequence[ComparisonRow]) -> l
         f"{row['name']} did not finish (status: {run.status})."
         for run, row in zip(runs, rows, strict=True)
         if run.status in ("stopped", "interrupted")
+    ]
+    told += [
+        f"{row['name']} is no better than one prediction for all rows, whose {str(row['metric']).replace('_', ' ')} is "
+        f"{measure(row['metric'], row['baseline'])}; the target is not taken from it."
+        for run, row in zip(runs, rows, strict=True)
+        if run.beats_baseline is False
     ]
     return [element("p", one, css="notice") for one in told]
 

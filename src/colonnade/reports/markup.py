@@ -67,6 +67,18 @@ def plot(png: bytes, title: str, caption: str, wide: bool) -> Markup:
     return element("figure", element("div", image, css="paper"), words, css="wide" if wide else "")
 
 
+def tabs(name: str, choices: Sequence[tuple[str, Markup]]) -> Markup:
+    """Figures of which one is shown at a time, the first to begin with; three at most, without a script."""
+    if len(choices) < 2:
+        return join(shown for _, shown in choices)
+    parts = []
+    for place, (label, _) in enumerate(choices):
+        key, chosen = f"{escape(name)}-{place}", " checked" if place == 0 else ""
+        parts.append(Markup(f'<input type="radio" name="{escape(name)}" id="{key}"{chosen}>'))
+        parts.append(Markup(f'<label for="{key}">{text(label)}</label>'))
+    return element("div", *parts, *(shown for _, shown in choices), css="tabs")
+
+
 def document(title: str, *content: object) -> str:
     return join(
         [
@@ -118,9 +130,30 @@ figure.wide { grid-column: 1 / -1; }
 .paper { background: #fff; border: 1px solid var(--line); border-radius: .6rem; padding: .6rem;
   overflow-x: auto; }
 .paper img { display: block; width: 100%; height: auto; }
+/* Figures are drawn on white. In the dark they are turned: white becomes the ground's colour, hues stay. */
+@media screen and (prefers-color-scheme: dark) {
+  .paper { background: var(--ground); }
+  .paper img { filter: invert(1) hue-rotate(180deg) brightness(1.45); mix-blend-mode: lighten; }
+}
+.tabs { display: flex; flex-wrap: wrap; gap: .4rem; margin-bottom: .6rem; }
+.tabs > input { position: absolute; opacity: 0; }
+.tabs > label { font-size: .875rem; border: 1px solid var(--line); border-radius: .5rem; padding: .15rem .7rem;
+  background: var(--card); cursor: pointer; }
+.tabs > input:checked + label { background: var(--ink); color: var(--card); }
+.tabs > input:focus-visible + label { outline: 2px solid var(--muted); outline-offset: 2px; }
+.tabs > figure { display: none; flex-basis: 100%; order: 1; }
+.tabs > input:nth-of-type(1):checked ~ figure:nth-of-type(1),
+.tabs > input:nth-of-type(2):checked ~ figure:nth-of-type(2),
+.tabs > input:nth-of-type(3):checked ~ figure:nth-of-type(3) { display: block; }
 figcaption { font-size: .875rem; color: var(--muted); margin-top: .45rem; }
 figcaption strong { color: var(--ink); }
-.scroll { overflow-x: auto; margin: .6rem 0; }
+.verdict { font-size: 1.1rem; margin: 1rem 0 0; }
+/* A shadow at the side where a table goes on, covered by the ground where it ends. */
+.scroll { overflow-x: auto; margin: .6rem 0; background:
+  linear-gradient(to right, var(--ground) 40%, transparent) 0 0 / 2.5rem 100% no-repeat local,
+  linear-gradient(to left, var(--ground) 40%, transparent) 100% 0 / 2.5rem 100% no-repeat local,
+  radial-gradient(farthest-side at 0 50%, var(--muted), transparent) 0 0 / .8rem 100% no-repeat scroll,
+  radial-gradient(farthest-side at 100% 50%, var(--muted), transparent) 100% 0 / .8rem 100% no-repeat scroll; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .38rem .8rem .38rem 0; border-bottom: 1px solid var(--line);
   vertical-align: top; overflow-wrap: break-word; }

@@ -37,6 +37,7 @@ class Plot:
     caption: str
     png: bytes
     wide: bool = False
+    figure: Figure | None = None
 
     def markup(self) -> Markup:
         return plot(self.png, self.title, self.caption, self.wide)
@@ -57,7 +58,7 @@ def write_whole(path: Path, content: bytes, mode: int | None = PRIVATE) -> Path:
 
 def drawn(candidates: Sequence[tuple[str, str, str, Figure | None, bool]]) -> list[Plot]:
     return [
-        Plot(key, title, caption, figures.png_bytes(figure), wide)
+        Plot(key, title, caption, figures.png_bytes(figure), wide, figure)
         for key, title, caption, figure, wide in candidates
         if figure is not None
     ]

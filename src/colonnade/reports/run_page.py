@@ -24,7 +24,7 @@ from colonnade.reports.amounts import (
     significant,
 )
 from colonnade.reports.epsilons import figure_rows, heads
-from colonnade.reports.markup import Markup, card, cards, document, element, join, section, table
+from colonnade.reports.markup import Markup, card, cards, document, element, join, section, table, tabs
 from colonnade.reports.observed import audit_of, observe
 from colonnade.reports.page_parts import (
     CLOCK_WORDS,
@@ -41,8 +41,10 @@ from colonnade.reports.page_parts import (
 from colonnade.reports.rundir import SMALLER_IS_BETTER, Run, read_run
 
 
-def write_report(run_dir: Path, audit: Path | None = None) -> Path:
+def write_report(run_dir: Path, audit: Path | None = None, *, svg: bool = False) -> Path:
     """Writes `report.html` and `figures/*.png` into the run directory; returns the path of the page.
+
+    `svg`: the figures as SVG files, too.
 
     `audit`: what an audit wrote, to be shown with the run's figures of privacy; else the run's own audit.json, if any.
     An audit that was asked for and says nothing of this run is refused.
@@ -56,6 +58,8 @@ def write_report(run_dir: Path, audit: Path | None = None) -> Path:
     plots = _run_plots(run)
     for one in plots:
         write_whole(run.path / "figures" / f"{one.key}.png", one.png)
+        if svg and one.figure is not None:
+            write_whole(run.path / "figures" / f"{one.key}.svg", figures.svg_bytes(one.figure))
     return write_whole(run.path / "report.html", _run_page(run, plots, audits).encode("utf-8"))
 
 
@@ -69,7 +73,9 @@ def _run_page(run: Run, plots: Sequence[Plot], audits: Sequence[Mapping[str, Any
             found.append(element("div", beside))
         return element("div", *found, css="plots") if found else NOTHING
 
-    learning = [one.key for one in plots if one.key.startswith("curves_")]
+    learning = tabs(
+        "axis", [(one.title.removesuffix("."), by_key[one.key]) for one in plots if one.key.startswith("curves_")]
+    )
     title = f"{run.algorithm} on {run.data_name}" if run.data_name else run.algorithm
     subtitle = [f"run {run.name}", f"runtime {run.runtime}"]
     if run.summary.get("seed") is not None:
@@ -86,9 +92,10 @@ def _run_page(run: Run, plots: Sequence[Plot], audits: Sequence[Mapping[str, Any
         f"{title} – Colonnade report",
         element("h1", title, " ", element("span", run.status, css="badge")),
         element("p", " · ".join(subtitle), css="subtitle"),
+        *_verdict(run),
         *_notices(run),
         cards(_key_figures(run)),
-        section("Learning", shown(*learning, beside=_test_metrics(run))),
+        section("Learning", element("div", learning, element("div", _test_metrics(run)), css="plots")),
         section("Who worked when", shown("timeline", "utilisation", "staleness"), _staleness(run)),
         section("Parties", _parties(run)),
         section("What was sent", shown("bytes", beside=_bytes(run)), _counts(run)),
@@ -160,6 +167,30 @@ def _run_plots(run: Run) -> list[Plot]:
         ),
     ]
     return drawn(candidates)
+
+
+def _verdict(run: Run) -> list[Markup]:
+    """The answer first: how good it is, beside what one prediction for all rows would be, and on which rows."""
+    if run.headline is None or run.final_metric is None:
+        return []
+    name = run.headline.replace("_", " ")
+    told = f"{name} {measure(run.headline, run.final_metric)} on the test rows"
+    if run.baseline is not None:
+        how = {True: "better than", False: "no better than", None: "beside"}[run.beats_baseline]
+        told += f": {how} one prediction for all rows, which has {measure(run.headline, run.baseline)}"
+    said = [f"{told[0].upper()}{told[1:]}."]
+    matched = [
+        f"{party} {count(number(rows.get('matched')))} of {count(number(rows.get('held')))}"
+        for party, rows in _mapping(run.section("data").get("rows_by_party")).items()
+        if isinstance(rows, Mapping) and number(rows.get("held")) is not None
+    ]
+    if matched:
+        said.append(f"Rows matched: {', '.join(matched)}.")
+    return [element("p", " ".join(said), css="verdict")]
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _notices(run: Run) -> list[Markup]:
@@ -234,15 +265,21 @@ def _per_exchange(size_bytes: float | None, exchanges: float | None) -> str:
 
 
 def _test_metrics(run: Run) -> Markup:
+    baseline = run.section("baseline")
     rows = [
-        [f"{part} {name}".replace("_", " "), measure(name, number(value))]
+        [
+            f"{part} {name}".replace("_", " "),
+            measure(name, number(value)),
+            *([measure(name, number(baseline.get(name))) if part == "test" else DASH] if baseline else []),
+        ]
         for part in ("test", "validation")
         for name, value in run.section(part).items()
     ]
     if not rows:
         return NOTHING
-    loss = ["training loss, mean of the last epoch", significant(run.total("train_loss"))]
-    return table(["at the end", ""], [*rows, loss])
+    beside = ["one prediction for all rows"] if baseline else []
+    loss = ["training loss, mean of the last epoch", significant(run.total("train_loss")), *(DASH for _ in beside)]
+    return table(["at the end", "", *beside], [*rows, loss])
 
 
 def _parties(run: Run) -> Markup:

@@ -192,6 +192,20 @@ class Run:
         return known[0] if known else None
 
     @property
+    def baseline(self) -> float | None:
+        """The headline metric of one prediction for all rows; None if the run did not record it."""
+        return None if self.headline is None else number(self.section("baseline").get(self.headline))
+
+    @property
+    def beats_baseline(self) -> bool | None:
+        """Whether it ended better than one prediction for all rows; None if that is not known."""
+        if self.final_metric is None or self.baseline is None:
+            return None
+        if self.headline in SMALLER_IS_BETTER:
+            return self.final_metric < self.baseline
+        return self.final_metric > self.baseline
+
+    @property
     def final_metric(self) -> float | None:
         """The headline metric at the end: the summary's, else that of the last evaluation."""
         if self.headline is None:

@@ -49,6 +49,7 @@ class Summary(TypedDict):
     retransmitted_bytes: int
     train_loss: float | None
     test: dict[str, float]  # metric → value at the last evaluation
+    baseline: NotRequired[dict[str, float]]  # what one prediction for all rows scores on the test rows
     validation: NotRequired[dict[str, float]]  # the same of validation rows, at the best evaluation
     kept: NotRequired[dict[str, Any]]  # which model is used, the best or the last, and when the best was scored
     step_cuts: NotRequired[list[float]]  # epochs at which a training did not descend, and went on with shorter steps

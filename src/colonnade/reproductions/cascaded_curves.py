@@ -15,7 +15,6 @@ from colonnade.reproductions.cascaded import (
     GRID,
     NAMES,
     QUICK_RATE_EPOCHS,
-    QUICK_ROWS,
     Run,
     Trial,
     best_rates,
@@ -24,6 +23,7 @@ from colonnade.reproductions.cascaded import (
 from colonnade.reproductions.reproduction import Curve, Panel, Reproduction, Row, Scope, Shown
 
 PARTIES = (4, 6, 8)
+QUICK_ROWS = 6_000
 QUICK_CURVE_EPOCHS = 10.0
 LONG_EPOCHS, QUICK_LONG_EPOCHS = 200.0, 20.0
 

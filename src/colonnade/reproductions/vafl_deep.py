@@ -56,8 +56,8 @@ def _views(parties: int) -> Problem:
         below=2.0,
         centralised=False,
         epochs=(10.0, 40.0),
-        rate_epochs=3.0,
-        quick_rows=1_000,
+        rate_epochs=2.0,
+        quick_rows=750,
     )
 
 

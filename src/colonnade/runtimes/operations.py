@@ -190,9 +190,9 @@ class Operations:
         for key, count in picture.releases.items():
             releases.add_metric(list(key), count)
         yield releases
-        if picture.last_event is not None:
-            ago = now - picture.last_event
-            yield _one("colonnade_seconds_since_last_event", "Since something was last handled.", ago)
+        # Before the first event since the process began: an alert on it must fire while a party only waits, too.
+        ago = now - (self._began if picture.last_event is None else picture.last_event)
+        yield _one("colonnade_seconds_since_last_event", "Since something was last handled, or since it began.", ago)
         yield from self._certificate()
 
     def _identity(self) -> dict[str, str]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.row import Family
 from colonnade.algorithms.split_models.parts.budget import budget_mu
-from colonnade.errors import DataError, ProtocolError
+from colonnade.errors import DataError, ProtocolError, RunError
 from colonnade.files import open_private
 from colonnade.messages import Message
 from colonnade.models.network import network_for
@@ -83,8 +83,13 @@ class ServingFeatureParty:
         except DataError as error:  # of its own table: for its owner to mend
             log.error("rows could not be looked up: %s", error)
             return [_nothing(message.number, model, self.name)]
+        try:
+            answer = answering.answer(message.number, found)
+        except (OSError, RunError) as error:  # a full disk, an account that is gone: what is not counted does not leave
+            log.error("what rows cost could not be written down, so they are not released: %s", error)
+            return [_nothing(message.number, model, self.name)]
         self.answered += 1
-        return [answering.answer(message.number, found)]
+        return [answer]
 
     def _answering(self, version: str, model: SavedModel) -> "_Answering":
         if version not in self._networks:

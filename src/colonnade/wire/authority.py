@@ -3,11 +3,9 @@
 Its directory has four files. A private key is readable by its owner alone from its first byte on.
 """
 
-import fcntl
-import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -21,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from colonnade.errors import RunError, SettingsError, unknown_name
-from colonnade.files import make_folder, write_atomically, write_new
+from colonnade.files import alone_in, make_folder, write_atomically, write_new
 from colonnade.names import check_party_name
 from colonnade.wire.certificate_files import (
     HEX,
@@ -336,10 +334,7 @@ def _written(directory: Path) -> Iterator[None]:
 @contextmanager
 def _locked(authority: Path) -> Iterator[None]:
     """One change of an authority's record at a time."""
-    with _written(authority):
-        folder = os.open(authority, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+    with ExitStack() as held:
+        with _written(authority):
+            held.enter_context(alone_in(authority))
         yield
-    finally:
-        os.close(folder)

@@ -1,8 +1,9 @@
-"""Whom a party waits for, told in words: after half a minute, and then at intervals that double."""
+"""Whom a party waits for, told in words and as fields: at once, after half a minute, then at intervals that double."""
 
 import logging
 import time
 from collections.abc import Callable, Collection
+from typing import Any
 
 from colonnade.runtimes.network import limits
 
@@ -16,21 +17,34 @@ class Awaited:
         self._clock = clock
         self._since: dict[str, float] = {}
         self._say_at: dict[str, float] = {}
+        self._named: set[str] = set()  # who was named at once
 
     def look(self, names: Collection[str], remedy: str) -> None:
         """These are awaited now. `remedy` is what can be done about it: a sentence."""
         now = self._clock()
         for name in [name for name in self._since if name not in names]:
             del self._since[name], self._say_at[name]
-        due = []
+            self._named.discard(name)
+        due, new = [], []
         for name in names:
             since = self._since.setdefault(name, now)
+            if now - since >= limits.MOMENT_OF_WAITING_SECONDS and name not in self._named:
+                self._named.add(name)
+                new.append(name)
             if now >= self._say_at.setdefault(name, now + limits.FIRST_WORD_OF_WAITING_SECONDS):
                 due.append(name)
                 self._say_at[name] = now + min(now - since, limits.LONGEST_SILENCE_SECONDS)
+        if new:
+            log.info("waits for %s. %s", ", ".join(new), remedy, extra=self._fields(new, now))
         if due:
             longest = max(now - self._since[name] for name in due)
-            log.warning("still waits for %s, since %s. %s", ", ".join(due), in_words(longest), remedy)
+            words = ", ".join(due), in_words(longest), remedy
+            log.warning("still waits for %s, since %s. %s", *words, extra=self._fields(due, now))
+
+    def _fields(self, names: list[str], now: float) -> dict[str, Any]:
+        """For a log of JSON: whom it waits for, and for how long each."""
+        waited = {name: round(now - self._since[name], 1) for name in names}
+        return {"event": "waiting", "facts": {"waiting_for": names, "waited_seconds": waited}}
 
 
 def in_words(seconds: float) -> str:
