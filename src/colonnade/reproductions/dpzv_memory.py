@@ -63,16 +63,23 @@ def figure_4(scope: Scope) -> Shown:
         note = f"{seen.peak:.0f} MB with activations, a model of {seen.model:.1f} MB"
         label = f"{WORDS[job.model]}, {job.algorithm}, peak over the model"
         rows.append(Row(label, None, seen.over_model, None, note, "", claim, holds))
-    places = tuple(float(place) for place in range(len(rows)))
-    heights = Curve("peak over the model's size", places, tuple(row.ours for row in rows))
-    bars = tuple(f"{job.algorithm}, {WORDS[job.model].split(',')[0]}" for job in jobs)
-    panel = Panel("memory of a feature party's training", "", "times the model", (heights,), bars=bars)
+    places = tuple(float(place) for place in range(len(METHODS)))
+    panels = tuple(
+        Panel(
+            WORDS[model],
+            "",
+            "peak, times the model",
+            (Curve("ours", places, tuple(found[Measuring(name, model)].over_model for name in METHODS)),),
+            bars=METHODS,
+        )
+        for model in models
+    )
     words = (
         "Bars only in the paper, normalised, no numbers; it says about the model's own memory for dpzv, more than "
         "twice for vafl, and more than dpzv's for zoo. The activations of one forward pass, which each of the four "
         "holds, are left out; the megabytes in the notes have them."
     )
-    return Shown(rows, (panel,), words)
+    return Shown(rows, panels, words)
 
 
 REPRODUCTIONS = (

@@ -31,8 +31,9 @@ from colonnade.reproductions.reproduction import Scope
 DELTA = 1e-3
 VALIDATION = 0.2
 """Share of the rows to train on by which learning rates are chosen."""
-PARTIES = {"mnist": 7, "cifar10": 4}
-"""Strips of pixels, and 2 × 2 patches."""
+PARTIES = {"mnist": 7, "cifar10": 4, "modelnet10_voxel": 12}
+"""Strips of pixels, 2 × 2 patches, and views of shapes: ModelNet10 in the place of the paper's ModelNet40."""
+SPLITS = {"cifar10": "patches", "modelnet10_voxel": "channels"}
 METHODS = ("dpzv", "vafl", "czofo", "zoo")
 ALONE = "dpzv, the label party alone"
 """As dpzv, but feature parties keep their first weights: what the label party learns from labels, without any noise."""
@@ -107,7 +108,7 @@ class Learnt:
 
 @cache
 def data_of(name: str, max_rows: int) -> FederatedData:
-    split = "patches" if name == "cifar10" else "equal-columns"
+    split = SPLITS.get(name, "equal-columns")
     return dataset(name, split=split, parties=PARTIES[name], max_rows=max_rows, validation=VALIDATION)
 
 

@@ -27,7 +27,8 @@ def drawing_of(panels: Sequence[Mapping[str, Any]]) -> Figure:
         axes.set_xlabel(panel["x_label"], color=MUTED, fontsize=9)
         axes.set_ylabel(panel["y_label"], color=MUTED, fontsize=9)
         axes.tick_params(colors=MUTED, labelsize=8)
-        axes.legend(frameon=False, fontsize=7.5)
+        if len(panel["curves"]) > 1 or not panel["bars"]:  # what bars of one kind are, the axis says
+            axes.legend(frameon=False, fontsize=7.5, handlelength=3)  # long enough for dashes
     for axes in places[len(panels) :]:
         axes.set_visible(False)
     return figure
