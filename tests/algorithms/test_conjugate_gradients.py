@@ -57,7 +57,7 @@ def test_one_party_alone_is_newton_s_method() -> None:
 
 
 def test_a_block_too_wide_for_its_curvature_goes_by_the_diagonal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("colonnade.algorithms.linear_models.fcg._MOST_COLUMNS", 0)
+    monkeypatch.setattr("colonnade.algorithms.linear_models.parts.block_curvature._MOST_COLUMNS", 0)
     data = synthetic_sparse(800, 60, 6, parties=3)
     assert abs(gap_after(data, 80)) < 1e-6
 

@@ -392,8 +392,9 @@ class LinearParty(Remembering, ABC):
     def _search_is_due(self) -> bool:
         """Label party: whether the next thing is a joint search."""
         record, searching = self._record, self._searching
-        may = record is not None and searching is not None and not record.ending and record.recall.all_are_back
-        return may and record is not None and searching is not None and searching.is_due(record.epoch)
+        if record is None or searching is None or record.ending or not record.recall.all_are_back:
+            return False
+        return searching.is_due(record.epoch)
 
     def _begin_search(self, values: NDArray[np.float64] | None = None) -> list[Effect]:
         """Label party: ask everybody for a point. `values`: what came of the batch before, if nobody was told yet."""
