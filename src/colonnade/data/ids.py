@@ -63,7 +63,7 @@ class RowIds:
     @cached_property
     def sorted(self) -> pa.StringArray:
         """The ids, sorted."""
-        return self.text.take(pa.array(self.order))
+        return taken(self.text, self.order)
 
     def repeated(self) -> int:
         """How many rows have an id that an earlier one has too."""
@@ -74,6 +74,34 @@ class RowIds:
 
     def __repr__(self) -> str:
         return f"RowIds({len(self)})"
+
+
+def taken(text: pa.StringArray, rows: Array) -> pa.StringArray:
+    """The texts of some rows. Those of one length, as most ids are, are moved as items of so many bytes.
+
+    >>> taken(pa.array(["a1", "b2", "c3"]), np.array([2, 0])).to_pylist()
+    ['c3', 'a1']
+    """
+    width = _one_width(text)
+    if not width or not 0 < width * len(rows) < 2**31:
+        return text.take(pa.array(rows))
+    letters = _letters(text, width).reshape(-1).view(np.dtype((np.void, width)))
+    offsets = np.arange(0, (len(rows) + 1) * width, width, dtype=np.int32)
+    return pa.StringArray.from_buffers(len(rows), pa.py_buffer(offsets), pa.py_buffer(letters.take(rows)))
+
+
+def _one_width(text: pa.StringArray) -> int:
+    """The bytes of each text, if all have as many; else 0."""
+    if not len(text) or text.null_count:
+        return 0
+    lengths = pc.min_max(pc.binary_length(text))
+    return int(lengths["max"].as_py()) if lengths["min"].as_py() == lengths["max"].as_py() else 0
+
+
+def _letters(text: pa.StringArray, width: int) -> Array:
+    """The bytes of texts that all have so many, [rows, width]."""
+    offset = int(np.frombuffer(text.buffers()[1], np.int32)[text.offset])  # of a slice it is not 0
+    return np.frombuffer(text.buffers()[2], np.uint8, len(text) * width, offset).reshape(len(text), width)
 
 
 def text_order(text: pa.StringArray) -> Array:
@@ -103,12 +131,11 @@ def _words(text: pa.StringArray) -> list[Array]:
     rows = len(text)
     if not rows:
         return [np.zeros(0, dtype=np.uint64)]
-    lengths = pc.min_max(pc.binary_length(text))
-    width = max(1, int(lengths["max"].as_py()))
-    padded = text if lengths["min"].as_py() == width else pc.ascii_rpad(text, width, "\0")
-    # Offsets of a text that is a slice do not begin with 0.
-    offset = int(np.frombuffer(padded.buffers()[1], np.int32)[padded.offset])
-    letters = np.frombuffer(padded.buffers()[2], np.uint8, rows * width, offset).reshape(rows, width)
+    width = _one_width(text)
+    if not width:
+        width = max(1, int(pc.max(pc.binary_length(text)).as_py()))
+        text = pc.ascii_rpad(text, width, "\0")
+    letters = _letters(text, width)
     differing = np.flatnonzero([(letters[:, j] != letters[0, j]).any() for j in range(width)])
     packed = np.zeros((rows, max(8, -(-len(differing) // 8) * 8)), dtype=np.uint8)
     for place, j in enumerate(differing):
