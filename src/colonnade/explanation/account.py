@@ -52,7 +52,7 @@ def check_target(party: str, part: str, releases: int, cost: float, spent: float
 
 
 @dataclass(frozen=True)
-class RowBook:
+class SpentRows:
     """The account beside a party's model, as far as the rows of an explanation go."""
 
     account: RowAccount
@@ -80,7 +80,7 @@ class ReleaseAccount:
     labels_are_noised: bool = False  # then no exact figure of theirs may be told
     spent: dict[str, float] = field(default_factory=dict)  # μ² of the worst row so far, by party
     ledger: Path | None = None
-    books: dict[str, RowBook] = field(default_factory=dict)  # by party with an account of its rows
+    books: dict[str, SpentRows] = field(default_factory=dict)  # by party with an account of its rows
 
     @property
     def cost(self) -> float:
@@ -88,7 +88,7 @@ class ReleaseAccount:
         sensitivity = 2 * self.clip if self.clip else inf
         return (sensitivity / self.noise) ** 2 if self.noise else 0.0
 
-    def open(self, party: str, book: RowBook) -> None:
+    def open(self, party: str, book: SpentRows) -> None:
         """Count this party's rows in their account, too: it knows what predictions have cost them."""
         self.books[party] = book
         self.spent[party] = max(self.spent.get(party, 0.0), book.spent())

@@ -6,7 +6,7 @@ from pathlib import Path
 from colonnade.data import load
 from colonnade.data.federated import FederatedData
 from colonnade.errors import DataError, RunError, SettingsError
-from colonnade.explanation.account import ReleaseAccount, RowBook, account_of, part_named
+from colonnade.explanation.account import ReleaseAccount, SpentRows, account_of, part_named
 from colonnade.explanation.explaining import explain_model
 from colonnade.explanation.own_columns import chosen_rows
 from colonnade.explanation.results import Explanation
@@ -92,7 +92,7 @@ def _open_books(
         rows = RowAccount(folder)
         if rows.exists or account.target:
             ids = data.ids(name)[part_named(asked.part)]
-            account.open(name, RowBook(rows, [ids[place] for place in places]))
+            account.open(name, SpentRows(rows, [ids[place] for place in places]))
 
 
 def _runtime(runtime: str | Processes | Ray, run: Path | None) -> Simulate | Processes | Ray:
