@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from command_line import IRIS, colonnade, toml
@@ -89,6 +90,7 @@ def test_a_network_is_trained_without_what_linear_models_and_tables_need() -> No
     """Numbers in arrays and networks of layers; SymPy is what PyTorch loads for shapes that it does not know."""
     program = """
 import sys
+from pathlib import Path
 import numpy as np
 import colonnade
 data = colonnade.from_arrays(np.arange(24.0).reshape(6, 4), np.arange(6) % 2, parties=2, test_fraction=0.5)
@@ -117,3 +119,25 @@ def test_the_version() -> None:
     from colonnade import __version__
 
     assert colonnade("--version") == (0, f"colonnade {__version__}\n", "")
+
+
+ALIGNING = """
+import sys
+from pathlib import Path
+import colonnade.launch.alignment_network
+from colonnade.data.id_columns import listed, read_id_columns
+from colonnade.data.settings import PartyData
+
+(texts,) = read_id_columns(PartyData(file=sys.argv[1]), Path("/"), ["id"], "shop")
+assert listed(texts) == ["07", "", "8"] and listed(texts[1:]) == ["", "8"], listed(texts)
+print(*[name for name in ("pandas", "scipy", "numba", "sklearn", "matplotlib") if name in sys.modules])
+"""
+
+
+def test_an_aligning_party_reads_its_ids_without_what_it_does_not_need(tmp_path: Path) -> None:
+    """Each of these packages takes tens of megabytes, in a process that is to stay small."""
+    (tmp_path / "shop.csv").write_text("id,orders\n07,1\n,2\n8,3\n")
+    given = [sys.executable, "-c", ALIGNING, str(tmp_path / "shop.csv")]
+    done = subprocess.run(given, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
