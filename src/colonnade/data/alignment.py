@@ -17,7 +17,7 @@ import numpy as np
 
 from colonnade.data.absence import NOWHERE
 from colonnade.data.federated import RowCounts
-from colonnade.data.ids import Array, RowIds
+from colonnade.data.ids import Array, RowIds, letters_of, one_width
 from colonnade.errors import DataError
 from colonnade.on_demand import is_loaded, on_demand
 
@@ -28,6 +28,8 @@ else:
     pa, pc = on_demand("pyarrow"), on_demand("pyarrow.compute")
 
 IDS_AT_ONCE = 1_000_000
+_QUOTED = np.frombuffer(b'"", ', np.uint8)
+"""What JSON writes around a text, and before the next."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,7 +308,12 @@ def _as_json(ids: Array | pa.StringArray) -> Iterator[bytes]:
     for start in range(0, len(ids), IDS_AT_ONCE):
         some = ids[start : start + IDS_AT_ONCE]
         before = b", " if start else b""
-        if plain:
+        if plain and (width := one_width(some)):
+            lines = np.empty((len(some), width + len(_QUOTED)), np.uint8)
+            lines[:, 0], lines[:, width + 1 :] = _QUOTED[0], _QUOTED[1:]
+            lines[:, 1 : width + 1] = letters_of(some, width)
+            yield before + lines.tobytes()[:-2]  # no comma after the last
+        elif plain:
             joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(some)], pa.int32()), some), '", "')
             yield before + b'"' + joined[0].as_buffer().to_pybytes() + b'"'
         else:
@@ -323,4 +330,5 @@ def _is_plain(text: pa.StringArray) -> bool:
     if not len(letters):
         return True
     printable = letters.min() >= ord(" ") and letters.max() <= ord("~")
-    return bool(printable and not any((letters == ord(sign)).any() for sign in '"\\'))
+    whole = content.to_pybytes()
+    return bool(printable and b'"' not in whole and b"\\" not in whole)

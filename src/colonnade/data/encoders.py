@@ -103,16 +103,21 @@ class NumberEncoder:
     def column(self, values: Array) -> Array:
         """The numbers themselves, float32 [rows]."""
         found = np.zeros(len(values), dtype=np.float32)
-        whole = all_finite(values)
+        if self.constant:
+            return found
+        plain = self.low is None and self.high is None and not self.log and all_finite(values)
+        scratch = np.empty(min(_AT_ONCE, len(values)))
         with np.errstate(over="ignore"):
-            for start in () if self.constant else range(0, len(values), _AT_ONCE):
+            for start in range(0, len(values), _AT_ONCE):
                 some = values[start : start + _AT_ONCE]
-                bent = self._bent(some.astype(np.float64))
-                if not whole:
+                bent = scratch[: len(some)]
+                if plain:
+                    np.subtract(some, self.mean, out=bent, dtype=np.float64)
+                else:
+                    bent[:] = self._bent(some.astype(np.float64))
                     bent[np.isnan(some)] = self.fill
-                bent -= self.mean
-                bent /= self.deviation
-                found[start : start + _AT_ONCE] = bent
+                    bent -= self.mean
+                np.divide(bent, self.deviation, out=found[start : start + _AT_ONCE], casting="same_kind")
         return found
 
     def _bent(self, values: Array) -> Array:

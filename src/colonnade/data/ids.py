@@ -82,15 +82,15 @@ def taken(text: pa.StringArray, rows: Array) -> pa.StringArray:
     >>> taken(pa.array(["a1", "b2", "c3"]), np.array([2, 0])).to_pylist()
     ['c3', 'a1']
     """
-    width = _one_width(text)
+    width = one_width(text)
     if not width or not 0 < width * len(rows) < 2**31:
         return text.take(pa.array(rows))
-    letters = _letters(text, width).reshape(-1).view(np.dtype((np.void, width)))
+    letters = letters_of(text, width).reshape(-1).view(np.dtype((np.void, width)))
     offsets = np.arange(0, (len(rows) + 1) * width, width, dtype=np.int32)
     return pa.StringArray.from_buffers(len(rows), pa.py_buffer(offsets), pa.py_buffer(letters.take(rows)))
 
 
-def _one_width(text: pa.StringArray) -> int:
+def one_width(text: pa.StringArray) -> int:
     """The bytes of each text, if all have as many; else 0."""
     if not len(text) or text.null_count:
         return 0
@@ -98,7 +98,7 @@ def _one_width(text: pa.StringArray) -> int:
     return int(lengths["max"].as_py()) if lengths["min"].as_py() == lengths["max"].as_py() else 0
 
 
-def _letters(text: pa.StringArray, width: int) -> Array:
+def letters_of(text: pa.StringArray, width: int) -> Array:
     """The bytes of texts that all have so many, [rows, width]."""
     offset = int(np.frombuffer(text.buffers()[1], np.int32)[text.offset])  # of a slice it is not 0
     return np.frombuffer(text.buffers()[2], np.uint8, len(text) * width, offset).reshape(len(text), width)
@@ -131,11 +131,11 @@ def _words(text: pa.StringArray) -> list[Array]:
     rows = len(text)
     if not rows:
         return [np.zeros(0, dtype=np.uint64)]
-    width = _one_width(text)
+    width = one_width(text)
     if not width:
         width = max(1, int(pc.max(pc.binary_length(text)).as_py()))
         text = pc.ascii_rpad(text, width, "\0")
-    letters = _letters(text, width)
+    letters = letters_of(text, width)
     differing = np.flatnonzero([(letters[:, j] != letters[0, j]).any() for j in range(width)])
     packed = np.zeros((rows, max(8, -(-len(differing) // 8) * 8)), dtype=np.uint8)
     for place, j in enumerate(differing):
