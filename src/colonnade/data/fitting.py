@@ -58,29 +58,27 @@ def prepare_own(
             raise SettingsError(f"Party {party!r} prepares a column {name!r}.{nearest(name, table.names)} It has none.")
     kept = [name for name in chosen if own.prepare.get(name, ColumnSettings()).kind != "leave-out"]
     fitting = _Fitting(table, own, data, Complaints(party, table), known)
-    parts = [ChosenRows(rows) for rows in (train, test)]
+    fitted_on, both = ChosenRows(train), ChosenRows(np.concatenate([train, test]))
     # Whose outputs can be counted only after they were looked at.
-    fitted = {name: fitting.fit(name, parts[0]) for name in kept if fitting.needs_a_look(name)}
+    fitted = {name: fitting.fit(name, fitted_on) for name in kept if fitting.needs_a_look(name)}
     widths = [len(column.outputs) if (column := fitted.get(name)) else 1 for name in kept]
-    sheets = [Sheet(rows, sum(widths)) for rows in parts]
+    sheet = Sheet(both, sum(widths))
     columns: list[PreparedColumn] = []
     place = 0
     for name, width in zip(kept, widths, strict=True):
         if name in fitting.complaints.columns:
             continue
         raw = fitting.raw(name)
-        column = fitted.get(name) or fitting.fit(name, parts[0], raw)
+        column = fitted.get(name) or fitting.fit(name, fitted_on, raw)
         if column is None:
             continue
         if len(column.outputs) > width:  # NaN among numbers, of which the file said that there are no gaps
-            for sheet in sheets:
-                sheet.widen(place + width)
-        for rows, sheet in zip(parts, sheets, strict=True):
-            raw.encode(column.encoder, rows, sheet, place)
+            sheet.widen(place + width)
+        raw.encode(column.encoder, both, sheet, place)
         columns.append(column)
         place += len(column.outputs)
     fitting.complaints.refuse()
-    fitted_rows, others = (sheet.filled() for sheet in sheets)
+    fitted_rows, others = np.split(sheet.filled(), [len(train)])  # which lie in one piece of memory
     _refuse_all_constant(fitted_rows, party, len(kept))
     made = Preparation(tuple(columns))
     shaped = [torch.from_numpy(rows).reshape(-1, *made.shape) for rows in (fitted_rows, others)]

@@ -146,6 +146,8 @@ class ChosenRows:
         """Where each wanted row is among those; None: in the same order."""
         if self.wanted is self.lying or np.array_equal(self.wanted, self.lying):
             return None
+        if len(self.lying) == 1 + self.lying[-1]:
+            return self.wanted  # all from the first on are there
         if len(self.wanted) < _FEW:
             return np.searchsorted(self.lying, self.wanted)
         return (np.cumsum(self._are_wanted, dtype=np.int64) - 1)[self.wanted]
@@ -237,14 +239,15 @@ class RawColumn:
             self._words = cells.words_of(self.column, self._table.gap_words)
         return self._words
 
-    def numbers(self, rows: Array) -> Array:
+    def numbers(self, rows: Array, are_all: bool = False) -> Array:
+        """Of some rows. `are_all`: these are all that there are, as they lie."""
         if self._gathered is not None and self._gathered[0] is rows:
             return self._gathered[1]
         kind = self.column.type
         if is_number(kind):
             if self._numbers is None:
                 self._numbers = cells.numbers_of(self.column)
-            values = self._numbers[rows]
+            values = self._numbers if are_all else self._numbers[rows]
         elif pa.types.is_null(kind):
             values = np.full(len(rows), np.nan)
         else:
@@ -283,7 +286,7 @@ class RawColumn:
         rows = chosen.wanted
         if isinstance(encoder, encoders.NumberEncoder):
             if not encoder.indicator:
-                column = encoder.column(self.numbers(chosen.lying))
+                column = encoder.column(self.numbers(chosen.lying, len(chosen.lying) == len(self.column)))
                 sheet.add(place, column)
                 self._check_size(chosen.lying, column[:, None])
                 return
