@@ -153,8 +153,8 @@ class Defaults:
     optimiser: str = "adam"
     rates: Mapping[str, float] = field(default_factory=lambda: USUAL_RATES)  # of each optimiser
     top_rates: Mapping[str, float] | None = None  # of the label party; None: the same
-    # "linear": Adam's rate of the feature parties falls, from twice the usual: as far altogether; "linear among several":
-    # where the label party's model is updated more often than theirs
+    # "linear": Adam's rate of the feature parties falls, from twice the usual: as far altogether; AMONG_SEVERAL: where
+    # the label party's model is updated more often than theirs
     decay: str = "none"
     least_batch: int = 16
     most_batch: int = 128
