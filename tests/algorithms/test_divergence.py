@@ -57,10 +57,10 @@ def test_what_it_remembers_is_enough() -> None:
 @pytest.mark.parametrize(
     ("task", "targets", "allowed", "refused"),
     [
-        ("binary", LABELS, 1.38, 1.39),  # twice ln 2
-        ("binary", torch.tensor([0] * 49 + [1]), 1.38, 1.39),  # a constant has 0.098, but training begins at ln 2
-        ("multiclass", torch.tensor([0, 1, 2]), 2.19, 2.20),
-        ("regression", torch.tensor([1.0, 3.0, 5.0]), 5.3, 5.4),  # twice the variance
+        ("binary", LABELS, 0.83, 0.84),  # ln 2
+        ("binary", torch.tensor([0] * 49 + [1]), 0.83, 0.84),  # a constant has 0.098, but training begins at ln 2
+        ("multiclass", torch.tensor([0, 1, 2]), 1.31, 1.32),
+        ("regression", torch.tensor([1.0, 3.0, 5.0]), 3.19, 3.21),  # of the variance
     ],
 )
 def test_a_training_that_falls_and_ends_far_above_the_constant_prediction_has_failed(
@@ -69,7 +69,10 @@ def test_a_training_that_falls_and_ends_far_above_the_constant_prediction_has_fa
     watch = DivergenceWatch(task, targets)
     watch.judge_the_end(allowed, 20.0)
     watch.judge_the_end(None, 20.0)  # nothing was recorded
-    watch.judge_the_end(refused, 0.5)  # it has hardly begun
+    watch.judge_the_end(refused, 2.0)  # it was short
+    watch.judge_the_end(2 * refused, 0.5)  # it had hardly begun
+    with pytest.raises(RunError, match="learnt nothing"):
+        watch.judge_the_end(2 * refused, 2.0)
     with pytest.raises(RunError, match=r"learnt nothing: after 20 epochs .* Scale columns"):
         watch.judge_the_end(refused, 20.0)
     DivergenceWatch(task, targets, looks=False).judge_the_end(refused, 20.0)
@@ -77,11 +80,11 @@ def test_a_training_that_falls_and_ends_far_above_the_constant_prediction_has_fa
 
 @pytest.mark.parametrize("algorithm", ["centralised", "split", "vafl"])
 def test_columns_in_a_strange_unit_that_nobody_scaled_are_told(algorithm: str) -> None:
-    """Its loss falls from 1e4 to 1e2 in two epochs, where one prediction for all rows has 0.7."""
+    """It ends at 30 and more, where one prediction for all rows has 0.7."""
     random = np.random.default_rng(0)
     X = random.normal(size=(64, 4))
-    data = colonnade.from_arrays(X * 1e5, (X[:, 0] > 0).astype(int), parties=2, standardise=False)
-    with pytest.raises(RunError, match=r"learnt nothing|diverged"):
+    data = colonnade.from_arrays(X * 1e4, (X[:, 0] > 0).astype(int), parties=2, standardise=False)
+    with pytest.raises(RunError, match="learnt nothing"):
         colonnade.train(data, algorithm, training=colonnade.Training(epochs=2, heal=False))
 
 

@@ -180,6 +180,12 @@ def test_the_rate_of_feature_parties(given: dict[str, Any], rate: float, decay: 
         Training(decay="cosine")
 
 
+def test_a_feature_party_that_is_the_only_one_keeps_its_rate_in_vafl() -> None:
+    alone = decided_training(Training(), Vafl(), rows=1000, feature_parties=1)
+    assert (alone.learning_rate, alone.decay, alone.top_learning_rate, alone.top_decay) == (0.001, "none") * 2
+    assert decided_training(Training(), Czofo(), rows=1000, feature_parties=1).decay == "linear"
+
+
 @pytest.mark.parametrize("algorithm", [Vafl(wait_for=16), Split(), Centralised()])
 def test_who_waits_for_all_of_them_has_the_rate_of_one_place(algorithm: Any) -> None:
     decided = decided_training(Training(), algorithm, rows=1000, feature_parties=16)

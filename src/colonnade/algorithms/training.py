@@ -137,6 +137,8 @@ class DecidedTraining(Training):
 LARGEST_OF_ADAM = 0.02
 """A learning rate above this is one of plain SGD, whose steps are as long as the gradient; Adam would not learn."""
 
+AMONG_SEVERAL = "linear among several"
+
 BATCHES_PER_EPOCH = 64
 """What a batch is chosen for where it is left open: enough steps in a small table, few messages for a large one."""
 
@@ -151,7 +153,9 @@ class Defaults:
     optimiser: str = "adam"
     rates: Mapping[str, float] = field(default_factory=lambda: USUAL_RATES)  # of each optimiser
     top_rates: Mapping[str, float] | None = None  # of the label party; None: the same
-    decay: str = "none"  # "linear": Adam's rate of the feature parties falls, from twice the usual: as far altogether
+    # "linear": Adam's rate of the feature parties falls, from twice the usual: as far altogether; AMONG_SEVERAL: where
+    # the label party's model is updated more often than theirs
+    decay: str = "none"
     least_batch: int = 16
     most_batch: int = 128
     batches_per_epoch: int = BATCHES_PER_EPOCH
@@ -189,10 +193,13 @@ class Defaults:
             alike = optimiser == "scale-free"  # which knows how many steps there will be
             smaller = 1.0 if alike else sqrt(top_updates) if falls else top_updates
             top_rate = (self.top_rates or self.rates)[optimiser] / smaller if rate == AUTO else rate
-        decay = self.decay if rate == AUTO and optimiser == "adam" else "none"
+        own_decay = self.decay
+        if own_decay == AMONG_SEVERAL:
+            own_decay = "linear" if top_updates > 1 else "none"
+        decay = own_decay if rate == AUTO and optimiser == "adam" else "none"
         if training.decay != AUTO:
             decay = training.decay
-        own_rate = self.rates[optimiser] * (2 if decay == self.decay == "linear" and optimiser == "adam" else 1)
+        own_rate = self.rates[optimiser] * (2 if decay == own_decay == "linear" and optimiser == "adam" else 1)
         values = {one.name: getattr(training, one.name) for one in fields(Training)}
         values |= {
             "optimiser": optimiser,

@@ -24,6 +24,9 @@ ABOVE = 2.0
 WINDOWS = 8
 """In an epoch: so often is looked, but not sooner than after `LEAST_BATCHES`, since small batches are noisy."""
 LEAST_BATCHES = 8
+IN_THE_END = 1.2
+"""The same for the last epoch of a training of `LONG` epochs or more; a shorter one may just not be there yet."""
+LONG = 5.0
 ABSURD = 1e6
 """The same for a single batch: no outlier is so far away, and nothing need be waited for."""
 CUTS = (1 / 2, 1 / 8, 1 / 64, 1 / 1024)
@@ -153,7 +156,7 @@ class DivergenceWatch(Remembering):
         self._bound = FAR_ABOVE * constant
         # A classifier begins where all classes are alike, and a short training of rare ones has not left that yet.
         classes = 1 if task == "regression" else max(2, int(targets.max()) + 1) if len(targets) else 2
-        self._most_in_the_end = ABOVE * max(constant, log(classes) * _mean_weight(weights))
+        self._knows_nothing = max(constant, log(classes) * _mean_weight(weights))
         self._half = 0  # number of the one that is being added up
         self._sum = 0.0
         self._count = 0
@@ -206,7 +209,8 @@ class DivergenceWatch(Remembering):
     def judge_the_end(self, loss: float | None, epoch: float) -> None:
         """The mean loss of the last epoch: a training that descended, but ends far above one prediction for all rows,
         has failed. One shorter than an epoch is not judged."""
-        if self._looks and loss is not None and epoch >= 1 and loss > self._most_in_the_end > 0:
+        most = (ABOVE if epoch < LONG else IN_THE_END) * self._knows_nothing
+        if self._looks and loss is not None and epoch >= 1 and loss > most > 0:
             raise DivergedError(
                 f"The training has learnt nothing: after {epoch:.3g} epochs its loss is {loss:.3g}, while the same "
                 f"prediction for every row would have {self._bound / FAR_ABOVE:.3g}. Scale columns and, in a "

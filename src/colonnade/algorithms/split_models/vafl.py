@@ -25,7 +25,7 @@ from colonnade.algorithms.split_models.parts.bottom import Bottom
 from colonnade.algorithms.split_models.parts.steps import first_order_top
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
 from colonnade.algorithms.split_models.parts.top import Top, mean_gradients
-from colonnade.algorithms.training import Defaults
+from colonnade.algorithms.training import AMONG_SEVERAL, Defaults
 from colonnade.messages import EmbeddingUpload, GradientReply
 from colonnade.party import Effect, Party, Send
 from colonnade.privacy import claims
@@ -90,7 +90,8 @@ ALGORITHM = Algorithm(
     family=Family.SPLIT,
     settings=Vafl,
     # Each party learns from what others embedded up to an epoch ago: the less they still move, the less that is amiss.
-    defaults=Defaults(decay="linear"),
+    # Who is the only one has nobody to be behind.
+    defaults=Defaults(decay=AMONG_SEVERAL),
     paper=Paper(
         authors="T. Chen, X. Jin, Y. Sun, W. Yin",
         title="VAFL: a Method of Vertical Asynchronous Federated Learning",
