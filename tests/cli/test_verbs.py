@@ -37,6 +37,7 @@ VERBS = [
     ("align",),
     ("predict",),
     ("serve",),
+    ("watch",),
     ("explain",),
     ("export",),
     ("card",),

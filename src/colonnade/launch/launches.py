@@ -56,13 +56,24 @@ def placed(launch: Launch, digests: Callable[[], Mapping[str, str]], options: Ru
 
 @contextmanager
 def _seen(launch: Launch, options: RunOptions, directory: Path) -> Iterator[RunOptions]:
-    """The options of a run whose owner may look on and ask it to stop; a simulation asks for itself."""
+    """The options of a run whose owner may look on and ask it to stop; a simulation asks for itself.
+
+    A run that goes on says so with its first word: where that is refused, its directory stays as it was.
+    """
     run_log = RunLog(directory)
     steering = Steering(directory)
     steering.begin()
     own_stop, own_report = options.stop_requested, options.report
+    begun = False
+
+    def begin() -> None:
+        nonlocal begun
+        if not begun:
+            begun = True
+            run_log.say(f"The run {'goes on' if options.resume else 'begins'} ({launch.runtime}).", event="began")
 
     def report(party: str, said: dict[str, Any]) -> None:
+        begin()
         if "note" in said:
             run_log.say(said["note"], "warning", party)
         if own_report is not None:
@@ -71,11 +82,14 @@ def _seen(launch: Launch, options: RunOptions, directory: Path) -> Iterator[RunO
     options = replace(options, report=report)
     if launch.needs_directory:
         options = replace(options, stop_requested=lambda: own_stop() or steering.stop_requested())
-    run_log.say(f"The run {'goes on' if options.resume else 'begins'} ({launch.runtime}).", event="began")
+    if not options.resume:
+        begin()
     try:
         yield options
     except BaseException as error:
         said = str(error) if isinstance(error, ColonnadeError) else type(error).__name__
-        run_log.say(said, "error", event="failed")
+        if begun:
+            run_log.say(said, "error", event="failed")
         raise
+    begin()
     run_log.say("The run has ended.", event="ended")
