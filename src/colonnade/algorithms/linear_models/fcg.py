@@ -208,7 +208,9 @@ class ConjugateParty(LinearParty):
             l2 = block_party.seat.training.l2
             self._search = Search(block_party.loss, block_party.targets, l2, block_party.weights)
         learner: dict[str, Remembers] = {"direction": self._direction}
-        super().__init__(block_party, **learner, **({"search": self._search} if self._search else {}))
+        if self._search:
+            learner["search"] = self._search
+        super().__init__(block_party, None, **learner)
         block_party.gradient_square = lambda: self._direction.gradient_square
         self._told: Floats | None = None  # at the label party: the sum is there, the step is not made yet
         self._pending = (0.0, 0.0)  # a step that is found and not told yet
