@@ -69,10 +69,7 @@ def test_a_training_that_falls_and_ends_far_above_the_constant_prediction_has_fa
     watch = DivergenceWatch(task, targets)
     watch.judge_the_end(allowed, 20.0)
     watch.judge_the_end(None, 20.0)  # nothing was recorded
-    watch.judge_the_end(refused, 2.0)  # it was short
-    watch.judge_the_end(2 * refused, 0.5)  # it had hardly begun
-    with pytest.raises(RunError, match="learnt nothing"):
-        watch.judge_the_end(2 * refused, 2.0)
+    watch.judge_the_end(2 * refused, 9.0)  # it was short
     with pytest.raises(RunError, match=r"learnt nothing: after 20 epochs .* Scale columns"):
         watch.judge_the_end(refused, 20.0)
     DivergenceWatch(task, targets, looks=False).judge_the_end(refused, 20.0)
@@ -85,7 +82,7 @@ def test_columns_in_a_strange_unit_that_nobody_scaled_are_told(algorithm: str) -
     X = random.normal(size=(64, 4))
     data = colonnade.from_arrays(X * 1e4, (X[:, 0] > 0).astype(int), parties=2, standardise=False)
     with pytest.raises(RunError, match="learnt nothing"):
-        colonnade.train(data, algorithm, training=colonnade.Training(epochs=2, heal=False))
+        colonnade.train(data, algorithm, training=colonnade.Training(epochs=10, heal=False))
 
 
 @pytest.mark.parametrize("ends", [True, False])

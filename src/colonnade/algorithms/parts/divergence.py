@@ -26,7 +26,7 @@ WINDOWS = 8
 LEAST_BATCHES = 8
 IN_THE_END = 1.2
 """The same for the last epoch of a training of `LONG` epochs or more; a shorter one may just not be there yet."""
-LONG = 5.0
+LONG = 10.0
 ABSURD = 1e6
 """The same for a single batch: no outlier is so far away, and nothing need be waited for."""
 CUTS = (1 / 2, 1 / 8, 1 / 64, 1 / 1024)
@@ -208,9 +208,9 @@ class DivergenceWatch(Remembering):
 
     def judge_the_end(self, loss: float | None, epoch: float) -> None:
         """The mean loss of the last epoch: a training that descended, but ends far above one prediction for all rows,
-        has failed. One shorter than an epoch is not judged."""
-        most = (ABOVE if epoch < LONG else IN_THE_END) * self._knows_nothing
-        if self._looks and loss is not None and epoch >= 1 and loss > most > 0:
+        has failed. A short one is not judged."""
+        most = IN_THE_END * self._knows_nothing
+        if self._looks and loss is not None and epoch >= LONG and loss > most > 0:
             raise DivergedError(
                 f"The training has learnt nothing: after {epoch:.3g} epochs its loss is {loss:.3g}, while the same "
                 f"prediction for every row would have {self._bound / FAR_ABOVE:.3g}. Scale columns and, in a "
