@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from colonnade.reports.amounts import count, number
@@ -38,15 +39,21 @@ def confusion(run: Run) -> Figure | None:
     return figure
 
 
+def _square() -> tuple[Figure, Axes]:
+    """Shares against shares, with the line on which they are the same."""
+    figure = new_figure(HALF_WIDTH_INCHES, 3.8)
+    axes = figure.subplots()
+    style(axes, grid="both")
+    axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    return figure, axes
+
+
 def roc(run: Run) -> Figure | None:
     """Which share of the positives is found at the price of which share of the negatives."""
     points = _numbers(run.section("errors").get("roc"))
     if points is None or points.ndim != 2 or points.shape[1] != 2:
         return None
-    figure = new_figure(HALF_WIDTH_INCHES, 3.8)
-    axes = figure.subplots()
-    style(axes, grid="both")
-    axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    figure, axes = _square()
     axes.plot(points[:, 0], points[:, 1], color=COLOURS[0], linewidth=1.8)
     axes.set_xlabel("share of the negatives taken for positives", color=MUTED)
     axes.set_ylabel("share of the positives found", color=MUTED)
@@ -58,10 +65,7 @@ def calibration(run: Run) -> Figure | None:
     bins = _numbers(run.section("errors").get("calibration"))
     if bins is None or bins.ndim != 2 or bins.shape[1] != 3:
         return None
-    figure = new_figure(HALF_WIDTH_INCHES, 3.8)
-    axes = figure.subplots()
-    style(axes, grid="both")
-    axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    figure, axes = _square()
     axes.plot(bins[:, 0], bins[:, 1], color=COLOURS[0], linewidth=1.2)
     axes.scatter(bins[:, 0], bins[:, 1], s=12 + 120 * bins[:, 2] / bins[:, 2].max(), color=COLOURS[0], alpha=0.85)
     axes.set_xlim(-0.03, 1.03)
