@@ -37,6 +37,7 @@ spaces = "strip"
 
 [algorithm]
 name = "vafl"
+wait_for = 2
 
 [training]
 epochs = 20

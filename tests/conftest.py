@@ -1,4 +1,4 @@
-"""How tests run here: Hypothesis without deadlines, PyTorch with one thread, no waiting for the disk; who waits, first.
+"""How tests run here: Hypothesis without deadlines, PyTorch with one thread, no waiting for a disk; who waits, first.
 
 How long an example takes says nothing about the code. The order of additions is part of a result, and runs are made
 with one thread: so must be what they are compared with. Two tests at a time on two cores are no slower for it. The same
@@ -7,6 +7,7 @@ for NumPy and SciPy, whose threads would wait for one another longer than a matr
 
 import gc
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # read when they are loaded: before all other imports
@@ -17,6 +18,21 @@ from hypothesis import settings
 
 from colonnade.runtimes.processes.fork_server import ForkServer
 
+MEMORY = "/dev/shm"
+"""Where files are kept in memory, on Linux. A small run makes some sixty, which a disk's journal takes longer for."""
+
+
+def _keep_files_in_memory() -> None:
+    """Temporary files of tests, and of processes that they start; not where there is little room, or no permission."""
+    if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK | os.X_OK):
+        return
+    found = os.statvfs(MEMORY)
+    if found.f_bavail * found.f_frsize >= 4 << 30 and not found.f_flag & os.ST_NOEXEC:
+        os.environ["TMPDIR"] = MEMORY
+        tempfile.tempdir = None  # pytest has asked before
+
+
+_keep_files_in_memory()
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 torch.set_num_threads(1)

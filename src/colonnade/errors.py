@@ -53,6 +53,10 @@ class RunError(ColonnadeError):
     """A run that could not go on, though its settings and data were accepted."""
 
 
+class TrainingError(RunError):
+    """A training that failed by its settings and data. What was handled just then was sent by somebody honest."""
+
+
 def unknown_name(what: str, name: str, known: Iterable[str]) -> SettingsError:
     """The error for a misspelt name: offers the nearest one that exists, and never falls back to a default.
 

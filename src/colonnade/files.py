@@ -15,9 +15,10 @@ import stat
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from glob import escape
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import msgspec
 
 from colonnade.errors import RunError
 
@@ -146,10 +147,12 @@ def _created(path: Path, mode: int | None) -> int:
 
 def _remove_leftovers(path: Path) -> None:
     """What a process that was killed while writing left behind; another one that still writes is left alone."""
-    for left in path.parent.glob(f".{escape(path.name)}.*.tmp"):
-        process = left.name.split(".")[-2]
-        if process == str(os.getpid()) or (process.isdigit() and not _is_alive(int(process))):
-            left.unlink(missing_ok=True)
+    start = f".{path.name}."
+    for name in names_in(path.parent):
+        if name.startswith(start) and name.endswith(".tmp"):
+            process = name.split(".")[-2]
+            if process == str(os.getpid()) or (process.isdigit() and not _is_alive(int(process))):
+                path.with_name(name).unlink(missing_ok=True)
 
 
 def _is_alive(process: int) -> bool:
@@ -198,6 +201,15 @@ def read_private(path: Path) -> bytes:
     """The content of a file of ours."""
     with os.fdopen(open_private(path, os.O_RDONLY), "rb") as file:
         return file.read()
+
+
+def names_in(folder: Path) -> list[str]:
+    """Of the files there; none where there is no such folder, or we may not look."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries]
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
 
 
 def take_over(directory: Path) -> None:
@@ -299,6 +311,17 @@ def json_of(content: bytes | str) -> Any:
         raise ValueError("brackets are nested too deeply") from None
 
 
+def json_text(value: Any, **how: Any) -> bytes:
+    """For people to read, byte for byte as `json.dumps` writes it with `indent=1`, which takes three times as long.
+
+    `how`: for `json.dumps`. A number that is not finite stands in no JSON, and only `json.dumps` writes it.
+    """
+    try:
+        return msgspec.json.format(json.dumps(value, **how).encode(), indent=1)
+    except msgspec.DecodeError:
+        return json.dumps(value, indent=1, **how).encode()
+
+
 def toml_of(content: bytes) -> dict[str, Any]:
     """The values of a TOML file; the same of errors. Whoever walks through the values need not fear their depth."""
     try:
@@ -311,12 +334,13 @@ def toml_of(content: bytes) -> dict[str, Any]:
 
 def check_depth(value: Any, deepest: int = 64) -> None:
     """ValueError for tables in tables in tables, or an integer that TOML does not know."""
-    level = [value]
+    tables = [value] if isinstance(value, dict | list) else []
     for _ in range(deepest):
-        level = [inner for one in level if isinstance(one, dict | list) for inner in _inner(one)]
+        level = [inner for one in tables for inner in _inner(one)]
         if not level:
             return
-        if any(isinstance(one, int) and not -(1 << 63) <= one < 1 << 63 for one in level):
+        tables = [one for one in level if isinstance(one, (dict, list))]  # a union type would take longer
+        if any(not -(1 << 63) <= one < 1 << 63 for one in level if isinstance(one, int)):
             raise ValueError("an integer has more than 64 bits")
     raise ValueError(f"tables or lists are nested more than {deepest} deep")
 

@@ -570,7 +570,7 @@ class GoBack(Message, frozen=True, eq=False):
 
 @declared
 class WentBack(Message, frozen=True, eq=False):
-    """The answer: which version the party has now (−1: it had no such copy, and keeps its last model).
+    """The answer: which version the party has now (2⁶³ − 1: it had none of that number, and keeps its last).
 
     `uploads`: how many it made before; those that were under way are of no use any more.
     """

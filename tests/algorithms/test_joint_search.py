@@ -11,7 +11,16 @@ from colonnade import Outcome, Simulate, SimulatedParty, Training, dataset
 from colonnade.algorithms import ALGORITHMS
 from colonnade.algorithms.linear_models.parts.joint_search import JointSearch
 from colonnade.errors import ProtocolError, SettingsError
-from colonnade.messages import MaskedSum, ProductSum, SearchReply, SearchRequest, SearchStep, SearchStop
+from colonnade.messages import (
+    MaskedSum,
+    ProductSum,
+    ResidualReply,
+    SearchReply,
+    SearchRequest,
+    SearchStep,
+    SearchStop,
+    SharedRequest,
+)
 from colonnade.models.linear_loss import LinearLoss
 from colonnade.party import Received
 from colonnade.reproductions.objective import gaps, optimum
@@ -67,6 +76,25 @@ def test_a_search_that_lacks_a_party_is_given_up_and_the_training_goes_on(
     over = {item.message.number for item in sends(trace, SearchStop)}
     assert requests - found and found and over == requests
     assert min(requests) == min(numbers)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "fewer"),
+    [("afsaga", {"updates": "everybody"}, True), ("asysqn-svrg", {}, True), ("fsaga", {}, False)],
+)
+def test_a_far_slower_party_is_waited_for_less_often_by_who_waits_for_nobody(
+    name: str, changes: Any, fewer: bool, tmp_path: Path
+) -> None:
+    """The last search is the end of the training all the same."""
+    made = []
+    for slowdown in (1.0, 100.0):
+        world = Simulate(parties={"party3": SimulatedParty(slowdown=slowdown)})
+        algorithm = ALGORITHMS[name].settings(search_every_epochs=0.5, **changes)
+        TinyFederation(DATA, algorithm, TRAINING, simulate=world).run(tmp_path / f"{slowdown}")
+        sent = sends(read_run(tmp_path / f"{slowdown}")["label"], (SearchStep, SharedRequest, ResidualReply), "party1")
+        assert isinstance(sent[-1].message, SearchStep)
+        made.append(sum(isinstance(item.message, SearchStep) for item in sent))
+    assert (made[1] < made[0]) == fewer and made[1] >= 2
 
 
 def test_a_synchronous_search_waits_or_is_given_up_after_its_time(tmp_path: Path) -> None:

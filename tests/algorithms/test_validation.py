@@ -8,25 +8,26 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from colonnade import Dpzv, PerturbationSettings, Simulate, SimulatedParty, Training, Vafl
 from colonnade.algorithms import ALGORITHMS
 from colonnade.algorithms.parts.best import BestScore
 from colonnade.algorithms.parts.losses import headline, metrics
-from colonnade.algorithms.parts.versions import MOST_UNJUDGED, Versions
+from colonnade.algorithms.parts.versions import MOST_UNJUDGED, NO_COPY, Versions
 from colonnade.costs.guarantees import planned_guarantees
 from colonnade.costs.noise import planned_releases
 from colonnade.costs.traffic import expected_traffic
-from colonnade.errors import ProtocolError, SettingsError
+from colonnade.errors import DataError, ProtocolError, SettingsError
 from colonnade.federation.building import facts_of
 from colonnade.federation.plan import Plan, decided_training
 from colonnade.launch.experiment import train
 from colonnade.launch.outcome import Outcome
 from colonnade.messages import GoBack, Keep, ValidationEmbedding, ValidationRequest, WentBack
-from colonnade.party import Received
+from colonnade.party import Received, Send
 from colonnade.testing import TinyFederation, assert_same_bits, tiny_data, weights
+from colonnade.wire.codec import decode, encode
 
 DATA = tiny_data().with_validation(0.25)
 # A rate at which the score goes up and down, so that the best evaluation is seldom the last.
@@ -130,6 +131,7 @@ def test_a_training_that_gets_no_better_stops(name: str) -> None:
     reorder=st.booleans(),
     slow=st.sampled_from([1.0, 7.0]),
 )
+@example(name="vafl", seed=136, latency=0.003, reorder=False, slow=7.0)  # party1 was still going back when one was due
 def test_whatever_the_schedule_what_was_scored_is_what_is_used(
     name: str, seed: int, latency: float, reorder: bool, slow: float
 ) -> None:
@@ -150,6 +152,13 @@ def test_a_party_that_is_away_when_the_best_is_scored_keeps_its_last_model() -> 
     assert outcome.finished and outcome.summary["kept"]["model"] == "best"
     others = run(replace(plan("vafl"), simulate=Simulate(parties={"party1": SimulatedParty(crashes=((0.03, 0.2),))})))
     assert others.finished
+
+
+@pytest.mark.parametrize("name", ["vafl", "split"])
+def test_who_has_no_copy_of_that_version_says_so_in_a_message_that_is_taken(name: str) -> None:
+    (answer,) = plan(name).parties()["party1"].handle(Received(1.0, "label", GoBack(1, 7, 0, 0.0)))
+    assert isinstance(answer, Send) and isinstance(answer.message, WentBack) and answer.message.version == NO_COPY
+    assert decode(encode(answer.message)).version == NO_COPY  # type: ignore[attr-defined]
 
 
 def test_every_runtime_uses_the_best_model(tmp_path: Path) -> None:
@@ -301,6 +310,35 @@ def test_a_score_that_is_missing_or_no_number_is_never_the_best() -> None:
     assert not best.judge(1, 1.0, {}) and not best.judge(2, 2.0, {"rmse": float("nan")})
     assert best.judge(3, 3.0, {"rmse": 2.0}) and best.judge(4, 4.0, {"rmse": 1.0}) and best.version == 4
     assert headline("multiclass") == "accuracy" and headline("regression") == "rmse"
+    lost = BestScore("accuracy")
+    assert not lost.judge(1, 1.0, {"accuracy": 0.9, "log_loss": float("nan")})
+
+
+def test_of_equal_scores_the_smaller_log_loss_is_the_better() -> None:
+    """As of a rare class, whose rows are the last to be right: the model learns, though nothing more is right."""
+    best = BestScore("accuracy", patience=2)
+    losses = [0.5, 0.3, 0.2, 0.25, 0.2]
+    found = [best.judge(number, number, {"accuracy": 0.98, "log_loss": loss}) for number, loss in enumerate(losses, 1)]
+    assert found == [True, True, True, False, False] and best.version == 3 and best.is_over
+    assert best.judge(6, 6.0, {"accuracy": 0.99, "log_loss": 0.9})
+
+
+@pytest.mark.parametrize("name", ["vafl", "split", "afsgd", "centralised"])
+def test_validation_rows_of_one_class_cannot_choose(name: str) -> None:
+    rows = DATA.labels.validation
+    assert rows is not None
+    data = replace(DATA, labels=replace(DATA.labels, validation=torch.zeros_like(rows)))
+    one = replace(plan(name), data=data)
+    with pytest.raises(DataError, match=f"All {len(rows)} validation rows are of one class"):
+        one.parties()
+    replace(one, training=replace(one.training, keep="last")).parties()  # they are scored, and choose nothing
+
+
+def test_a_metric_that_validation_rows_of_too_few_classes_do_not_have_is_replaced() -> None:
+    best = BestScore("auc", patience=2)
+    assert best.judge(1, 1.0, {"log_loss": 0.5}) and best.judge(2, 2.0, {"log_loss": 0.4})
+    assert not best.judge(3, 3.0, {"log_loss": 0.6}) and not best.is_over
+    assert best.counts("best")["kept"] == {"model": "best", "best_epoch": 2.0, "by": "log_loss"}
 
 
 def test_f1_is_that_of_scikit_learn() -> None:

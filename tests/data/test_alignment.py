@@ -51,6 +51,11 @@ def test_an_empty_intersection_is_refused(rows: str) -> None:
         match_rows({"a": ids("1"), "b": ids("2", "3")}, rows)
 
 
+def test_a_table_without_rows_is_named() -> None:
+    with pytest.raises(DataError, match="the table of 'b' has no rows"):
+        match_rows({"a": ids("1"), "b": ids()}, "intersection")
+
+
 def test_the_one_party_that_shares_no_row_is_named() -> None:
     with pytest.raises(DataError, match="party 'b' has no row in common with those that the others share"):
         match_rows({"a": ids("1", "2"), "b": ids("8", "9"), "c": ids("2", "1")}, "intersection")

@@ -68,6 +68,8 @@ def test_a_column_whose_later_cells_are_of_another_type_stays_text(tmp_path: Pat
     [
         (b"id,age\n1,2\n3,secret,5\n4,5\n", "has 2 columns by its header, but another number of cells in line 3:"),
         (b"id,age,age\n1,2,3\n", "more than one column 'age'"),
+        (b"", "is empty: it has not even a header"),
+        (b"\xef\xbb\xbf", "is empty: it has not even a header"),
     ],
 )
 def test_a_broken_file_is_told_where(content: bytes, words: str, tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ def test_leading_zeros_of_an_id_are_kept(tmp_path: Path) -> None:
         (FRAME.assign(id=[7, 7]), "repeats ids \\(1 of its 2 rows"),
         (FRAME.assign(id=["7", None]), "1 rows without an id"),
         (FRAME.assign(id=[7.5, 3.0]), "ids that are not whole numbers"),
+        (FRAME.assign(id=[1e24, 3.0]), "floats too large to be told apart"),
         (FRAME.set_axis(["id", "age", "age", "churn"], axis=1), "more than one column 'age'"),
     ],
 )

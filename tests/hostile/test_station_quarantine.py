@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from peer import Mole, besieged, born_again, seen
 
+from colonnade.algorithms.parts.divergence import DivergedError
 from colonnade.errors import ProtocolError, RunError
 from colonnade.messages import BatchRequest, EmbeddingUpload
 from colonnade.party import Effect, Finish, Received, Send
@@ -36,8 +37,10 @@ class Fragile(Scripted):
             if number == 66:
                 self.seen.append((event.now, "half of something"))
                 raise ZeroDivisionError(f"secret {number}")
+            if number == 65:
+                raise DivergedError("The training has diverged.")
             if number == 67:
-                raise RunError("The training has diverged.")
+                raise RunError("The disk speaks another tongue.")
             if number == 68:
                 raise OSError(28, "No space left on device")
             if number == 69:
@@ -179,14 +182,29 @@ def test_an_error_of_our_own_machine_expels_nobody(tmp_path: Path, number: int) 
 
 
 def test_what_a_second_peer_brings_about_too_is_the_runs_own_error(tmp_path: Path) -> None:
-    """As a training that diverges by its settings: it ends in its own words, and not with everybody expelled."""
+    """It ends in its own words, and not with everybody expelled."""
     shop = lambda: sends("bank", letter(67), finish=False)  # noqa: E731
     town, mole = besieged(tmp_path, {"bank": Fragile, "shop": shop})
     with closing(town):
         mole.send(letter(67))
-        with pytest.raises(RunError, match="The training has diverged"):
+        with pytest.raises(RunError, match="another tongue"):
             town.settle()
         assert len(town.stations["bank"].expelled) == 1
+
+
+@pytest.mark.parametrize("others", [[], ["shop"]])
+def test_a_training_that_diverges_ends_in_its_own_words_and_nobody_is_expelled(
+    tmp_path: Path, others: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever sent the last of many messages is not to blame, though it be the first or the only one."""
+    town, mole = besieged(tmp_path, {"bank": Fragile, **dict.fromkeys(others, lambda: Scripted(lambda *_: []))})
+    with closing(town):
+        mole.send(letter(65))
+        with pytest.raises(RunError, match=r"^The training has diverged\."):
+            town.settle()
+        assert not town.stations["bank"].expelled
+        assert seen(town, "bank") == ["Started"]
+    assert "expelled" not in caplog.text and not [*tmp_path.rglob("quarantine")]
 
 
 def test_who_expels_the_last_of_the_others_says_so_and_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -196,7 +214,7 @@ def test_who_expels_the_last_of_the_others_says_so_and_ends(tmp_path: Path, capl
         with pytest.raises(RunError, match=r"every other party is gone for good .* Expelled were: mole \(What it"):
             town.settle()
         assert "RunError in test_station_quarantine.py" in caplog.text
-        assert "The training has diverged." in caplog.text
+        assert "The disk speaks another tongue." in caplog.text
         town.write("bank")
         town.kill("bank")
         with pytest.raises(RunError, match=r"every other party is gone for good"):

@@ -22,14 +22,15 @@ from colonnade.wire.codec import decode
 KILLS = 20  # of each algorithm's parties
 SECONDS_BETWEEN = (0.4, 1.4)
 TRAINING_SECONDS = 3.0 * KILLS * sum(SECONDS_BETWEEN) / 2  # of the disturbed part: longer than it takes, on any machine
-EXCHANGES = 1024  # of 8 epochs: 32 batches of 64 rows, 4 parties
+EPOCHS = 4
+EXCHANGES = 128 * EPOCHS  # 32 batches of 64 rows, 4 parties
 
 PLANS: dict[str, dict[str, Any]] = {
-    "vafl": shared("vafl", {}, 8, 64, training={"learning_rate": 0.5}, **LINEAR_SPLIT),
+    "vafl": shared("vafl", {}, EPOCHS, 64, training={"learning_rate": 0.5}, **LINEAR_SPLIT),
     "cascaded": shared(
-        {"name": "cascaded", "directions": 4}, {}, 8, 64, training={"learning_rate": 0.3}, **LINEAR_SPLIT
+        {"name": "cascaded", "directions": 4}, {}, EPOCHS, 64, training={"learning_rate": 0.3}, **LINEAR_SPLIT
     ),
-    "afsaga": shared("afsaga", {}, 8, 64, training={"l2": 0.001}),
+    "afsaga": shared("afsaga", {}, EPOCHS, 64, training={"l2": 0.001}),
 }
 EVENTS_AN_EXCHANGE = {"vafl": 1, "cascaded": 1, "afsaga": 3}  # at the label party: a request, and two sums from below
 REPLY = {"vafl": "GradientReply", "cascaded": "LossReply", "afsaga": "ResidualReply"}

@@ -12,6 +12,7 @@ from command_line import colonnade as command
 from command_line import toml
 
 import colonnade
+from colonnade.alignment.settings import IdRules
 from colonnade.errors import DataError
 from colonnade.federation.toml import write_toml
 from colonnade.launch.outcome import Outcome
@@ -69,8 +70,24 @@ def test_a_loaded_model_prepares_tables_as_the_training_did(frames: dict[str, pd
     assert found.left_out == {"bank": 10, "shop": 0}
     everybody = {name: torch.cat([held.train, held.test]) for name, held in data.columns.items()}  # in another order
     trained = outcome.predict_proba(everybody)[:, 1]
-    # The last bit of a product depends on a row's place in its batch.
-    assert np.allclose(np.sort(found.probabilities["yes"]), np.sort(trained), rtol=0, atol=1e-6)
+    assert np.array_equal(np.sort(found.probabilities["yes"]), np.sort(trained))
+
+
+def test_ids_are_written_alike_by_the_rules_of_the_training(frames: dict[str, pd.DataFrame]) -> None:
+    _, outcome = train(frames)
+    own = {name: frame for name, frame in frames.items() if name != "label"}
+    plain = predict_tables(outcome.model, own)
+    own["shop"] = own["shop"].assign(id="0" + own["shop"]["id"] + " ")
+    rules = IdRules(zeros="strip")
+    found = predict_tables(outcome.model, own, rules=rules)
+    assert sorted(one.strip("0") for one in found.ids) == sorted(one.strip("0") for one in plain.ids)
+    assert sorted(found.probabilities["yes"]) == sorted(plain.probabilities["yes"])
+    first = plain.ids[0]
+    some = predict_tables(outcome.model, own, wanted=[f"00{first}", "nobody", first], rules=rules)
+    assert some.ids == [f"00{first}", first] and some.unknown == ("nobody",)
+    own["bank"] = pd.concat([own["bank"], own["bank"].assign(id="0" + own["bank"]["id"])])
+    with pytest.raises(DataError, match="are the same by the rules of the federation"):
+        predict_tables(outcome.model, own, rules=rules)
 
 
 def test_the_threshold_decides(frames: dict[str, pd.DataFrame]) -> None:
@@ -207,7 +224,7 @@ def test_a_party_may_be_left_out_where_the_model_expects_it(
     both = predict_tables(model, {"bank": frames["bank"], "shop": gone})
     place = {id: number for number, id in enumerate(both.ids)}
     same = both.probabilities["yes"][[place[id] for id in alone.ids]]
-    assert np.allclose(alone.probabilities["yes"], same, atol=1e-6)
+    assert np.array_equal(alone.probabilities["yes"], same)
     assert alone.lacking == {"bank": 0, "shop": ROWS}
     stand_in = model.parties["shop"].stand_in()
     assert stand_in is not None and stand_in.shape == (16,)

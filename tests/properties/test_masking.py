@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from colonnade.errors import ProtocolError, RunError, SettingsError
-from colonnade.privacy.masking import LATEST, OwnMasks, PairwiseMasks, generate_key
+from colonnade.privacy.masking import LATEST, SHORT, OwnMasks, PairwiseMasks, generate_key
 from colonnade.privacy.ring import FixedPoint
 from colonnade.state import State
 
@@ -131,6 +131,19 @@ def test_a_mask_is_the_signed_sum_of_what_each_pair_agreed_on() -> None:
         mask = parties["b"].mask("c", number, count)
         streams = {peer: pair_stream("b", peer, names, "c", number, count) for peer in "acd"}
         assert np.array_equal(mask, streams["c"] + streams["d"] - streams["a"])
+
+
+def test_a_mask_is_the_same_whenever_its_number_comes() -> None:
+    """Masks are made for several sums at a time; late numbers, leaps, longer and shorter sums between them."""
+    names = ["a", "b", "c"]
+    party = masks_of(names)["b"]
+    for number, count in [(3, 4), (40, 2), (2, 7), (17, SHORT), (4, 3), (41, SHORT + 1), (1000, 5), (16, 1), (42, 9)]:
+        mask = party.mask("c", number, count)
+        added, subtracted = (pair_stream("b", peer, names, "c", number, count) for peer in "ca")
+        assert np.array_equal(mask, added - subtracted)
+        mask += 1  # a mask is its owner's: what is done with it changes no other
+    with pytest.raises(ProtocolError, match="used up"):
+        party.mask("c", 2, 7)
 
 
 def test_every_root_number_and_kind_has_a_mask_of_its_own() -> None:

@@ -24,7 +24,10 @@ def processor() -> str:
 
 
 OLD_RUNS = sorted((HERE / "runs").iterdir())
-STEPS_OF_BEFORE = {"afsaga-processes"}  # step = "auto" had another length: the same events give other weights now
+OTHERWISE_NOW = {
+    "afsaga-processes",  # step = "auto" had another length: the same events give other weights now
+    "dpzv-simulate",  # an evaluation's products were rounded: they are exact now, and differ in the last digit
+}
 MACHINE = json.loads((HERE / "machine.json").read_text())
 ELSEWHERE = (
     MACHINE["cpu"] != torch.backends.cpu.get_cpu_capability()
@@ -55,7 +58,7 @@ def test_an_old_run_is_reported_and_resumed(old_run: Path) -> None:
 @same_arithmetic
 @pytest.mark.parametrize(
     "old_run",
-    [path for path in OLD_RUNS if path.name not in STEPS_OF_BEFORE],
+    [path for path in OLD_RUNS if path.name not in OTHERWISE_NOW],
     ids=lambda path: path.name,
     indirect=True,
 )

@@ -203,3 +203,11 @@ def test_batches_and_steps_follow_from_plan_and_algorithm() -> None:
     assert of("credit_default_uci", "afsgd", precondition="none") == (4096, 2.0)
     assert of("rcv1_sample", "afsgd") == (32, 20.0) and of("rcv1_sample", "afsvrg") == (16, 10.0)
     assert of("a9a", "asysqn-saga", batch_size=64) == (64, 0.5)
+
+
+@pytest.mark.parametrize(
+    "algorithm", [*SLOWER, "afsgd", "afsvrg", "afsaga", "asysqn-sgd", "asysqn-svrg", "asysqn-saga"]
+)
+def test_the_papers_have_no_joint_searches(algorithm: str) -> None:
+    """A default of ours, in which everybody waits for the slowest: it would take the gain that is to be shown."""
+    assert linear_runs.settings_for(algorithm).search_every_epochs == 0

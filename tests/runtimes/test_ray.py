@@ -134,7 +134,7 @@ def test_a_run_that_is_stopped_resumed_and_killed_learns_what_a_simulation_does(
 def test_one_sum_teaches_everybody_on_the_cluster(two_nodes: None, flowers: FederatedData) -> None:
     """Actors are as late as they happen to be: what is the same is where the steps lead, the optimum."""
     settings = colonnade.Afsaga(updates="everybody")
-    training = DecidedTraining(epochs=150, batch_size=16, evaluate_every_epochs=0, l2=0.1)
+    training = DecidedTraining(epochs=30, batch_size=16, evaluate_every_epochs=0, l2=0.1)
     runtime = Ray(cpus=LEAST_CPUS, placement_seconds=200)
     outcome, simulated = (
         colonnade.train(flowers, settings, training=training, runtime=one) for one in (runtime, "simulate")

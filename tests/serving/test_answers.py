@@ -268,6 +268,10 @@ def test_the_page_describes_it_and_metrics_count_no_ids(trained: Callable[..., P
     assert 'colonnade_serve_requests_total{status="200"} 1.0' in text
     assert 'colonnade_serve_connected{party="shop"} 1.0' in text
     assert "c001" not in text and "nobody" not in text
+    wrong = served.ask(b"", path="/predict", method="GET")[0]
+    assert (wrong.status, wrong.body) == (405, {"error": "/predict is asked for with POST."})
+    nowhere = served.ask(b"", path="/nothing", method="GET")[0]
+    assert nowhere.status == 404 and "There is nothing at this address; there is at /docs, " in nowhere.body["error"]
 
 
 def test_budgets_hold(trained: Callable[..., Path], tmp_path: Path) -> None:

@@ -18,7 +18,16 @@ from colonnade.errors import SettingsError
 from colonnade.federation.file import federation_values, parse_federation, read_federation
 from colonnade.reports.tune_page import tune_page, verdict
 from colonnade.trials.compute_times import MeasuredTimes, compute_times
-from colonnade.trials.tune import TUNED, candidates, epochs_of_rungs, ranked, search_space, tune, with_changes
+from colonnade.trials.tune import (
+    TUNED,
+    candidates,
+    epochs_of_rungs,
+    ranked,
+    search_space,
+    tune,
+    why_none_is_the_best,
+    with_changes,
+)
 
 FILE = """\
 # Flowers.
@@ -213,3 +222,10 @@ def test_what_cannot_be(flowers: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="No trial came to its end"):
         tune(flowers, out=tmp_path / "diverged", trials=2, workers=1)
     assert not (tmp_path / "mine").exists()
+
+
+def test_a_metric_that_held_out_rows_do_not_have_is_told() -> None:
+    """As the AUC of rows that are all of one class: no trial failed, and none can be called the best."""
+    ended = {"why": "", "metric_name": "auc", "metric": None}
+    assert "auc cannot be told" in why_none_is_the_best([{**ended, "why": "It diverged."}, ended])
+    assert "first said: It diverged." in why_none_is_the_best([{**ended, "why": "It diverged."}])

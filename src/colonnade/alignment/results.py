@@ -7,7 +7,6 @@ data.rows = "aligned" reads them.
 
 import csv
 import io
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from colonnade.data.absence import NOWHERE
 from colonnade.data.id_columns import listed, read_id_columns
 from colonnade.data.settings import PartyData
 from colonnade.errors import DataError, RunError
-from colonnade.files import json_of, make_folder, read_private, write_atomically
+from colonnade.files import json_of, json_text, make_folder, read_private, write_atomically
 
 FORMAT = 1
 ROWS, FACTS = "rows.csv", "alignment.json"
@@ -60,7 +59,7 @@ def write_aligned(
         raise DataError(f"Party {party!r}: the ids in {own.source.file!r} have changed since the alignment began.")
     write_atomically(folder / ROWS, b"".join(_lines(own.columns, rows, parts, texts)))
     known = {"format": FORMAT, **facts, "columns": list(own.columns), "ids": own.digest}
-    write_atomically(folder / FACTS, json.dumps(known, indent=1).encode())
+    write_atomically(folder / FACTS, json_text(known))
 
 
 def _lines(

@@ -41,8 +41,10 @@ def measure(watch: Watch) -> dict[str, float]:
 
 def _costs(scheme: Scheme) -> Iterator[tuple[int, float, float]]:
     """Parties, processor seconds and bytes of an exchange."""
+    settings = Afsgd(sums=scheme, max_product_age_epochs=0)
+    _cost(_data(PARTIES[0]), settings, EXCHANGES / 4)  # compiles
     for parties in PARTIES:
-        data, settings = _data(parties), Afsgd(sums=scheme, max_product_age_epochs=0)
+        data = _data(parties)
         short, long = (_cost(data, settings, planned) for planned in (EXCHANGES / 4, EXCHANGES * 5 / 4))
         exchanges = long[0] - short[0]
         yield parties, (long[1] - short[1]) / exchanges, (long[2] - short[2]) / exchanges

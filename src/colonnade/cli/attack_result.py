@@ -1,6 +1,5 @@
 """What `colonnade attack` measured, as a table, as JSON and as a page."""
 
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,13 +28,13 @@ def as_values(
 
 
 def write(out: Path, result: dict[str, Any]) -> Path:
-    from colonnade.files import SHARED, make_folder, write_atomically
+    from colonnade.files import SHARED, json_text, make_folder, write_atomically
     from colonnade.reports.attack_page import attack_page
 
     page = out / "report.html"
     try:
         make_folder(out, exist_ok=False)
-        write_atomically(out / "attack.json", json.dumps(result, indent=1).encode())
+        write_atomically(out / "attack.json", json_text(result))
         write_atomically(page, attack_page(result).encode(), SHARED)
     except OSError as error:
         raise RunError(

@@ -78,6 +78,7 @@ def run(
     with interrupted("The training had not begun; nothing was written."):
         from colonnade.cli.progress import progress_of, tell_data
         from colonnade.federation.file import federation_values, read_federation
+        from colonnade.launch.baseline import LITTLE_LEARNT
         from colonnade.launch.experiment import train_plan
         from colonnade.launch.run_options import RunOptions
         from colonnade.prediction.starting import load_with_start, notes_on_start
@@ -121,6 +122,8 @@ def run(
         print(json.dumps(outcome.summary))
     else:
         show(outcome, directory, page)
+    if outcome.summary.get("little_learnt"):
+        tell(LITTLE_LEARNT)
     if not outcome.finished:
         tell(f"Stopped. Continue with: {again}")
         raise typer.Exit(ExitCode.STOPPED)
@@ -205,6 +208,9 @@ def show(outcome: "Outcome", directory: Path, page: Path | None) -> None:
         table.add_row("used though old", f"{summary['counts']['late_rows']:,} embeddings or products of rows")
     if summary["counts"]["abandoned_sums"]:
         table.add_row("sums given up", f"{summary['counts']['abandoned_sums']:,}, a party being away")
+    if "step_cuts" in summary:
+        when = ", ".join(f"{epoch:.3g}" for epoch in summary["step_cuts"])
+        table.add_row("began again", f"with shorter steps, after {when} epochs: the training did not descend")
     if summary["counts"]["fall_backs"]:
         table.add_row("curvature given up", f"{summary['counts']['fall_backs']:,} times, for shorter steps")
     virtual = summary["virtual_seconds"]

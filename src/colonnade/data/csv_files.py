@@ -57,7 +57,7 @@ class CsvTable(NamedTuple):
 
 def read_csv(path: Path, own: PartyData, *, party: str, id: str, columns: tuple[str, ...] = ()) -> CsvTable:
     """A file, of its columns only those named, if any are. Raises ValueError for what is no such file."""
-    form = _form_of(path, own)
+    form = _form_of(path, own, party)
     names = _header(path, form)
     stripped = [name.strip() for name in names]
     twice = sorted({name for name in stripped if stripped.count(name) > 1})
@@ -163,17 +163,17 @@ def _refuse_open_quote(path: Path, form: _Form) -> None:
 # --- how a file is written ----------------------------------------------------------------------------------------
 
 
-def _form_of(path: Path, own: PartyData) -> _Form:
+def _form_of(path: Path, own: PartyData, party: str) -> _Form:
     with open_text(path) as file:
         sample = file.read(SAMPLE_BYTES)
-    if not sample:
-        raise ValueError("empty")
     encoding = own.encoding or _encoding_of(sample)
     try:
         text = codecs.getincrementaldecoder(encoding)().decode(sample)
     except LookupError:
         raise DataError(f"There is no encoding {own.encoding!r}: mend the setting `encoding` of that party.") from None
     text = text.replace("\r\n", "\n")
+    if not text.strip():
+        raise DataError(f"Party {party!r}: the file {str(path)!r} is empty: it has not even a header.")
     if "\0" in text:
         raise ValueError("not text")
     first = text.splitlines()[0]

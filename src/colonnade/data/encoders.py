@@ -100,12 +100,12 @@ class NumberEncoder:
         if self.indicator:
             out[:, 1] = np.isnan(values) if values.dtype.kind == "f" else 0.0
 
-    def column(self, values: Array) -> Array:
-        """The numbers themselves, float32 [rows]."""
+    def column(self, values: Array, are_full: bool = False) -> Array:
+        """The numbers themselves, float32 [rows]. `are_full`: they are known to be finite, without a gap."""
         found = np.zeros(len(values), dtype=np.float32)
         if self.constant:
             return found
-        plain = self.low is None and self.high is None and not self.log and all_finite(values)
+        plain = self.low is None and self.high is None and not self.log and (are_full or all_finite(values))
         scratch = np.empty(min(_AT_ONCE, len(values)))
         with np.errstate(over="ignore"):
             for start in range(0, len(values), _AT_ONCE):

@@ -164,7 +164,8 @@ class Sheet:
 
     Single columns come as their rows lie in the table, and wait until a few are there; then the rows are put into the
     order in which they are wanted, all of these columns at once. Each visit to a row that is somewhere else in memory
-    costs more than all that is done to it.
+    costs more than all that is done to it. What waits lies in pieces of some rows, so that each piece can be turned
+    from columns to rows where it is: there is no second copy of it.
     """
 
     COLUMNS_AT_ONCE = 8  # of which NumPy moves a row at once: 32 bytes
@@ -173,17 +174,23 @@ class Sheet:
     def __init__(self, rows: ChosenRows, width: int) -> None:
         self._rows = rows
         self._values = np.zeros((len(rows.wanted), width), dtype=np.float32)
-        self._waiting: list[Array] = []
+        self._waiting: Array = np.zeros((0, 0, 0), np.float32)  # [pieces, columns, rows of a piece]
+        self._count = 0  # columns that wait
         self._first = 0
 
     def add(self, place: int, column: Array) -> None:
         """One column, float32, of the rows as they lie."""
-        if self._waiting and place != self._first + len(self._waiting):
+        if self._count and place != self._first + self._count:
             self._write()
-        if not self._waiting:
+        if not self._count:
             self._first = place
-        self._waiting.append(column)
-        if len(self._waiting) == self.COLUMNS_AT_ONCE:
+        whole, rest = divmod(len(column), self.ROWS_AT_ONCE)
+        if not len(self._waiting):
+            self._waiting = np.empty((whole + (rest > 0), self.COLUMNS_AT_ONCE, self.ROWS_AT_ONCE), np.float32)
+        self._waiting[:whole, self._count] = column[: len(column) - rest].reshape(whole, self.ROWS_AT_ONCE)
+        self._waiting[whole:, self._count, :rest] = column[len(column) - rest :]
+        self._count += 1
+        if self._count == self.COLUMNS_AT_ONCE:
             self._write()
 
     def part(self, place: int, width: int) -> Array:
@@ -199,24 +206,28 @@ class Sheet:
         return self._values
 
     def _write(self) -> None:
-        if not self._waiting:
+        if not self._count:
             return
-        count, at = len(self._waiting), self._rows.at
+        count, at, size = self._count, self._rows.at, self.ROWS_AT_ONCE
+        self._count = 0
         out = self._values[:, self._first : self._first + count]
-        block = out if at is None else np.empty((len(self._waiting[0]), count), dtype=np.float32)
-        for start in range(0, len(block), self.ROWS_AT_ONCE):
-            part = block[start : start + self.ROWS_AT_ONCE]
-            for place, column in enumerate(self._waiting):
-                part[:, place] = column[start : start + self.ROWS_AT_ONCE]
-        self._waiting = []
+        turned, lying = np.empty((size, count), np.float32), self._waiting.reshape(-1)
+        for number, piece in enumerate(self._waiting):
+            for place in range(count):
+                turned[:, place] = piece[place]
+            if at is None:
+                part = out[number * size : (number + 1) * size]
+                part[:] = turned[: len(part)]
+            else:  # of fewer columns, rows end before the next piece begins
+                lying[number * size * count : (number + 1) * size * count] = turned.reshape(-1)
         if at is None:
             return
         # All columns of a row as one item: NumPy moves it at once.
         whole = np.dtype((np.void, 4 * count))
-        items = block.view(whole)[:, 0]
+        items = lying[: len(self._waiting) * size * count].view(whole)
         places = np.ndarray(len(out), whole, self._values, 4 * self._first, (self._values.strides[0],))
-        for start in range(0, len(out), self.ROWS_AT_ONCE):
-            rows = slice(start, start + self.ROWS_AT_ONCE)
+        for start in range(0, len(out), size):
+            rows = slice(start, start + size)
             places[rows] = items.take(at[rows])
 
 
@@ -232,6 +243,7 @@ class RawColumn:
         self._words: Words | None = None
         self._numbers: Array | None = None
         self._gathered: tuple[Array, Array] | None = None  # rows, and their numbers: fitted on, then encoded
+        self._are_full = False  # whether these numbers are known to be finite, without a gap
 
     @property
     def words(self) -> Words:
@@ -253,7 +265,8 @@ class RawColumn:
         else:
             values, wrong = (part[rows] for part in cells.numbers_in(self.words, self._table.decimal))
             self._complain(rows[wrong], "is text where a number belongs")
-        if not all_finite(values):
+        self._are_full = all_finite(values)
+        if not self._are_full:
             infinite = np.isinf(values)
             self._complain(rows[infinite], "is infinite")
             values = np.where(infinite, np.nan, values) if infinite.any() else values
@@ -286,7 +299,8 @@ class RawColumn:
         rows = chosen.wanted
         if isinstance(encoder, encoders.NumberEncoder):
             if not encoder.indicator:
-                column = encoder.column(self.numbers(chosen.lying, len(chosen.lying) == len(self.column)))
+                numbers = self.numbers(chosen.lying, len(chosen.lying) == len(self.column))
+                column = encoder.column(numbers, self._are_full)
                 sheet.add(place, column)
                 self._check_size(chosen.lying, column[:, None])
                 return

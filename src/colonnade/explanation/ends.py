@@ -167,7 +167,7 @@ class Scorer:
         return self._loss.per_row(self._outputs(embeddings).double(), self._labels).numpy().astype(np.float64)
 
     def _outputs(self, embeddings: Mapping[str, Tensor]) -> Tensor:
-        return self._top.embed(torch.cat([embeddings[name] for name in self._order], 1))
+        return self._top.score(torch.cat([embeddings[name] for name in self._order], 1))
 
 
 def _has_slope(module: nn.Module, row: Tensor) -> bool:

@@ -49,7 +49,7 @@ def scorer_of(order: tuple[str, ...], top: nn.Module, task: str, labels: Tensor)
 
 def _embedder(module: nn.Module, noise: LayerNoise | None) -> Callable[[Tensor], Tensor]:
     network = network_for(module)
-    return network.embed if noise is None else lambda rows: network.embed(rows, noise)
+    return network.score if noise is None else lambda rows: network.score(rows, noise)
 
 
 def dense_rows(held: PartyColumns, part: str, places: NDArray[np.int64], name: str) -> Tensor:

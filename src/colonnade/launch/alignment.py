@@ -4,7 +4,6 @@
 `alignment_network.py` is one party's part. What is made of a party that is done is the same.
 """
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from colonnade.data.absence import NOWHERE
 from colonnade.data.settings import DEFAULT_TEST_FRACTION
 from colonnade.errors import DataError, SettingsError
 from colonnade.federation.file import Federation
-from colonnade.files import write_atomically
+from colonnade.files import json_text, write_atomically
 from colonnade.launch.alignment_seats import AlignmentPlan, AlignmentSeatFiles, write_alignment_seat
 from colonnade.launch.launches import launch_of, placed
 from colonnade.launch.run_directory import disk_errors
@@ -141,7 +140,7 @@ def align(
         "parties": summaries,
     }
     with disk_errors(directory):
-        write_atomically(directory / "summary.json", json.dumps(summary, indent=1).encode())
+        write_atomically(directory / "summary.json", json_text(summary))
         if written:
             for name, party in built.items():
                 write_aligned(directory / name, own[name], name, *aligned_rows(party, own[name]), summaries[name])

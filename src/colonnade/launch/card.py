@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.errors import ProtocolError, RunError, SettingsError
-from colonnade.files import check_depth, json_of, read_whole, write_atomically
+from colonnade.files import check_depth, json_of, json_text, read_whole, write_atomically
 from colonnade.reports.card import FORMAT, card_of, weights_of
 from colonnade.reports.card_page import card_text
 from colonnade.wire.certificate_files import bytes_of, moment, read_revoked
@@ -51,8 +51,8 @@ def write_card(folder: Path, out: Path | None = None, keys: KeyFiles | None = No
     """
     out = folder if out is None else out
     card = card_of(folder)
-    before = _read(out / CARD) if (out / CARD).is_file() else {}
-    signatures = [*before["signatures"]] if before.get("card") == json.loads(_encoded(card)) else []
+    before = _read(out / CARD) if (out / CARD).is_file() else None
+    signatures = [*before["signatures"]] if before and before["card"] == json.loads(_encoded(card)) else []
     if keys is not None:
         mine = _signature(card, keys)
         signatures = [one for one in signatures if one["name"] != mine["name"]] + [mine]
@@ -129,7 +129,7 @@ def _signed_bytes(card: Mapping[str, Any], one: Mapping[str, Any]) -> bytes:
 
 def _encoded(value: Any) -> bytes:
     """The one way to write it: keys in order, no infinity."""
-    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    return json_text(value, sort_keys=True, ensure_ascii=False, allow_nan=False) + b"\n"
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 Everything that can be wrong with settings or data is found before the run directory is made.
 """
 
-import json
+import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,9 +24,9 @@ from colonnade.data.federated import FederatedData
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.federation.building import BuiltFederation, build_federation, facts_of, notes_on_size
 from colonnade.federation.plan import Bottoms, Plan, check_plan, decided_training
-from colonnade.files import write_atomically
+from colonnade.files import json_text, write_atomically
 from colonnade.launch.acceptance import check_comparable, judged
-from colonnade.launch.baseline import one_for_all
+from colonnade.launch.baseline import LITTLE_LEARNT, beside_one_for_all
 from colonnade.launch.card import write_card
 from colonnade.launch.errors_made import errors_made
 from colonnade.launch.extension import check_noise
@@ -52,6 +52,8 @@ from colonnade.runtimes.simulate.settings import Simulate
 from colonnade.settings import as_values
 
 RUNTIMES = (Simulate.name, Processes.name, Ray.name)
+
+log = logging.getLogger("colonnade")
 
 
 def train(
@@ -115,7 +117,13 @@ def train(
         if asked.start is not None:
             values["start"] = {"model": str(asked.start) if isinstance(asked.start, str | Path) else "given"}
         asked = replace(asked, settings=values)
-    return train_plan(data, plan, carrier, asked)
+    return _told(train_plan(data, plan, carrier, asked))
+
+
+def _told(outcome: Outcome) -> Outcome:
+    if outcome.summary.get("little_learnt"):
+        log.warning(LITTLE_LEARNT)
+    return outcome
 
 
 def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | Ray, options: RunOptions) -> Outcome:
@@ -139,7 +147,7 @@ def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | 
         summary = summarise(
             federation.plan, federation.facts, whole, data.name, options.settings or {}, data.row_counts
         )
-        summary["baseline"] = one_for_all(data.labels)
+        summary = beside_one_for_all(data.labels, summary)
         model = _trained(federation, recorded_threshold(record.recorder.metrics), _costs(data, federation, record))
         accepted = True
         if before is not None and record.finished:
@@ -149,7 +157,7 @@ def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | 
             if record.finished:
                 summary["errors"] = _errors(model, data)
             with disk_errors(options.directory):
-                write_atomically(options.directory / "summary.json", json.dumps(summary, indent=1).encode())
+                write_atomically(options.directory / "summary.json", json_text(summary))
             if not accepted:
                 _add_to_start(data, federation, record, options)
             if record.finished and accepted:

@@ -1,6 +1,5 @@
 """A finished run explained: from its model, its tables and its account of what was released, to one page per party."""
 
-import json
 from pathlib import Path
 
 from colonnade.data import load
@@ -12,7 +11,7 @@ from colonnade.explanation.own_columns import chosen_rows
 from colonnade.explanation.results import Explanation
 from colonnade.explanation.settings import ExplainSettings
 from colonnade.federation.file import read_federation
-from colonnade.files import json_of, make_folder, read_private, write_atomically
+from colonnade.files import json_of, json_text, make_folder, read_private, write_atomically
 from colonnade.launch.experiment import chosen_runtime
 from colonnade.launch.explanation import explain_between
 from colonnade.launch.outcome import Outcome
@@ -117,7 +116,7 @@ def write_pages(found: Explanation, folder: Path, combined: bool = False) -> lis
     try:
         make_folder(folder)
         for name, told in parts.items():
-            write_atomically(folder / f"{name}.json", json.dumps(told, indent=1).encode())
+            write_atomically(folder / f"{name}.json", json_text(told))
             write_atomically(folder / f"{name}.html", explanation_page(told).encode())
         if not combined:
             for ending in ("json", "html"):

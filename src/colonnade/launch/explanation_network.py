@@ -4,7 +4,6 @@ Each party has its own saved model and the rows that it was trained with. In the
 and totals of others.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import sqrt
@@ -27,7 +26,7 @@ from colonnade.explanation.settings import ExplainSettings
 from colonnade.explanation.together import explanation_of, taken_by
 from colonnade.federation.file import Federation
 from colonnade.federation.party_file import PartyFile
-from colonnade.files import json_of, read_private, write_atomically
+from colonnade.files import json_of, json_text, read_private, write_atomically
 from colonnade.launch.door import EXPLAIN, MODEL, PURPOSE
 from colonnade.launch.explain import write_pages
 from colonnade.launch.join import NetworkLaunch
@@ -266,7 +265,7 @@ def explain_party(
             "privacy_events": list(record.privacy_events),
             "epsilon": epsilon,
         }
-        write_atomically(member.directory / "summary.json", json.dumps(summary, indent=1).encode())
+        write_atomically(member.directory / "summary.json", json_text(summary))
     return PartExplained(True, member.directory, summary, found, page)
 
 

@@ -21,8 +21,8 @@ import torch
 from colonnade.errors import SettingsError
 from colonnade.federation.file import Federation
 from colonnade.federation.party_file import PartyFile
-from colonnade.files import write_atomically
-from colonnade.launch.baseline import one_for_all
+from colonnade.files import json_text, write_atomically
+from colonnade.launch.baseline import LITTLE_LEARNT, beside_one_for_all
 from colonnade.launch.card import write_card
 from colonnade.launch.door import LabelDoor, check_roster, roster_of
 from colonnade.launch.member import Member
@@ -100,9 +100,11 @@ def join(
         record = replace(record, randomness=participant.randomness, released=[*record.released, *before])
         summary = _summary(participant, record)
         if record.counts:
-            write_atomically(directory / "summary.json", json.dumps(summary, indent=1).encode())
+            write_atomically(directory / "summary.json", json_text(summary))
         if record.finished and record.counts:
             write_card(directory)
+    if summary.get("little_learnt"):
+        log.warning(LITTLE_LEARNT)
     return Joined(record.finished, directory, summary)
 
 
@@ -407,6 +409,5 @@ def _summary(participant: Participant, record: RunRecord) -> Mapping[str, Any]:
         summary = summarise(plan, facts, record, data_name, participant.settings, participant.row_counts)
         labels = participant.data.labels
         assert labels is not None
-        summary["baseline"] = one_for_all(labels)
-        return summary
+        return beside_one_for_all(labels, summary)
     return summarise_part(name, plan, facts, record, participant.row_counts)

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from colonnade.alignment.settings import IdRules
 from colonnade.data.settings import PartyData
 from colonnade.data.sources import read_table
 from colonnade.errors import DataError, SettingsError, unknown_name
-from colonnade.federation.file import read_federation
+from colonnade.federation.file import Federation, read_federation
 from colonnade.files import read_whole
 from colonnade.launch.experiment import RUNTIMES
 from colonnade.launch.prediction import talk
@@ -41,7 +42,9 @@ def predict(
         )
     sources = _sources(model, federation.party_data(), tables or {})
     if not runtime:
-        return predict_tables(model, sources, id=federation.data.id, base=Path(run), wanted=ids)
+        return predict_tables(
+            model, sources, id=federation.data.id, base=Path(run), wanted=ids, rules=_rules(federation)
+        )
     if runtime not in RUNTIMES:
         raise unknown_name("runtime", runtime, RUNTIMES)
     chosen = getattr(federation, runtime)
@@ -72,6 +75,14 @@ def _sources(model: JointModel, own: Mapping[str, PartyData], tables: Mapping[st
             raise unknown_name("party with columns", name, sources)
         sources[name] = replace(sources[name], file=str(Path(file).absolute()), sql="", database="", folder="")
     return sources
+
+
+def _rules(federation: Federation) -> IdRules | None:
+    """How the training wrote ids alike; None: it did not."""
+    columns = federation.alignment.key_columns(federation.data.id)
+    if federation.data.rows != "aligned" or len(columns) > 1:
+        return None
+    return federation.alignment.rules.get(columns[0], IdRules())
 
 
 def ids_in(path: Path, id: str) -> list[str]:

@@ -3,7 +3,6 @@
 Each party answers from its own saved model and its own table. The label party has the predictions in the end.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from colonnade.costs.disclosure import learnt_by_predicting
 from colonnade.errors import SettingsError
 from colonnade.federation.file import Federation, digest
 from colonnade.federation.party_file import PartyFile
-from colonnade.files import write_atomically
+from colonnade.files import json_text, write_atomically
 from colonnade.launch.door import MODEL, PURPOSE
 from colonnade.launch.join import NetworkLaunch
 from colonnade.launch.member import Member, next_directory
@@ -184,7 +183,7 @@ def predict_party(
         if isinstance(party, PredictingLabelParty) and member.wanted is not None:
             predictions = predictions_of(party, member.wanted)
         summary = _summary(member, party, predictions, record.privacy_events)
-        write_atomically(member.directory / "summary.json", json.dumps(summary, indent=1).encode())
+        write_atomically(member.directory / "summary.json", json_text(summary))
     return PartPredicted(True, member.directory, summary, predictions)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from colonnade.errors import SettingsError
-from colonnade.models.contract import Pass, check_state
+from colonnade.models.contract import SCORED_AT_ONCE, Pass, check_state
 from colonnade.models.randomness import draw_seed, is_random, seeded
 from colonnade.models.row_gradients import StackedGradients
 from colonnade.privacy.noise import LayerNoise, clip_factors
@@ -67,6 +67,11 @@ class AutogradNetwork:
         # A module that is random even in inference mode must still give one answer and move no generator.
         with torch.no_grad(), seeded(0) if self._random else nullcontext():
             return self._call(inputs.detach(), noise, self.parameters).clone()
+
+    def score(self, inputs: Tensor, noise: LayerNoise | None = None) -> Tensor:
+        """Some rows at a time, the same ones wherever they are scored."""
+        pieces = torch.split(inputs, SCORED_AT_ONCE)
+        return self.embed(inputs, noise) if len(pieces) == 1 else torch.cat([self.embed(one, noise) for one in pieces])
 
     @contextmanager
     def _one_row(self, rows: int) -> Iterator[None]:

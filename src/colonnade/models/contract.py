@@ -16,6 +16,10 @@ from colonnade.errors import SettingsError
 from colonnade.models.row_gradients import RowGradients
 from colonnade.privacy.noise import LayerNoise
 
+SCORED_AT_ONCE = 4096
+"""Rows that one message of an evaluation or of a prediction holds. A network that is not dense has the same bits in
+both only if it is given the same rows at once."""
+
 
 class Pass(list[Any]):
     """What one training forward kept: for the network that made it alone, and emptied by its backward."""
@@ -31,6 +35,10 @@ class Network(Protocol):
 
     def embed(self, inputs: Tensor, noise: LayerNoise | None = None, moves: Sequence[Tensor | None] = ()) -> Tensor:
         """The outputs in inference mode (dropout off); keeps nothing. Only a dense network knows layers to move."""
+
+    def score(self, inputs: Tensor, noise: LayerNoise | None = None) -> Tensor:
+        """As `embed`, for evaluations and predictions, which must agree to the bit. In a dense network a row's outputs
+        do not depend on the rows beside it; in others they are the same for the same rows in the same order."""
 
     def backward(
         self, kept: Pass, output_gradient: Tensor, input_gradient: bool | slice = False

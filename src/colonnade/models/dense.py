@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from colonnade.errors import SettingsError
 from colonnade.models.contract import Pass, check_state
+from colonnade.models.exact_products import exact_product
 from colonnade.models.layers import Bias, SumEmbeddings
 from colonnade.models.randomness import has_hooks
 from colonnade.models.row_gradients import Factors, OuterProducts
@@ -158,6 +159,9 @@ class DenseNetwork:
         """`moves`: by how much what each layer with parameters gives is moved, the first of them first; None: not."""
         return self._run(inputs, noise, None, iter(moves) if moves else None)
 
+    def score(self, inputs: Tensor, noise: LayerNoise | None = None) -> Tensor:
+        return self._run(inputs, noise, None, exactly=True)
+
     @property
     def units(self) -> list[int]:
         """How many numbers each layer with parameters gives for a row."""
@@ -191,7 +195,12 @@ class DenseNetwork:
         return self._layers[-1].kind is Kind.RELU
 
     def _run(
-        self, inputs: Tensor, noise: LayerNoise | None, kept: Pass | None, moves: Iterator[Tensor | None] | None = None
+        self,
+        inputs: Tensor,
+        noise: LayerNoise | None,
+        kept: Pass | None,
+        moves: Iterator[Tensor | None] | None = None,
+        exactly: bool = False,
     ) -> Tensor:
         u = inputs.detach() if inputs.requires_grad else inputs
         if self._flatten:
@@ -210,7 +219,10 @@ class DenseNetwork:
                 else:
                     if kept is not None:
                         kept.append(u)
-                    u = torch.mm(u, weight) if bias is None else torch.addmm(bias, u, weight)
+                    if exactly:
+                        u = exact_product(u, weight, bias)
+                    else:
+                        u = torch.mm(u, weight) if bias is None else torch.addmm(bias, u, weight)
                 ours = True
                 if moves is not None and (move := next(moves, None)) is not None:
                     u += move
@@ -224,6 +236,8 @@ class DenseNetwork:
                     u = u.relu_() if ours else u.relu()
                 elif kind is Kind.TANH:
                     u = u.tanh_() if ours else u.tanh()
+                elif exactly:  # torch's sigmoid rounds the last few numbers of a tensor otherwise
+                    u = u.neg().exp_().add_(1).reciprocal_()
                 else:
                     u = u.sigmoid_() if ours else u.sigmoid()
                 ours = kept is None

@@ -39,7 +39,7 @@ def check_columns(name: str, rows: torch.Tensor, description: ModelDescription) 
 
 def embedding_of(bottom: nn.Module, rows: torch.Tensor, noise: LayerNoise | None = None) -> torch.Tensor:
     """h = h_m(θ_m; x), clipped and noised if it is to leave the party."""
-    return network_for(bottom).embed(rows, noise)
+    return network_for(bottom).score(rows, noise)
 
 
 def clipping(description: ModelDescription) -> LayerNoise | None:

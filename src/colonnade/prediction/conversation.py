@@ -19,6 +19,7 @@ from colonnade.algorithms.split_models.parts.budget import RowBudget, budget_mu
 from colonnade.data.absence import absent_rows
 from colonnade.errors import ProtocolError
 from colonnade.messages import Message, Stop
+from colonnade.models.contract import SCORED_AT_ONCE
 from colonnade.models.network import network_for
 from colonnade.party import (
     Checkpoint,
@@ -52,7 +53,7 @@ from colonnade.privacy.noise import LayerNoise, PerturbationSettings
 from colonnade.privacy.secret_gaussian import SecretGaussian
 from colonnade.state import Memory, Remembering, State, array, array_or_none, arrays, custom, generator, part, value
 
-PIECE = 4096
+PIECE = SCORED_AT_ONCE
 """Rows of one message: as many as of one evaluation's, so that both come to the same bits."""
 IN_FLIGHT = 4
 """Requests that the label party has under way."""
@@ -336,7 +337,7 @@ class PredictingLabelParty(PredictingParty):
             parts = [torch.from_numpy(values)]
             if own is not None:
                 parts.append(embedding_of(seat.model.modules["bottom"], own))
-            return network_for(seat.model.modules["top"]).embed(torch.cat(parts, 1))
+            return network_for(seat.model.modules["top"]).score(torch.cat(parts, 1))
         if self.point is not None:
             total = sum((values[:, part] for part in self._slices.values()), np.zeros((), np.uint64))
             return torch.from_numpy(self.point.decode(np.asarray(total)))

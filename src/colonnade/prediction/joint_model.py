@@ -86,7 +86,7 @@ class JointModel:
         if family_of(own.description) is Family.LINEAR:
             return torch.from_numpy(self._sum(whole))
         embeddings = [self._embed(name, table) for name, table in whole.items()]
-        return network_for(own.modules["top"]).embed(torch.cat(embeddings, 1))
+        return network_for(own.modules["top"]).score(torch.cat(embeddings, 1))
 
     def predict_proba(self, columns: Mapping[str, Columns | NDArray[Any]]) -> NDArray[np.float64]:
         """The probability of each class, [rows, classes], in the order of `unit.classes`."""

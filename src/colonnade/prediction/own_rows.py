@@ -92,15 +92,19 @@ def read_own_rows(
     names, usable = form.names(ids)
     rows = np.flatnonzero(usable)
     if len(np.unique(names[rows], axis=0)) < len(rows):
-        raise DataError(
-            f"Party {name!r}: ids of {table.where} are the same by the rules of the federation ([alignment.rules]): "
-            "keep one row for each."
-        )
+        raise DataError(same_by_the_rules(name, table.where))
     _check_number(name, len(rows))
     columns = None
     if has_columns and model.preparation is not None:
         columns = model.preparation.apply(table, rows, party=name)
     return OwnRows([ids[row] for row in rows], names[rows], columns)
+
+
+def same_by_the_rules(name: str, where: str) -> str:
+    return (
+        f"Party {name!r}: ids of {where} are the same by the rules of the federation ([alignment.rules]): keep one row "
+        "for each."
+    )
 
 
 def _aligned_rows(name: str, model: SavedModel, own: PartyData, has_columns: bool, base: Path) -> OwnRows:

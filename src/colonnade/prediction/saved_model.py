@@ -125,7 +125,7 @@ class SavedModel:
         own = self.description
         clips = own.clip > 0 and own.party != own.label_party
         clipped = LayerNoise(PerturbationSettings(clip=own.clip), torch.Generator()) if clips else None
-        return network_for(self.modules["bottom"]).embed(rows, clipped)
+        return network_for(self.modules["bottom"]).score(rows, clipped)
 
     def stand_in(self) -> torch.Tensor | None:
         """What it answers for a row that it lacks, [width]: learnt, and the same for all such rows.

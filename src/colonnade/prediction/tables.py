@@ -15,8 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from colonnade.alignment.normalisation import all_written_alike
+from colonnade.alignment.settings import IdRules
 from colonnade.data.absence import NOWHERE
 from colonnade.data.alignment import match_any, match_rows
+from colonnade.data.ids import RowIds
 from colonnade.data.settings import PartyData
 from colonnade.data.sources import Source, Table, read_own, read_table
 from colonnade.errors import DataError, SettingsError
@@ -25,7 +28,7 @@ from colonnade.on_demand import on_demand
 from colonnade.prediction.conversation import PredictingLabelParty
 from colonnade.prediction.joint_model import JointModel
 from colonnade.prediction.meaning import probabilities_of, values_of
-from colonnade.prediction.own_rows import Wanted
+from colonnade.prediction.own_rows import Wanted, same_by_the_rules
 from colonnade.prediction.saved_model import LabelUnit
 
 if TYPE_CHECKING:
@@ -110,27 +113,36 @@ def predict_tables(
     id: str = "id",
     base: Path = Path(),
     wanted: Sequence[str] | None = None,
+    rules: IdRules | None = None,
 ) -> Predictions:
     """What the model says of the rows that every party with columns holds; of those that any holds, if it was trained
     with rows that some lack.
 
     `sources`: a frame, a file, or a party's settings for each of them. `wanted`: the ids to predict, in their order;
-    None: all.
+    None: all. `rules`: how ids are written alike before they are compared; None: they are compared as they are.
     """
     lacking = [name for name in model.order if name not in sources]
     if lacking and not (model.expects_absence and len(lacking) < len(model.order)):
         raise DataError(f"Tables of {' and '.join(lacking)} are missing: every party with columns must give its own.")
     tables = {name: _read(sources[name], name, id, base) for name in model.order if name in sources}
-    ids_of = {name: table.ids for name, table in tables.items()}
+    alike = {name: _written_alike(name, table, rules) for name, table in tables.items()}
+    ids_of = {name: ids for name, (ids, _) in alike.items()}
     matched = match_any(ids_of) if model.expects_absence else match_rows(ids_of, "intersection")
     found: list[str] = matched.ids.to_pylist()
-    positions = np.arange(len(found))
+    positions, ids = np.arange(len(found)), found
     unknown: tuple[str, ...] = ()
     if wanted is not None:
         place = {one: number for number, one in enumerate(found)}
-        unknown = tuple(one for one in wanted if one not in place)
-        positions = np.array([place[one] for one in wanted if one in place], dtype=np.int64)
-    at = {name: places[positions] for name, places in matched.at.items()}
+        texts = wanted if rules is None else [text or "" for text in all_written_alike(wanted, rules)]
+        places = [place.get(text) for text in texts]
+        unknown = tuple(one for one, at_place in zip(wanted, places, strict=True) if at_place is None)
+        ids = [one for one, at_place in zip(wanted, places, strict=True) if at_place is not None]
+        positions = np.array([one for one in places if one is not None], dtype=np.int64)
+    at = {name: _rows_of(alike[name][1], places[positions]) for name, places in matched.at.items()}
+    if wanted is None and rules is not None:  # as the first who holds a row writes it
+        for name, table in reversed(tables.items()):
+            own = table.ids.tolist()
+            ids = [one if row == NOWHERE else own[row] for one, row in zip(ids, at[name].tolist(), strict=True)]
     rows = {name: _prepared(model, name, table, at[name]) for name, table in tables.items()}
     left_out, present = None, None
     if model.expects_absence:
@@ -138,7 +150,6 @@ def predict_tables(
         present = {name: at.get(name, nowhere) != NOWHERE for name in model.order}
     else:
         left_out = {name: held - matched.rows for name, held in matched.held.items()}
-    ids = [found[position] for position in positions]
     if not ids:
         return Predictions([], np.array([]), {}, unknown, left_out, present)
     task = model.parties[model.label_party].description.task
@@ -173,6 +184,22 @@ def _read(source: Source | PartyData, name: str, id: str, base: Path) -> Table:
     if isinstance(source, PartyData):
         return read_own(source, base, party=name, id=source.id or id)
     return read_table(source, party=name, id=id)
+
+
+def _written_alike(name: str, table: Table, rules: IdRules | None) -> tuple[RowIds, NDArray[np.int64] | None]:
+    """A table's ids by the rules, and which of its rows they are of; None: of all."""
+    if rules is None:
+        return table.ids, None
+    texts = all_written_alike(table.ids.tolist(), rules)
+    rows = np.flatnonzero([bool(text) for text in texts])
+    ids = RowIds.of([texts[row] for row in rows.tolist()])
+    if ids.repeated():
+        raise DataError(same_by_the_rules(name, table.where))
+    return ids, rows
+
+
+def _rows_of(rows: NDArray[np.int64] | None, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    return places if rows is None else np.where(places == NOWHERE, NOWHERE, rows[places])
 
 
 def _prepared(model: JointModel, name: str, table: Table, positions: NDArray[Any]) -> Any:

@@ -10,6 +10,7 @@ Reference: Dong, Roth, Su, "Gaussian differential privacy", 2022.
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
@@ -50,7 +51,17 @@ def epsilon_of(mu: Figures, delta: float) -> Figures:
     107
     """
     _check_delta(delta)
-    mus = _check_mu(mu)
+    if isinstance(mu, float):
+        return _epsilon_of_one(mu, delta)
+    return cast(Figures, _like(_epsilons_of(_check_mu(mu), delta)))
+
+
+@lru_cache(maxsize=1024)  # a run asks for the same few again and again, and each is a search
+def _epsilon_of_one(mu: float, delta: float) -> float:
+    return float(_epsilons_of(_check_mu(mu), delta))
+
+
+def _epsilons_of(mus: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
     inner = np.where((mus > 0) & np.isfinite(mus), mus, 1.0)
 
     def log_delta(t: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -60,8 +71,7 @@ def epsilon_of(mu: Figures, delta: float) -> Figures:
     epsilons = np.maximum(inner * (inner / 2 - t), 0.0)
     # where δ = 2Φ(μ/2) − 1 is small enough with ε = 0 already, the bisection only comes close to that
     epsilons = np.where(special.erf(inner / math.sqrt(8)) <= delta, 0.0, epsilons)
-    epsilons = np.where(mus == 0, 0.0, np.where(np.isinf(mus), np.inf, epsilons))
-    return cast(Figures, _like(epsilons))
+    return np.where(mus == 0, 0.0, np.where(np.isinf(mus), np.inf, epsilons))
 
 
 def mu_of(epsilon: float, delta: float) -> float:

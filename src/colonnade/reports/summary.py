@@ -51,6 +51,7 @@ class Summary(TypedDict):
     test: dict[str, float]  # metric → value at the last evaluation
     errors: NotRequired[dict[str, Any]]  # of the test rows: confusion matrix, ROC curve, calibration
     baseline: NotRequired[dict[str, float]]  # what one prediction for all rows scores on the test rows
+    little_learnt: NotRequired[bool]  # whether the model scores about the same
     validation: NotRequired[dict[str, float]]  # the same of validation rows, at the best evaluation
     kept: NotRequired[dict[str, Any]]  # which model is used, the best or the last, and when the best was scored
     step_cuts: NotRequired[list[float]]  # epochs at which a training did not descend, and went on with shorter steps

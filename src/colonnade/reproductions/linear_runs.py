@@ -66,10 +66,13 @@ NEWTON_SHARE, PLAIN_NEWTON_SHARE = 0.5, 0.45
 
 
 def settings_for(name: str, **changes: Any) -> Any:
-    """An algorithm's settings: a fixed step for the first-order ones, the one they find themselves for the others."""
+    """An algorithm's settings: a fixed step for the first-order ones, the one they find themselves for the others.
+
+    No joint searches: the papers have none, and an asynchronous run would wait for its slowest party in each.
+    """
     kind = algorithms.find(name).settings
     own: dict[str, Any] = {} if _finds_its_step(name) else {"step": "fixed"}
-    return kind(max_product_age_epochs=0, **{**own, **changes})
+    return kind(max_product_age_epochs=0, search_every_epochs=0, **{**own, **changes})
 
 
 def _finds_its_step(algorithm: str) -> bool:

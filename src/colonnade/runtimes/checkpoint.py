@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save_file
 
 from colonnade.errors import RunError
-from colonnade.files import appearing, json_of, make_folder, read_private, write_atomically
+from colonnade.files import appearing, json_of, make_folder, names_in, read_private, write_atomically
 from colonnade.state import State
 
 _KEPT = 2
@@ -51,8 +51,9 @@ def write_checkpoint(directory: Path, name: str, number: int, state: State) -> N
 
 def numbers_of(directory: Path, name: str) -> list[int]:
     """The numbers of the checkpoints of that name, oldest first."""
-    found = (path.stem.rpartition("-") for path in directory.glob(f"{name}-*.json"))
-    return sorted(int(number) for stem, _, number in found if stem == name and number.isdigit())
+    start, end = f"{name}-", ".json"
+    found = (file for file in names_in(directory) if file.startswith(start) and file.endswith(end))
+    return sorted(int(number) for file in found if (number := file[len(start) : -len(end)]).isdigit())
 
 
 def read_checkpoint(directory: Path, name: str, number: int) -> State | None:

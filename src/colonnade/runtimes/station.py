@@ -19,7 +19,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from colonnade.errors import ColonnadeError, ProtocolError, RunError
+from colonnade.errors import ColonnadeError, ProtocolError, RunError, TrainingError
 from colonnade.messages import Message
 from colonnade.party import Event, Extended, Party, PeerLost, PeerReturned, Received, Started, TimerFired
 from colonnade.privacy.ledger import Ledger
@@ -384,10 +384,13 @@ class Station:
         self._refuse(item.peer, _UNHANDLED)
 
     def _is_the_runs_own(self, error: Exception) -> bool:
-        """Whether an error that we have words for, such as a training that diverges, has met a second peer.
+        """Whether the training failed; or an error that we have words for has met a second peer.
 
-        One peer can bring it about by a lie, and pays for it. What the next one brings about too is the run's own.
+        A training is judged by many messages, and large numbers were judged before: who sent the last is not to blame.
+        Anything else one peer can bring about by a lie, and pays for it; what the next one brings about too is ours.
         """
+        if isinstance(error, TrainingError):
+            return True
         return isinstance(error, ColonnadeError) and _UNHANDLED in self.expelled.values()
 
     def _put_aside(self, event: Received, frame: bytearray, error: Exception) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from starlette.exceptions import HTTPException
 
 from colonnade.errors import DataError
 from colonnade.serving.keys import ApiKeys
@@ -31,6 +32,7 @@ class _Asked(msgspec.Struct, forbid_unknown_fields=True):
     ids: list[Annotated[str, msgspec.Meta(min_length=1, max_length=256)]] | None = None
 
 
+_ENDPOINTS = {"/predict": "POST", "/healthz": "GET", "/metrics": "GET", "/docs": "GET"}
 _decode = msgspec.json.Decoder(_Asked).decode
 
 
@@ -89,6 +91,14 @@ def application(party: ServingLabelParty, keys: ApiKeys | None, seconds: float) 
         party.metrics.requests.labels(str(response.status_code)).inc()
         party.metrics.seconds.observe(time.perf_counter() - began)
         return response
+
+    @app.exception_handler(HTTPException)
+    async def elsewhere(request: Request, error: HTTPException) -> Response:
+        """What no endpoint here takes, in the form of every other refusal."""
+        known = sorted(_ENDPOINTS)
+        if request.url.path in _ENDPOINTS:
+            return problem(error.status_code, f"{request.url.path} is asked for with {_ENDPOINTS[request.url.path]}.")
+        return problem(error.status_code, f"There is nothing at this address; there is at {', '.join(known)}.")
 
     @app.get("/healthz", summary="Whether it answers, and who is there")
     async def healthz() -> Response:

@@ -4,7 +4,6 @@ Timed by the processor's clock and not by the wall's, so that other work beside 
 looked at: how long that takes follows from the links that the file declares.
 """
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from colonnade.errors import ColonnadeError
 from colonnade.federation.building import build_federation
 from colonnade.federation.file import parse_federation
 from colonnade.federation.plan import Plan
-from colonnade.files import json_of, read_whole, write_atomically
+from colonnade.files import json_of, json_text, read_whole, write_atomically
 from colonnade.party import Effect, Event, Party, Received, TimerFired
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.recorder import Recorder
@@ -96,7 +95,7 @@ class MeasuredTimes:
         if key not in self._kept:
             found = compute_times(self._data, parse_federation(values).plan(self._data)) if self.parties else {}
             self._kept[key] = {name: found[name] for name in self.parties if name in found}
-            write_atomically(self._path, json.dumps(self._kept, indent=1).encode())
+            write_atomically(self._path, json_text(self._kept))
         return self._kept[key]
 
     def given_to(self, changes: Mapping[str, str], values: dict[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ import torch
 
 from colonnade.errors import ColonnadeError, SettingsError
 from colonnade.federation.file import digest, federation_values, parse_federation, read_federation
-from colonnade.files import json_of, make_folder, read_whole, write_atomically
+from colonnade.files import json_of, json_text, make_folder, read_whole, write_atomically
 from colonnade.launch.experiment import train_plan
 from colonnade.launch.run_options import RunOptions
 from colonnade.prediction.starting import load_with_start
@@ -120,7 +120,7 @@ def sweep(
     result = gathered(each, seeds, results)
     result["scored_on"] = f"{validation:.0%} of the training rows, held out" if validation else "the test rows"
     result["best"] = _tested(cells, result["rows"], seeds, directory, how.base) if validation else None
-    write_atomically(directory / "sweep.json", json.dumps(result, indent=1).encode())
+    write_atomically(directory / "sweep.json", json_text(result))
     write_atomically(directory / "sweep.csv", as_csv(result).encode())
     return result
 

@@ -20,7 +20,7 @@ from colonnade.data import load
 from colonnade.data.federated import FederatedData
 from colonnade.errors import SettingsError
 from colonnade.federation.file import Federation, federation_values, read_federation
-from colonnade.files import read_whole, toml_of, write_atomically
+from colonnade.files import json_text, read_whole, toml_of, write_atomically
 from colonnade.reports.rundir import SMALLER_IS_BETTER
 from colonnade.trials.compute_times import MeasuredTimes
 from colonnade.trials.sweep import (
@@ -87,7 +87,7 @@ def tune(
         kept = [told[place]["changes"] for place in places[: math.ceil(len(left) / KEPT)]]
         left = [plain, *(one for one in kept if one != plain)]  # of equals the first is the better: no change
     if not places:
-        raise SettingsError(f"No trial came to its end. The first said: {told[0]['why']}")
+        raise SettingsError(why_none_is_the_best(told))
     best = told[places[0]]
     changed = {name: value for name, value in best["changes"].items() if value != plain[name]}
     tested = on_test_rows(cells[places[0]], directory, how.base)
@@ -102,9 +102,20 @@ def tune(
         "compute_seconds": times.of(best["changes"], cells[places[0]].values),
         "rungs": rungs,
     }
-    write_atomically(directory / "tune.json", json.dumps(result, indent=1).encode())
+    write_atomically(directory / "tune.json", json_text(result))
     write_atomically(directory / TUNED, with_changes(read_whole(file).decode(), changed).encode())
     return result
+
+
+def why_none_is_the_best(trials: Sequence[Mapping[str, Any]]) -> str:
+    """Of trials that all failed, or could not be scored."""
+    if all(one["why"] for one in trials):
+        return f"No trial came to its end. The first said: {trials[0]['why']}"
+    metric = next(one["metric_name"] for one in trials if not one["why"])
+    return (
+        f"Of the rows that were held out {metric} cannot be told, since none of them is of some class. Hold out more "
+        "(--validation), or choose another training.metric."
+    )
 
 
 def _check_budget(settings: Federation) -> None:

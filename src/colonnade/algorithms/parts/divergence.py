@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from colonnade.algorithms.parts.losses import check_task
-from colonnade.errors import RunError
+from colonnade.errors import TrainingError
 from colonnade.state import Remembering, State, custom
 
 FAR_ABOVE = 10.0
@@ -46,7 +46,7 @@ def worst_scores(task: str, targets: torch.Tensor, deviation: float = 1.0) -> di
     return {"rmse": most**0.5 * deviation} if task == "regression" else {"log_loss": most}
 
 
-class DivergedError(RunError):
+class DivergedError(TrainingError):
     """The training does not descend. Whoever has a good model to go back to, and shorter steps left, may heal it."""
 
 
@@ -67,7 +67,7 @@ class Healing(Remembering):
         if not self.heals or ending:
             raise error
         if len(self._epochs) == len(CUTS):
-            raise RunError(
+            raise TrainingError(
                 f"{error} It was begun again {len(CUTS)} times, with steps down to 1/{1 / CUTS[-1]:.0f} of their "
                 "length, and never descended: this is no matter of the rate. Look for columns and, in a regression, a "
                 "label that are not standardised, or try another algorithm: `colonnade algorithms` lists them."

@@ -12,6 +12,8 @@ from colonnade.messages import Keep
 from colonnade.state import Remembering, State, custom
 
 Tensors = dict[str, torch.Tensor]
+NO_COPY = (1 << 63) - 1
+"""The version of who has no copy: numbers on the wire are counts, and no evaluation has the largest."""
 MOST_UNJUDGED = 2
 """Honest label parties make one evaluation at a time; a verdict may be overtaken by the next request."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from colonnade.algorithms.parts.best import BestScore
+from colonnade.algorithms.parts.best import BestScore, check_they_can_choose
 from colonnade.algorithms.parts.divergence import DivergedError, DivergenceWatch, Healing, worst_scores
 from colonnade.algorithms.parts.losses import headline
 from colonnade.algorithms.parts.progress import Progress
@@ -64,6 +64,8 @@ class OnlyParty(Remembering):
         worst = worst_scores(label.labels.task, label.labels.train, label.labels.deviation)
         self._best = None if apart is None else BestScore(metric, training.early_stopping, worst)
         self._keeps = keeps_best(label, self._validation_rows)
+        if self._keeps or training.early_stopping:
+            check_they_can_choose(label.labels)
         self._versions = Versions() if self._keeps or self._healing.heals else None
         if self._versions is not None and self._healing.heals:
             self._versions.offer(0, self._copy())

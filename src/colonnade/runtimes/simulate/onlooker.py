@@ -48,7 +48,9 @@ class Onlooker:
             self._live.look()
         if self._steering.paused():
             self._rest()
-        return self._stop_requested() or self._steering.stop_requested()
+            if self._stop_requested():
+                return True
+        return self._steering.stop_requested()
 
     def _rest(self) -> None:
         began = time.monotonic()

@@ -61,11 +61,14 @@ class BlockCurvature(Remembering):
         self._inverse = []
         if self._kind == "none" or self.lines == 0:
             return
-        curvatures = self._loss.curvatures(residuals)
+        whole = self._kind == "block" and self.lines <= _MOST_COLUMNS
+        looked_at = slice(None, None, every if whole else 1)
+        curvatures = np.zeros(residuals.shape)
+        curvatures[looked_at] = self._loss.curvatures(residuals[looked_at])
         if self._loss.may_be_flat:
             curvatures = (1 - MOST_SHARE) * curvatures + MOST_SHARE * self._loss.smoothness
         for weights in np.ascontiguousarray(curvatures.T):
-            if self._kind == "block" and self.lines <= _MOST_COLUMNS:
+            if whole:
                 curvature = block.gram(weights, every)
                 # A little more than the penalty: a rare column may have no curvature in the rows that are looked at.
                 curvature[np.diag_indices(self.lines)] += self.penalty[:, 0] + 1e-6 * (1 + np.trace(curvature))

@@ -17,7 +17,7 @@ from colonnade.algorithms.linear_models.parts.sums import ROWS_A_SUM, SumLimits,
 from colonnade.algorithms.linear_models.parts.windows import ROWS_OF_A_PASS
 from colonnade.algorithms.parts.bounds import MOST_KEPT_BYTES, MOST_PRODUCT
 from colonnade.algorithms.parts.randomness import seed_for
-from colonnade.algorithms.parts.versions import Versions
+from colonnade.algorithms.parts.versions import NO_COPY, Versions
 from colonnade.algorithms.seats import LinearSeat
 from colonnade.errors import ProtocolError, SettingsError
 from colonnade.messages import Introduction
@@ -234,13 +234,13 @@ class BlockParty(Remembering):
         return products
 
     def go_back(self, version: int) -> int:
-        """Take up the weights of that version, 0 being the first; −1 if there is no such copy: the last ones stay."""
+        """Take up the weights of that version, 0 being the first; `NO_COPY`: there is none, and the last ones stay."""
         if version == 0:
             self.block.set_weights(*self._first)
             return version
         copy = None if self.versions is None else self.versions.take(version)
         if copy is None:
-            return -1
+            return NO_COPY
         self.block.set_weights(copy["weights"].numpy(), copy["intercept"].numpy())
         return version
 

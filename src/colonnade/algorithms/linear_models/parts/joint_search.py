@@ -7,7 +7,7 @@ given the sums of all rows' products at everybody's points, and takes the best w
     label party:  c = argmin f(Σ_k c_k p_k), Σ_k c_k = 1, from Σ_m X_m p_mk and λ Σ_m p_mj·p_mk alone
     party m:      w_m ← Σ_k c_k p_mk, which is one of the points from then on
 
-Of the papers' steps nothing changes but where they start from. SearchSchedule the span of earlier weights is that of G.
+Of the papers' steps nothing changes but where they start from. Searching the span of earlier weights is the idea of G.
 Narkiss, M. Zibulevsky, "Sequential Subspace Optimization Method for Large-Scale Unconstrained Problems", 2005.
 """
 

@@ -398,9 +398,9 @@ class LinearParty(Remembering, ABC):
 
     def _begin_search(self, values: NDArray[np.float64] | None = None) -> list[Effect]:
         """Label party: ask everybody for a point. `values`: what came of the batch before, if nobody was told yet."""
-        assert self._searching is not None
+        assert self._searching is not None and self._record is not None
         nothing = np.zeros((0, self._seat.outputs))
-        effects, completed = self._searching.begin(nothing if values is None else values)
+        effects, completed = self._searching.begin(nothing if values is None else values, self._record.epoch)
         self._rest(self._searching.under_way)
         return self._go_on(effects, [completed])
 
@@ -426,7 +426,7 @@ class LinearParty(Remembering, ABC):
         """Label party: all have taken the step; or the search is given up, and everybody goes on from where it is."""
         record, searching = self._record, self._searching
         assert record is not None and searching is not None
-        effects = searching.end(record.epoch + found)
+        effects = searching.end(record.epoch + found, found)
         effects += record.count(self._seat.rows, self._seat.workers) if found else []
         return effects if record.ending else [*effects, *self._go_on_after_search()]
 

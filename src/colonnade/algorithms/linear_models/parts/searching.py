@@ -9,6 +9,9 @@
 
 Nobody steps between its offer and the end, so that all blocks move at once. A search that lacks a party is given up: it
 costs what was sent, and the training goes on as before. Searches are spread so that one is the end of the training.
+
+A search is a barrier, which lasts as long as the slowest party takes. It counts as an epoch. Where nobody waits for
+anybody otherwise and the last one took longer than an epoch of mini-batches, there are more of these before the next.
 """
 
 from collections.abc import Callable
@@ -20,6 +23,7 @@ from numpy.typing import NDArray
 
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty, searches_every
 from colonnade.algorithms.linear_models.parts.joint_search import JointSearch, Points
+from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear
 from colonnade.errors import ProtocolError
 from colonnade.messages import SearchReply, SearchRequest, SearchStep, SearchStop
 from colonnade.party import Effect, Send
@@ -27,6 +31,8 @@ from colonnade.state import Remembering, optional_part, part, value
 
 Floats = NDArray[np.float64]
 OF_A_SEARCH = (SearchRequest, SearchStep, SearchReply, SearchStop)
+_MOST_APART = 0.25
+"""Of the planned epochs: so many, at most, lie between two searches however long one takes."""
 
 
 def next_search(epoch: float, epochs: float, every: float) -> float:
@@ -43,6 +49,43 @@ def next_search(epoch: float, epochs: float, every: float) -> float:
     return last - left * apart if left >= 0 else inf
 
 
+class SearchTime(Remembering):
+    """How long the last search took, in epochs of the mini-batches before it.
+
+    >>> time = SearchTime()
+    >>> for epoch, now in ((0.0, 0.0), (1.0, 2.0), (1.25, 3.0)): time.look(epoch, now)
+    >>> time.begin(1.25, 3.0), time.end(2.25, 5.0, found=True)  # an epoch takes 4 seconds, the search took 2
+    (None, None)
+    >>> time.begin(2.5, 6.0), time.end(2.5, 36.0, found=False)  # one that is given up says nothing of the others
+    (None, None)
+    >>> time.search_epochs
+    0.5
+    """
+
+    MEMORY = (value("search_epochs", "_since", "_epoch_seconds", "_began"),)
+
+    def __init__(self) -> None:
+        self.search_epochs = 0.0
+        self._since: list[float] = []  # the epoch and the time at which mini-batches began
+        self._epoch_seconds = 0.0
+        self._began = 0.0
+
+    def look(self, epoch: float, now: float) -> None:
+        """Mini-batches are made; a first pass, of few messages, is over after an epoch."""
+        if not self._since and epoch >= 1:
+            self._since = [epoch, now]
+
+    def begin(self, epoch: float, now: float) -> None:
+        self._began = now
+        if self._since and epoch > self._since[0]:
+            self._epoch_seconds = (now - self._since[1]) / (epoch - self._since[0])
+
+    def end(self, epoch: float, now: float, found: bool) -> None:
+        self._since = [epoch, now]
+        if found and self._epoch_seconds > 0:
+            self.search_epochs = max(0.0, now - self._began) / self._epoch_seconds
+
+
 def searching_of(block_party: BlockParty, known: Callable[[], Floats]) -> "SearchSchedule | None":
     """A party's side of joint searches, if there are any. `known`: residuals of all rows, as far as they are kept."""
     return SearchSchedule(block_party, known) if searches_every(block_party.seat) else None
@@ -56,6 +99,7 @@ class SearchSchedule(Remembering):
         value("_next_at", saved=lambda epoch: epoch if epoch < inf else None, restored=lambda epoch: epoch or inf),
         value("_awaited", "_ask_again", restored=set),
         part("points"),
+        optional_part("_time"),
         optional_part("_search"),
     )
 
@@ -75,6 +119,8 @@ class SearchSchedule(Remembering):
         self._awaited: set[str] = set()  # at the label party: who has not taken the step yet
         self._ask_again: set[str] = set()  # and who may have asked for something before that it asks for again
         self._next_at = 0.0
+        is_asynchronous = isinstance(self._seat.settings, AsynchronousLinear)
+        self._time = SearchTime() if is_asynchronous and self._seat.is_label_party else None
         self.plan(0.0)
         block_party.sums.offer = self.points.offer
 
@@ -82,17 +128,24 @@ class SearchSchedule(Remembering):
 
     def plan(self, epoch: float) -> None:
         """What is the next, from now on."""
-        self._next_at = next_search(epoch, self._seat.training.epochs, searches_every(self._seat))
+        epochs, every = self._seat.training.epochs, searches_every(self._seat)
+        if self._time is not None:
+            every = max(every, min(self._time.search_epochs - 1, _MOST_APART * epochs))
+        self._next_at = next_search(epoch, epochs, every)
 
     def is_due(self, epoch: float) -> bool:
         """None that would lack a party is begun."""
         sums = self._block_party.sums
+        if self._time is not None:
+            self._time.look(epoch, sums.patience.now)
         return epoch >= self._next_at - 1e-9 and not self.under_way and not (sums.lost or sums.patience.silent)
 
     # --- the label party ---
 
-    def begin(self, values: Floats) -> Any:
+    def begin(self, values: Floats, epoch: float) -> Any:
         """Ask everybody; what `Sums` gives for a sum that was begun."""
+        if self._time is not None:
+            self._time.begin(epoch, self._block_party.sums.patience.now)
         number, effects, completed = self._block_party.sums.begin_search(self.done, values)
         self.under_way = number
         return effects, completed
@@ -120,11 +173,13 @@ class SearchSchedule(Remembering):
         self._awaited.discard(party)
         return not self._awaited
 
-    def end(self, epoch: float) -> list[Effect]:
+    def end(self, epoch: float, found: bool) -> list[Effect]:
         """The search is over, or given up."""
         number, self.under_way = self.under_way, 0
         self._over = max(self._over, number)
         self._awaited, self._ask_again = set(), {*self._block_party.peers}
+        if self._time is not None:
+            self._time.end(epoch, self._block_party.sums.patience.now, found)
         self.plan(epoch)
         return [Send(peer, SearchStop(number)) for peer in self._block_party.peers]
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from colonnade.algorithms.linear_models.parts.block_party import BlockParty
-from colonnade.algorithms.parts.best import BestScore
+from colonnade.algorithms.parts.best import BestScore, check_they_can_choose
 from colonnade.algorithms.parts.divergence import worst_scores
 from colonnade.algorithms.parts.losses import headline
 from colonnade.errors import ProtocolError, SettingsError
@@ -85,6 +85,8 @@ class LinearSelection(Remembering):
         named = block_party.loss.name != "auto"
         worst = {} if named else worst_scores(seat.task, seat.labels.train, seat.labels.deviation)
         self.best = BestScore(metric, seat.training.early_stopping, worst)
+        if block_party.versions is not None or seat.training.early_stopping:
+            check_they_can_choose(seat.labels)
         self.version = 0  # of the evaluation under way
         self.chosen = False  # everybody has been asked for the model that is used in the end
         self._recall = recall

@@ -137,7 +137,7 @@ class Embedder(Remembering):
         rows = np.arange(first_row, first_row + row_count, dtype=np.uint32)
         if row_count == 0 or not budget.affordable(rows, self.row_cost).all():
             return [], np.zeros((0, self._seat.width), np.float32)
-        outputs = self.network.embed(columns[first_row : first_row + row_count], self.noise)
+        outputs = self.network.score(columns[first_row : first_row + row_count], self.noise)
         return self.spent(rows, which), outputs.numpy()
 
     def go_back(self, weights: Mapping[str, torch.Tensor]) -> None:

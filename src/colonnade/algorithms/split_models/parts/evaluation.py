@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from colonnade.errors import ProtocolError
 from colonnade.messages import EvaluationEmbedding, EvaluationRequest, ValidationEmbedding
+from colonnade.models.contract import SCORED_AT_ONCE
 from colonnade.party import Effect, Send
 from colonnade.state import Remembering, array, value
 
-ROWS_A_REQUEST = 4096
+ROWS_A_REQUEST = SCORED_AT_ONCE
 """Bounds a frame's size; an evaluation of more rows takes several requests."""
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from colonnade.algorithms.parts.bounds import check_magnitude, largest
 from colonnade.algorithms.parts.divergence import DivergedError, DivergenceWatch, Healing
 from colonnade.algorithms.parts.progress import DIVERGED, PLANNED, Progress
+from colonnade.algorithms.parts.versions import NO_COPY
 from colonnade.algorithms.seats import LabelSeat
 from colonnade.algorithms.split_models.parts.budget import check_each_once
 from colonnade.algorithms.split_models.parts.evaluation import Evaluation
@@ -175,7 +176,9 @@ class SplitRecord(Remembering):
         effects = self.progress.observe(self.exchange, self._top.steps)
         if self.ending and self.reason == PLANNED and not self._keeps_best:
             self._watch.judge_the_end(self.progress.train_loss(), self.epoch())
-        if self.ending or (not self._is_scoring and self.progress.evaluation_is_due(self.exchange)):
+        # Who has still to go back would have no copy of what is scored: the evaluation waits for it.
+        is_free = not self._is_scoring and not self.waits_for_return
+        if self.ending or (is_free and self.progress.evaluation_is_due(self.exchange)):
             effects += self._score()
         return effects
 
@@ -251,7 +254,7 @@ class SplitRecord(Remembering):
             raise ProtocolError(f"{sender} went back to an earlier model, as never asked for.")
         is_last = self._recall.went_back(sender, answer)
         effects: list[Effect] = []
-        if answer.version < 0:
+        if answer.version == NO_COPY:
             note = f"{sender} was away when that model was scored, and keeps the one it has"
             effects.append(Observe(self.exchange, self._top.steps, self.epoch(), note=note))
         return [*effects, *(self._test() if is_last and self.ending else [])]

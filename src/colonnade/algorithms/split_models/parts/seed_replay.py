@@ -26,7 +26,7 @@ from colonnade.algorithms.split_models.parts.directions import Directions
 from colonnade.algorithms.split_models.parts.embedder import Embedder
 from colonnade.algorithms.split_models.parts.steps import SlopeSpread, optimiser_of_bottom
 from colonnade.algorithms.split_models.parts.wide_layer import DirectionPart, wide_layers
-from colonnade.errors import ProtocolError, RunError, SettingsError
+from colonnade.errors import ProtocolError, SettingsError, TrainingError
 from colonnade.models.flat import flatten
 from colonnade.models.network import network_for
 from colonnade.party import Effect
@@ -231,7 +231,8 @@ class SeedReplayBottom(Embedder):
         """Of what wide layers give."""
         if self._wide is None:
             return []
-        return self._wide.moves(inputs, self._passed[exchange], self._by_rows(seed, len(inputs)), radius)
+        moves = self._wide.moves(inputs, self._passed[exchange], self._by_rows(seed, len(inputs))[None])
+        return [None if move is None else move[0].mul_(radius) for move in moves]
 
     def _step_along(self, directions: Iterator[DirectionPart], rows: int, scale: float) -> None:
         """A wide layer's w ← w − scale · Σ_i (x_i/‖x_i‖) v_iᵀ, rounded to the grid.
@@ -262,7 +263,7 @@ class SeedReplayBottom(Embedder):
         low, high = torch.aminmax(self._vector)  # abs() would be a copy
         self._room = LIMIT - max(-float(low), float(high))
         if not self._room >= 0:  # so NaN is refused as well
-            raise RunError(
+            raise TrainingError(
                 f"A weight of {self._seat.name} went beyond ±{LIMIT:g}, where its restoration would no longer be "
                 "exact: the training has most likely diverged. Lower training.learning_rate."
             )

@@ -220,8 +220,8 @@ class Top(Remembering):
             return chosen
         labels, part = self._labels, "validation" if validation else "test"
         if self.own is not None and self._columns is not None:
-            embeddings = torch.cat([embeddings, self.own.embed(getattr(self._columns, part))], 1)
-        outputs = self.network.embed(embeddings)
+            embeddings = torch.cat([embeddings, self.own.score(getattr(self._columns, part))], 1)
+        outputs = self.network.score(embeddings)
         return {**metrics(labels.task, outputs, getattr(labels, part), labels.deviation, threshold), **chosen}
 
     def _outputs_of_all(self, embeddings: torch.Tensor) -> torch.Tensor:

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from colonnade.algorithms.parts.best import BestScore
+from colonnade.algorithms.parts.best import BestScore, check_they_can_choose
 from colonnade.algorithms.parts.divergence import worst_scores
 from colonnade.algorithms.parts.losses import headline
-from colonnade.algorithms.parts.versions import Versions
+from colonnade.algorithms.parts.versions import NO_COPY, Versions
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat
 from colonnade.algorithms.split_models.parts.evaluation import ROWS_A_REQUEST, Evaluation
 from colonnade.errors import ProtocolError
@@ -132,7 +132,7 @@ class FeatureValidation(Remembering):
             self._bottom.go_back(copy)
         if back.step > 0:
             self._bottom.restart(back.step)
-        version = -1 if copy is None else back.version
+        version = NO_COPY if copy is None else back.version
         return [Send(sender, WentBack(back.number, version, self._bottom.uploads))]
 
 
@@ -217,6 +217,8 @@ class Selection(Remembering):
         worst = worst_scores(labels.task, labels.train, labels.deviation)
         self.best = BestScore(headline(labels.task, seat.training.metric), patience, worst)
         self.keeps = keeps_best(seat, rows)
+        if self.keeps or patience:
+            check_they_can_choose(labels)
         self._parties = seat.feature_parties
         self._versions = recall.versions
         self._asked_at = 0.0  # epochs, when the evaluation under way began

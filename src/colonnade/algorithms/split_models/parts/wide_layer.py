@@ -80,7 +80,10 @@ class WideLayers:
         return given, torch.cat(known, 1)
 
     def _of_layers(self, inputs: Tensor, known: Tensor, drawn: Tensor) -> Iterator[tuple[WideLayer, Tensor, Tensor]]:
-        """Of each: what goes into it, and what was drawn for the units that are not silenced."""
+        """Of each: what goes into it, and what was drawn for the units that are not silenced.
+
+        `drawn` is [directions, numbers], and what is given of it [directions, rows, units].
+        """
         rows, place, start = len(inputs), 0, 0
         for layer in self._layers:
             entered = inputs.flatten(1)
@@ -89,21 +92,22 @@ class WideLayers:
                 place += layer.inputs
             open_units = known[:, place : place + layer.units]
             place += layer.units
-            yield layer, entered, drawn[start : start + rows * layer.units].view(rows, -1) * open_units
-            start += rows * layer.units
+            end = start + rows * layer.units
+            yield layer, entered, drawn[:, start:end].view(len(drawn), rows, layer.units) * open_units
+            start = end
 
-    def moves(self, inputs: Tensor, known: Tensor, drawn: Tensor, radius: float) -> list[Tensor | None]:
-        """radius · ‖x_i‖ v_i of every row: [rows, units], for each layer with parameters; None: it is not moved."""
+    def moves(self, inputs: Tensor, known: Tensor, drawn: Tensor) -> list[Tensor | None]:
+        """‖x_i‖ v_i of every row: [directions, rows, units], for each layer with parameters; None: it is not moved."""
         moves: list[Tensor | None] = [None] * len(self._network.with_parameters)
         for layer, entered, by_row in self._of_layers(inputs, known, drawn):
-            moves[layer.number] = (by_row * _lengths(entered)).mul_(radius)
+            moves[layer.number] = by_row.mul_(_lengths(entered))
         return moves
 
     def along(self, inputs: Tensor, known: Tensor, drawn: Tensor) -> Iterator[DirectionPart]:
         """Σ_i (x_i/‖x_i‖) v_iᵀ, the direction of the weights, some inputs at a time; a row of zeros adds nothing."""
-        for layer, entered, by_row in self._of_layers(inputs, known, drawn):
+        for layer, entered, by_rows in self._of_layers(inputs, known, drawn[None]):
             lengths, place = _lengths(entered), layer.place
-            by_row = torch.where(lengths > 0, by_row / lengths, 0.0)
+            by_row = torch.where(lengths > 0, by_rows[0] / lengths, 0.0)
             for some in torch.split(entered, max(1, AT_ONCE // layer.units), 1):
                 numbers = torch.mm(some.t(), by_row).view(-1)
                 yield DirectionPart(place, numbers, layer.inputs)

@@ -79,21 +79,22 @@ class ZerothOrderBottom(Embedder):
         here_others, near_others = self._others_of(self._vector), self._others_of(self._near_vector)
         sizes = [one.numel() for one in here_others]
         looked = directions.draw_rows(directions.count, by_rows + sum(sizes), self._looking)
+        own = torch.split(looked[:, by_rows:], sizes, 1)
+        moves: list[torch.Tensor | None] = []
         if wide is None:
             here = self.network.embed(inputs, self.noise)
         else:
             here, passed = wide.looked_into(inputs)
+            moves = wide.moves(inputs, passed, looked[:, :by_rows])
             self._near_vector.copy_(self._vector)
         around = []
-        for direction in looked.unbind():
+        for number in range(directions.count):
             for side in (1, -1) if directions.two_sided else (1,):
                 radius = side * directions.radius
-                for at, near, own in zip(
-                    here_others, near_others, torch.split(direction[by_rows:], sizes), strict=True
-                ):
-                    torch.add(at, own, alpha=radius, out=near)
-                moves = [] if wide is None else wide.moves(inputs, passed, direction[:by_rows], radius)
-                around.append(self._near.embed(inputs, self.noise, moves))
+                for at, near, one in zip(here_others, near_others, own, strict=True):
+                    torch.add(at, one[number], alpha=radius, out=near)
+                moved = [None if move is None else move[number] * radius for move in moves]
+                around.append(self._near.embed(inputs, self.noise, moved))
         if wide is not None:
             self._looked_at[exchange], self._passed[exchange] = rows, passed
         self._pending[exchange] = looked
