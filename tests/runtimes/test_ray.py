@@ -34,6 +34,7 @@ from colonnade.party import Effect, Finish, Send
 from colonnade.privacy.ledger import Ledger
 from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.links import Peers
+from colonnade.runtimes.ray import supervisor
 from colonnade.runtimes.ray.carrier import CallCarrier
 from colonnade.runtimes.ray.cluster import NAMESPACE, cluster
 from colonnade.runtimes.ray.settings import Ray
@@ -152,6 +153,42 @@ def test_who_finds_no_place(two_nodes: None, flowers: FederatedData) -> None:
         train(flowers, runtime=runtime)
 
 
+class Forgotten:
+    """An actor that stands for a Ray that forgets the first call for news and the first call to live."""
+
+    def __init__(self, name: str) -> None:
+        self._calls = {"live": 0, "news": 0}
+        self._begun = False
+
+    async def live(self, seat: dict[str, bytes], peers: dict[str, Any]) -> dict[str, Any]:
+        self._calls["live"] += 1
+        if self._calls["live"] == 1:
+            await asyncio.Event().wait()
+        self._begun = True
+        return {"finished": True}
+
+    async def news(self) -> tuple[bool, list[dict[str, Any]]]:
+        self._calls["news"] += 1
+        if self._calls["news"] == 1:
+            await asyncio.Event().wait()
+        return self._begun, [{"asked": self._calls["live"]}]
+
+
+def test_calls_that_ray_forgets_are_made_again(two_nodes: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "_LOST_SECONDS", 0.2)
+    told: list[tuple[str, dict[str, Any]]] = []
+    actors = supervisor.ActorSupervisor(
+        Forgotten,
+        {"party1": {}},
+        {"party1": []},
+        Ray(cpus=LEAST_CPUS, placement_seconds=200),
+        watch=lambda *news: told.append(news),
+        stop_requested=lambda: False,
+    )
+    assert actors.run()
+    assert told[-1] == ("party1", {"asked": 2})
+
+
 def test_a_sweep_on_the_cluster(two_nodes: None, tmp_path: Path) -> None:
     path = tmp_path / "flowers.toml"
     path.write_text('[data]\nset = "iris"\nparties = 2\n[training]\nepochs = 1\n', encoding="utf-8")
@@ -253,7 +290,7 @@ def test_a_party_that_does_not_exist_is_given_nothing(flowers: FederatedData, tm
 
 
 class Fickle:
-    """Calls between carriers of one loop that take their time, overtake one another, and fail before or after."""
+    """Calls between carriers of one loop that are slow, overtake one another, fail before or after, or are lost."""
 
     def __init__(self, seed: int, failing: float) -> None:
         self.carriers: dict[str, CallCarrier] = {}
@@ -270,6 +307,8 @@ class Fickle:
             await asyncio.sleep(self._drawn.choice((0, 0, 0.0005, 0.002)))
             if self._drawn.random() < self._failing or peer not in self.carriers:
                 raise ConnectionError(peer)
+            if self._drawn.random() < self._failing / 4:
+                await asyncio.Event().wait()  # nobody will ever answer
             answer = getattr(self.carriers[peer], method)(*arguments)
             accepted = bool(await answer if asyncio.iscoroutine(answer) else answer)
             if self._drawn.random() < self._failing:
@@ -325,7 +364,12 @@ def test_every_letter_comes_once_and_in_order(
             return await asyncio.gather(*(carrier.run() for carrier in fickle.carriers.values())), fickle
 
     parties = {"a": counting("b", 30), "b": counting("a", 30)}
-    impatient = {"_LONGEST_RETRY_SECONDS": 0.02, "_SIGN_OF_LIFE_SECONDS": 0.02, "_LOOK_UP_SECONDS": 0.02}
+    impatient = {
+        "_LONGEST_RETRY_SECONDS": 0.02,
+        "_SIGN_OF_LIFE_SECONDS": 0.02,
+        "_LOOK_UP_SECONDS": 0.02,
+        "_ANSWER_SECONDS": 0.1,
+    }
     with mock.patch.multiple("colonnade.runtimes.ray.carrier", **impatient):
         ended, fickle = asyncio.run(both())
     assert ended == [True, True]

@@ -4,6 +4,7 @@ An actor that Ray starts again, perhaps on another node, takes up its state from
 therefore see. When all have ended, their records are brought together from there.
 """
 
+import asyncio
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -46,14 +47,22 @@ class PartyActor:
     def __init__(self, name: str) -> None:
         torch.set_num_threads(1)
         self._name = name  # by which Ray knows it
+        self._life: asyncio.Task[dict[str, Any]] | None = None
         self._carrier: CallCarrier | None = None
         self._news: list[dict[str, Any]] = []
         self._stop = False
         self._next_report = 0.0
 
     async def live(self, files: dict[str, bytes], peers: dict[str, Any]) -> dict[str, Any]:
-        """A party's whole life: `{"finished": …}`, or `{"failed": why}`. `peers` are the others' actors."""
+        """A party's whole life: `{"finished": …}`, or `{"failed": why}`. `peers` are the others' actors.
 
+        An actor has one life: whoever asks again is told how that one ends.
+        """
+        if self._life is None:
+            self._life = asyncio.create_task(self._live(files, peers))
+        return await asyncio.shield(self._life)
+
+    async def _live(self, files: dict[str, bytes], peers: dict[str, Any]) -> dict[str, Any]:
         async def call(peer: str, method: str, *arguments: Any) -> bool:
             try:
                 return bool(await getattr(peers[peer], method).remote(*arguments))
@@ -110,10 +119,10 @@ class PartyActor:
         """A peer's bytes."""
         return self._carrier is not None and await self._carrier.deliver(peer, token, number, batch)
 
-    async def news(self) -> list[dict[str, Any]]:
-        """What has been said since this was last asked."""
+    async def news(self) -> tuple[bool, list[dict[str, Any]]]:
+        """Whether its life has begun, and what has been said since this was last asked."""
         news, self._news = self._news, []
-        return news
+        return self._life is not None, news
 
     async def stop(self) -> None:
         """Save and end."""

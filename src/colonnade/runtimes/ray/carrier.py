@@ -22,6 +22,11 @@ _FIRST_RETRY_SECONDS = 0.02
 _LONGEST_RETRY_SECONDS = 0.5
 _SIGN_OF_LIFE_SECONDS = 0.4
 """A link that has been silent for so long carries an empty batch: who is dead, or has given the link up, is noticed."""
+_ANSWER_SECONDS = 60.0
+"""A call without an answer for so long is taken for lost: Ray may forget one to an actor that died or restarts.
+
+A peer that was only busy has lost nothing by it: what it has not confirmed goes out again over the next link.
+"""
 
 
 class _Link:
@@ -155,10 +160,7 @@ class CallCarrier:
                 self._begin(self._meet(peer, token))
 
     async def _meet(self, peer: str, token: str) -> None:
-        try:
-            met = await self._call(peer, "meet", self._station.name, token)
-        except ConnectionError:
-            met = False
+        met = await self._answer(peer, "meet", token)
         if self._offered.get(peer) == token:
             del self._offered[peer]
             if met and not self._ended:
@@ -220,14 +222,19 @@ class CallCarrier:
             self._begin(self._send(link, link.given, link.unsent.popleft()))
 
     async def _send(self, link: _Link, number: int, batch: bytes) -> None:
-        try:
-            accepted = await self._call(link.peer, "deliver", self._station.name, link.token, number, batch)
-        except ConnectionError:
-            accepted = False
+        accepted = await self._answer(link.peer, "deliver", link.token, number, batch)
         link.under_way -= 1
         if not accepted:
             self._drop(link)
         self._wake.set()
+
+    async def _answer(self, peer: str, method: str, *arguments: str | int | bytes) -> bool:
+        """What a peer answers; no, if it is away or the call is lost."""
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                return await self._call(peer, method, self._station.name, *arguments)
+        except (ConnectionError, TimeoutError):
+            return False
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

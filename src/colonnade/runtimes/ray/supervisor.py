@@ -23,6 +23,11 @@ from colonnade.runtimes.ray.settings import Ray
 _LOOK_UP_SECONDS = 0.2  # a request to stop is noticed within this time
 _NEWS_SECONDS = 0.5
 _AGAIN_SECONDS = 0.1  # before a party is asked to live again: while its actor restarts, it refuses at once
+_LOST_SECONDS = 10.0
+"""A question without an answer for so long is asked again; so is a party to live whose life has not begun by then.
+
+Ray may forget a call to an actor that died or restarts.
+"""
 _STOP_SECONDS = 20.0
 """How long a party may take to save its state before its actor is ended."""
 
@@ -30,8 +35,8 @@ _STOP_SECONDS = 20.0
 class ActorSupervisor:
     """The parties' actors, from their start to the last one's end.
 
-    `actor` is their class: `live(seat, peers)` is a party's whole life and tells how it ended, `news()` what it has to
-    report, `stop()` asks it to save and end. `seats` are what each is given, as plain values.
+    `actor` is their class: `live(seat, peers)` is a party's whole life and tells how it ended, `news()` whether it has
+    begun and what there is to report, `stop()` asks it to save and end. `seats` are what each is given: plain values.
     """
 
     def __init__(
@@ -50,6 +55,9 @@ class ActorSupervisor:
         self._seats = seats
         self._peers = peers
         self._away: set[str] = set()
+        self._living: dict[Any, str] = {}  # the calls of those that have not ended
+        self._called: dict[str, float] = {}  # when each was last asked to live
+        self._asked: dict[Any, tuple[str, float]] = {}  # calls for news: of whom, and since when
         run = secrets.token_hex(3)
         self._handles: dict[str, Any] = {}
         for party in seats:
@@ -67,16 +75,20 @@ class ActorSupervisor:
         try:
             if not self._wait_for_places():
                 return False
-            return self._watch_over({self._live(party): party for party in self._handles})
+            for party in self._handles:
+                self._live(party)
+            return self._watch_over()
         finally:
             for handle in self._handles.values():
                 with suppress(RayError):
                     ray.kill(handle)
 
-    def _live(self, party: str) -> Any:
+    def _live(self, party: str) -> None:
         """A party's life begins, or begins again from what its run directory holds."""
         peers = {peer: self._handles[peer] for peer in self._peers[party]}
-        return self._handles[party].live.remote(dict(self._seats[party]), peers)
+        call = self._handles[party].live.remote(dict(self._seats[party]), peers)
+        self._living = {one: who for one, who in self._living.items() if who != party} | {call: party}
+        self._called[party] = time.monotonic()
 
     def _wait_for_places(self) -> bool:
         """Until every actor stands; False if a stop was asked for meanwhile."""
@@ -114,12 +126,11 @@ class ActorSupervisor:
             "ray.cpus or ray.resources, add nodes, or wait longer with ray.placement_seconds."
         )
 
-    def _watch_over(self, living: dict[Any, str]) -> bool:
+    def _watch_over(self) -> bool:
         finished = True
-        asked: dict[Any, str] = {}
         next_news = 0.0
         stop_by: float | None = None
-        while living:
+        while self._living:
             now = time.monotonic()
             if stop_by is None and self._stop_requested():
                 stop_by = now + _STOP_SECONDS
@@ -128,34 +139,42 @@ class ActorSupervisor:
                 return False  # who has not saved in time goes on from its journal
             if now >= next_news:
                 next_news = now + _NEWS_SECONDS
-                for party in {*living.values()} - {*asked.values()}:
-                    asked[self._handles[party].news.remote()] = party
-                    if stop_by is not None:  # again and again: a party that was starting anew has not heard it
-                        self._handles[party].stop.remote()
-            done, _ = ray.wait([*living, *asked], num_returns=1, timeout=max(0.01, next_news - now))
+                self._ask(now, stopping=stop_by is not None)
+            done, _ = ray.wait([*self._living, *self._asked], num_returns=1, timeout=max(0.01, next_news - now))
             for one in done:
-                if one in asked:
-                    self._hear(asked.pop(one), one)
+                if one in self._asked:
+                    self._hear(self._asked.pop(one)[0], one)
                 else:
-                    party = living.pop(one)
+                    party = self._living[one]
                     ended_well = self._ending(party, one)
                     if ended_well is None:
                         time.sleep(_AGAIN_SECONDS)
-                        living[self._live(party)] = party
+                        self._live(party)
                         continue
+                    del self._living[one]
                     self._hear(party, self._handles[party].news.remote())
                     finished = finished and ended_well
         return finished
 
+    def _ask(self, now: float, *, stopping: bool) -> None:
+        """Ask those who live for news, unless they have been asked; to stop as well, if they should."""
+        self._asked = {one: (party, at) for one, (party, at) in self._asked.items() if now - at < _LOST_SECONDS}
+        for party in {*self._living.values()} - {party for party, _ in self._asked.values()}:
+            self._asked[self._handles[party].news.remote()] = (party, now)
+            if stopping:  # again and again: a party that was starting anew has not heard it
+                self._handles[party].stop.remote()
+
     def _hear(self, party: str, news: Any) -> None:
         try:
-            lines = ray.get(news, timeout=_STOP_SECONDS)
+            begun, lines = ray.get(news, timeout=_STOP_SECONDS)
         except (RayActorError, GetTimeoutError):
             if party not in self._away:
                 self._away.add(party)
                 self._watch(party, {"note": f"the actor of {party} has died; Ray starts it again"})
             return
         self._away.discard(party)
+        if not begun and party in self._living.values() and time.monotonic() - self._called[party] > _LOST_SECONDS:
+            self._live(party)
         for line in lines:
             self._watch(party, line)
 
