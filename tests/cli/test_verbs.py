@@ -34,6 +34,7 @@ VERBS = [
     ("certs", "show"),
     ("sweep",),
     ("tune",),
+    ("plan",),
     ("align",),
     ("predict",),
     ("serve",),

@@ -24,6 +24,7 @@ def benchmarks() -> dict[str, Benchmark]:
         linear,
         loading,
         missing_rows,
+        plan,
         privacy,
         quasi_newton,
         runtimes,
@@ -50,6 +51,7 @@ def benchmarks() -> dict[str, Benchmark]:
         serve,
         tabular,
         watch,
+        plan,
     )
     return {module.BENCHMARK.name: module.BENCHMARK for module in known}
 
