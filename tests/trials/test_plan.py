@@ -154,7 +154,7 @@ def test_declared_compute_times_are_taken(file: Path) -> None:
 def test_what_a_frame_costs_explains_a_real_run(ticking: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pace that was made up by a known cost gives that cost back."""
     cores, each = 1, 0.002
-    monkeypatch.setattr(planning.os, "sched_getaffinity", lambda _: range(cores))
+    monkeypatch.setattr(planning.os, "cpu_count", lambda: cores)
     monkeypatch.setattr(planning, "_real_seconds_per_exchange", lambda *_: 2 * COMPUTE + 4 * each)
     measured = planning.carriage_here(DATA, [plan()], lambda line: None)
     assert measured.seconds_per_frame == pytest.approx(each, rel=0.05)

@@ -40,7 +40,12 @@ def run(watch: Watch) -> dict[str, float]:
     errors = []
     for name, data, plans in (("vafl", mnist_shaped(20_000), _vafl_plans), ("linear", _linear_data(), _linear_plans)):
         measured, foretold = plans(data)
-        world = World(Simulate(latency_seconds=0.0), len(os.sched_getaffinity(0)), carriage_here(data, measured, watch))
+        carriage = carriage_here(data, measured, watch)
+        watch(
+            f"{name}: a frame costs {1e6 * carriage.seconds_per_frame:.0f} µs "
+            f"and {1e9 * carriage.seconds_per_byte:.2f} µs a KB"
+        )
+        world = World(Simulate(latency_seconds=0.0), os.cpu_count() or 1, carriage)
         for words, plan in foretold.items():
             rehearsal = Rehearsal(data, plan, world)
             pace = rehearsal.foretold(world).exchanges_per_second
@@ -59,26 +64,27 @@ def run(watch: Watch) -> dict[str, float]:
     return {"forecast_error": max(errors), "mean_forecast_error": float(np.mean(errors)), **found}
 
 
-def _plan(data: FederatedData, algorithm: object, batch: int, rate: float, bottom: int, top: tuple[int, ...]) -> Plan:
+def _plan(data: FederatedData, algorithm: object, batch: int, bottom: BottomSettings, top: TopSettings) -> Plan:
     """With the defaults for everything else, for one epoch without evaluations."""
-    training = Training(epochs=1, batch_size=batch, learning_rate=rate, optimiser="sgd", evaluate_every_epochs=0)
+    training = Training(epochs=1, batch_size=batch, learning_rate=0.01, optimiser="sgd", evaluate_every_epochs=0)
     decided = decided_training(training, algorithm, data.rows, len(data.feature_parties), 0.0)
-    layers = BottomSettings(embedding=bottom, hidden=())
-    return Plan(algorithm, decided, PerturbationSettings(), layers, TopSettings(hidden=top), 0)
+    return Plan(algorithm, decided, PerturbationSettings(), bottom, top, 0)
 
 
 def _vafl_plans(data: FederatedData) -> tuple[list[Plan], dict[str, Plan]]:
     """Those from which the carriage is measured, and those that are foretold."""
 
     def plan(batch: int, in_flight: int = 1) -> Plan:
-        return _plan(data, Vafl(in_flight=in_flight), batch, 0.01, WIDTH, (128,))
+        layers = BottomSettings(embedding=WIDTH, hidden=())
+        return _plan(data, Vafl(in_flight=in_flight), batch, layers, TopSettings(hidden=(128,)))
 
     return [plan(32), plan(256)], {"batch_64": plan(64), "batch_128": plan(128), "2_in_flight": plan(64, 2)}
 
 
 def _linear_plans(data: FederatedData) -> tuple[list[Plan], dict[str, Plan]]:
     def plan(batches: int) -> Plan:
-        return _plan(data, Afsgd(precondition="none", batches_per_request=batches), 64, 0.01, 1, ())
+        algorithm = Afsgd(precondition="none", batches_per_request=batches)
+        return _plan(data, algorithm, 64, BottomSettings(), TopSettings())
 
     return [plan(1)], {"4_batches_a_request": plan(4)}
 

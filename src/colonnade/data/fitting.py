@@ -62,7 +62,7 @@ def prepare_own(
     # Whose outputs can be counted only after they were looked at.
     fitted = {name: fitting.fit(name, fitted_on) for name in kept if fitting.needs_a_look(name)}
     widths = [len(column.outputs) if (column := fitted.get(name)) else 1 for name in kept]
-    sheet = Sheet(both, sum(widths))
+    sheet = Sheet(both, sum(widths), data.mapped_share)
     columns: list[PreparedColumn] = []
     place = 0
     for name, width in zip(kept, widths, strict=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from colonnade.data.ids import Array
 from colonnade.data.images import ImageEncoder, Pixels, pixels_in
 from colonnade.data.sources import Table, is_number
 from colonnade.errors import DataError
+from colonnade.mapped import zeros
 from colonnade.on_demand import on_demand
 
 if TYPE_CHECKING:
@@ -171,9 +173,9 @@ class Sheet:
     COLUMNS_AT_ONCE = 8  # of which NumPy moves a row at once: 32 bytes
     ROWS_AT_ONCE = 4096
 
-    def __init__(self, rows: ChosenRows, width: int) -> None:
+    def __init__(self, rows: ChosenRows, width: int, mapped_share: float = inf) -> None:
         self._rows = rows
-        self._values = np.zeros((len(rows.wanted), width), dtype=np.float32)
+        self._values: Array = zeros((len(rows.wanted), width), np.float32, mapped_share, "A party's prepared columns")
         self._waiting: Array = np.zeros((0, 0, 0), np.float32)  # [pieces, columns, rows of a piece]
         self._count = 0  # columns that wait
         self._first = 0

@@ -330,6 +330,8 @@ def fitted(seen: Iterable[tuple[float, float, float]]) -> Carriage:
         return Carriage()
     (small, first), (large, last) = min(points), max(points)
     slope = (last - first) / (large - small) if large > small else 0.0
-    if not 0 < slope < first / max(small, 1.0):  # noise: a frame costs something however small it is, and never less
+    if slope <= 0:  # noise: no frame costs less because it is larger
         return Carriage(sum(seconds for _, seconds in points) / len(points))
+    if slope * small > first:  # nor less than nothing, however small
+        return Carriage(0.0, (first + last) / (small + large))
     return Carriage(first - slope * small, slope)

@@ -160,7 +160,7 @@ def _foretold(
     seconds: float,
     watch: Callable[[str], None],
 ) -> Planned:
-    cores = {NETWORK: None, Processes.name: len(os.sched_getaffinity(0)), Simulate.name: 1}[place]
+    cores = {NETWORK: None, Processes.name: os.cpu_count() or 1, Simulate.name: 1}[place]
     carriage = Carriage()
     if place != Simulate.name:
         able = [plan for _, plan in plans if isinstance(plan, Plan)]
@@ -234,7 +234,7 @@ def carriage_here(data: FederatedData, plans: Sequence[Plan], watch: Callable[[s
     sizes = sorted(able, key=lambda plan: plan.training.batch_size)
     smallest, largest = sizes[0], sizes[-1]
     chosen = [smallest] if largest.training.batch_size == smallest.training.batch_size else [smallest, largest]
-    cores = len(os.sched_getaffinity(0))
+    cores = os.cpu_count() or 1
     seen = []
     for plan in chosen:
         watch(f"a short real run, batches of {plan.training.batch_size}")
