@@ -60,7 +60,7 @@ def test_far_links_make_an_exchange_a_round_trip_and_two_events(foretold: Foreto
 def test_uploads_in_flight_fill_a_far_link(foretold: Foretold) -> None:
     far = World(Simulate(latency_seconds=0.05))
     one, four = foretold(far), foretold(far, plan(algorithm={"name": "vafl", "in_flight": 4}))
-    assert four.exchanges_per_second / one.exchanges_per_second == pytest.approx(4, rel=0.1)
+    assert four.exchanges_per_second / one.exchanges_per_second == pytest.approx(4, rel=0.15)
     assert four.bytes_up == pytest.approx(one.bytes_up, rel=0.05)
 
 
@@ -80,7 +80,7 @@ def test_what_slows_an_event_down_counts(foretold: Foretold) -> None:
     assert foretold(World(NEAR, declared={"label": 0.01})).exchanges_per_second == pytest.approx(100, rel=0.05)
 
 
-@pytest.mark.parametrize("name", ["split", "afsgd", "zoo-sync"])
+@pytest.mark.parametrize("name", ["split", "fsgd", "zoo-sync"])
 def test_other_schedules_are_foretold_too(foretold: Foretold, name: str) -> None:
     chosen = plan(algorithm={"name": name})
     told = foretold(World(NEAR), chosen)
@@ -156,10 +156,10 @@ def test_what_a_frame_costs_explains_a_real_run(ticking: None, monkeypatch: pyte
     cores, each = 1, 0.002
     monkeypatch.setattr(planning.os, "cpu_count", lambda: cores)
     monkeypatch.setattr(planning, "_real_seconds_per_exchange", lambda *_: 2 * COMPUTE + 4 * each)
-    measured = planning.carriage_here(DATA, [plan()], lambda line: None)
+    measured = planning.carriage_here(DATA, [plan()], lambda line: None, 0.05)
     assert measured.seconds_per_frame == pytest.approx(each, rel=0.05)
     monkeypatch.setattr(planning, "_real_seconds_per_exchange", lambda *_: 0.0)  # too short to tell
-    assert planning.carriage_here(DATA, [plan()], lambda line: None) == Carriage()
+    assert planning.carriage_here(DATA, [plan()], lambda line: None, 0.05) == Carriage()
 
 
 def test_the_rehearsal_ignores_what_ends_a_training_early(foretold: Foretold) -> None:

@@ -27,6 +27,7 @@ def benchmarks() -> dict[str, Benchmark]:
         plan,
         privacy,
         quasi_newton,
+        rows,
         runtimes,
         serve,
         split,
@@ -52,6 +53,7 @@ def benchmarks() -> dict[str, Benchmark]:
         tabular,
         watch,
         plan,
+        rows,
     )
     return {module.BENCHMARK.name: module.BENCHMARK for module in known}
 

@@ -32,6 +32,7 @@ BENCHMARKS = (
     "tabular",
     "watch",
     "plan",
+    "rows",
 )
 EXPORT_FORMS = ("onnx", "torchscript", "torch-export", "sklearn", "coefficients")
 ROW_PARTS = ("test", "validation", "train")

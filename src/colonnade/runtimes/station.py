@@ -135,6 +135,7 @@ class Station:
             raise
         self._ledger.settle(journal_is_synced=endurance.sync)
         self._keeper.open(self.clock())
+        self._keeper.attend(self.party.state())
         self._links.begin()
         for peer, why in passed_over.items():
             self._expel(peer, why)

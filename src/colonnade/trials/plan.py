@@ -164,7 +164,7 @@ def _foretold(
     carriage = Carriage()
     if place != Simulate.name:
         able = [plan for _, plan in plans if isinstance(plan, Plan)]
-        carriage = carriage_here(data, able, watch)
+        carriage = carriage_here(data, able, watch, seconds)
     simulate = settings.simulate if place == NETWORK else Simulate(latency_seconds=0.0)
     world = World(simulate, cores, carriage, declared_times(file, settings, data) if place == NETWORK else {})
     variants = []
@@ -226,7 +226,9 @@ def declared_times(file: Path, settings: Federation, data: FederatedData) -> dic
 # --- what carrying a frame costs ----------------------------------------------------------------------------------
 
 
-def carriage_here(data: FederatedData, plans: Sequence[Plan], watch: Callable[[str], None]) -> Carriage:
+def carriage_here(
+    data: FederatedData, plans: Sequence[Plan], watch: Callable[[str], None], seconds: float = SECONDS
+) -> Carriage:
     """What the programs of this machine need to carry a frame: what explains the pace of real runs, as processes."""
     able = [plan for plan in plans if not plan.is_alone]
     if not able:
@@ -239,7 +241,7 @@ def carriage_here(data: FederatedData, plans: Sequence[Plan], watch: Callable[[s
     for plan in chosen:
         watch(f"a short real run, batches of {plan.training.batch_size}")
         bare = World(Simulate(latency_seconds=0.0), cores)
-        rehearsal = Rehearsal(data, plan, bare)
+        rehearsal = Rehearsal(data, plan, bare, seconds)
         alone = rehearsal.foretold(bare)
         real = _real_seconds_per_exchange(data, plan, alone.exchanges_per_second)
         missing = real - 1 / alone.exchanges_per_second

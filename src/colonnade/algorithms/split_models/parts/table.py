@@ -16,8 +16,10 @@ from colonnade.algorithms.parts.bounds import largest
 from colonnade.algorithms.parts.staleness import StalenessCount
 from colonnade.errors import ProtocolError
 from colonnade.mapped import zeros
-from colonnade.state import Remembering, array
+from colonnade.state import ChangedRows, Remembering, array, large_arrays
 
+LARGE_BYTES = 64 << 20
+"""From this size on, a checkpoint has only the rows that have changed since the one before it."""
 _LARGEST_HALF = 65504.0  # beyond it a float16 is infinite
 
 
@@ -25,8 +27,7 @@ class EmbeddingTable(Remembering):
     """Rows × (all feature parties' widths side by side), so that a batch of the top model's input is one gather."""
 
     MEMORY = (
-        array("_values", in_place=True),
-        array("_written", in_place=True),
+        large_arrays("rows", "_values", "_written", changes="_changed"),
         array("staleness", saved=StalenessCount.counts, restored=StalenessCount),
     )
     DERIVED = ("_buffers",)  # memory that is used again, not what is in it
@@ -51,6 +52,8 @@ class EmbeddingTable(Remembering):
         self._values: NDArray[Any] = zeros((rows, start), kept_as, mapped_share, "The table of embeddings")
         # A write and a staleness look-up touch one line of memory a row, so parties are the inner dimension.
         self._written: NDArray[Any] = zeros((rows, len(self.parties)), np.int64, mapped_share / 4, "The table's ages")
+        row_bytes = 4 * start + 8 * len(self.parties)
+        self._changed = ChangedRows(rows, row_bytes) if rows * row_bytes >= LARGE_BYTES else None
         self.staleness = StalenessCount()
         self._buffers: dict[tuple[str, int], NDArray[np.float32]] = {}
 
@@ -77,10 +80,14 @@ class EmbeddingTable(Remembering):
             embedding = np.clip(embedding, -_LARGEST_HALF, _LARGEST_HALF)
         self._values[rows, self.slices[party]] = embedding
         self._written[rows, self._column[party]] = exchange
+        if self._changed is not None:
+            self._changed.note(rows)
 
     def clear(self) -> None:
         """Forget everybody's embeddings: they are of models that are gone."""
         self._values[:] = 0
+        if self._changed is not None:
+            self._changed.note_all()
 
     def read(self, rows: NDArray[np.uint32], slot: int = 0) -> torch.Tensor:
         """The rows' embeddings of all parties, [rows, all widths]: a copy, good until the next read into this slot.
