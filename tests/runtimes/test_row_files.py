@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from colonnade import Simulate, Training, Vafl
 from colonnade.algorithms.split_models.parts import table
@@ -13,7 +12,7 @@ from colonnade.errors import RunError
 from colonnade.runtimes import checkpoint, row_files
 from colonnade.runtimes.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from colonnade.state import ChangedRows, Remembering, State, large_arrays
-from colonnade.testing import StopAfter, TinyFederation, tiny_data
+from colonnade.testing import StopAfter, TinyFederation, assert_same_bits, tiny_data, weights
 
 ROWS = 1000
 
@@ -69,10 +68,10 @@ def test_every_checkpoint_has_only_what_changed(tmp_path: Path) -> None:
 
 
 def test_any_order_of_changes_lives_and_checkpoints(tmp_path: Path) -> None:
-    """A hundred checkpoints; now and then another life goes on from the last one."""
+    """Sixty checkpoints; now and then another life goes on from the last one."""
     chance, kept = np.random.default_rng(0), Keeps()
     kept.write(range(ROWS), 1000.0)
-    for number in range(1, 101):
+    for number in range(1, 61):
         kept.write(chance.integers(0, ROWS, int(chance.integers(1, 60))), float(number))
         kept.save(tmp_path, number)
         if number % 7 == 0:
@@ -90,7 +89,7 @@ def test_the_oldest_rows_are_taken_over_a_few_at_a_time(tmp_path: Path, monkeypa
     kept = Keeps()
     kept.write(range(ROWS), 1.0)
     sizes = []
-    for number in range(1, 40):
+    for number in range(1, 25):
         kept.write([number], float(number))
         kept.save(tmp_path, number)
         sizes.append((tmp_path / f"label-{number:010d}.rows").stat().st_size)
@@ -186,9 +185,6 @@ def test_a_run_that_goes_on_has_the_same_bits(
     given.run(tmp_path / "run", stop_requested=StopAfter(30))
     monkeypatch.setattr(table, "LARGE_BYTES", limits[1])
     again = given.run(tmp_path / "run", resume=True)
-    for name, saved in plain.model.parties.items():
-        for part, module in saved.models.items():
-            other = again.model.parties[name].models[part].state_dict()
-            assert all(torch.equal(one, other[key]) for key, one in module.state_dict().items())
+    assert_same_bits(weights(plain.models), weights(again.models))
     assert again.summary["exchanges"] == plain.summary["exchanges"]
-    assert bool(list((tmp_path / "run" / "checkpoints").glob("*.rows"))) is (limits[1] == 0)
+    assert bool(list((tmp_path / "run" / "checkpoints").glob("*.rows"))) is (0 in limits)

@@ -224,7 +224,9 @@ class Rehearsal:
         self._facts = facts_of(data, plan)
         self._price = price(plan, self._facts)
         self._parties = len(data.feature_parties)
-        settling, most = SETTLING * self._parties, MOST * self._parties * getattr(plan.algorithm, "in_flight", 1)
+        asked = getattr(plan.algorithm, "in_flight", 1)
+        together = self._parties * (asked if isinstance(asked, int) else 1)  # uploads that are under way at a time
+        settling, most = SETTLING * self._parties, MOST * together
         training = plan.training
         rehearsed = replace(
             training,
@@ -239,7 +241,7 @@ class Rehearsal:
         self.simulation = TimedSimulation(federation.parties, world, plan.seed, data.label_party)
         self._ended = not self.simulation.go_on(settling)
         began, exchanges = time.perf_counter(), self.simulation.exchanges()
-        self._short = LEAST * self._parties * getattr(plan.algorithm, "in_flight", 1)  # whole rounds of uploads
+        self._short = LEAST * together
         if not self._ended:
             self.simulation.forget_times()
             self._ended = not self.simulation.go_on(self._short)
