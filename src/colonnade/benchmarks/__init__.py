@@ -24,6 +24,7 @@ def benchmarks() -> dict[str, Benchmark]:
         linear,
         loading,
         missing_rows,
+        parties,
         plan,
         privacy,
         quasi_newton,
@@ -54,6 +55,7 @@ def benchmarks() -> dict[str, Benchmark]:
         watch,
         plan,
         rows,
+        parties,
     )
     return {module.BENCHMARK.name: module.BENCHMARK for module in known}
 

@@ -99,7 +99,7 @@ def _watched_peaks() -> Iterator[dict[int, int]]:
 
     def look() -> None:
         while not over.wait(0.2):
-            for process in _descendants(os.getpid()):
+            for process in descendants(os.getpid()):
                 peaks[process] = max(peaks.get(process, 0), _peak(process))
 
     thread = threading.Thread(target=look, daemon=True)
@@ -111,7 +111,7 @@ def _watched_peaks() -> Iterator[dict[int, int]]:
         thread.join()
 
 
-def _descendants(root: int) -> set[int]:
+def descendants(root: int) -> set[int]:
     parents: dict[int, int] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

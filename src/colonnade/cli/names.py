@@ -33,6 +33,7 @@ BENCHMARKS = (
     "watch",
     "plan",
     "rows",
+    "parties",
 )
 EXPORT_FORMS = ("onnx", "torchscript", "torch-export", "sklearn", "coefficients")
 ROW_PARTS = ("test", "validation", "train")

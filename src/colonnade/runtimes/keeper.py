@@ -25,7 +25,7 @@ JOURNAL_BYTES = 256 << 20
 busy party writes one in ten seconds rather than in two, and handles at most that much again after a crash."""
 
 
-CHANGED_BYTES = 48 << 20
+CHANGED_BYTES = 24 << 20
 """So much of large arrays may change before a checkpoint is written: everybody waits while it is."""
 RETRY_SECONDS = 5.0
 """After a checkpoint that could not be written."""
