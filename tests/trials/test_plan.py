@@ -61,7 +61,7 @@ def test_uploads_in_flight_fill_a_far_link(foretold: Foretold) -> None:
     far = World(Simulate(latency_seconds=0.05))
     one, four = foretold(far), foretold(far, plan(algorithm={"name": "vafl", "in_flight": 4}))
     assert four.exchanges_per_second / one.exchanges_per_second == pytest.approx(4, rel=0.15)
-    assert four.bytes_up == pytest.approx(one.bytes_up, rel=0.05)
+    assert four.bytes_up == pytest.approx(one.bytes_up, rel=0.1)
 
 
 def test_parties_of_one_machine_wait_for_its_cores(foretold: Foretold) -> None:

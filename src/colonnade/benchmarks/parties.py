@@ -1,8 +1,8 @@
 """What an exchange costs with 4 to 256 feature parties, and what memory each party's process takes of its own.
 
-MNIST-shaped `vafl`: more parties have as many columns and embedding numbers together as fewer, so that the label party's
-arithmetic stays what it was. In one process, as processes of this machine, and as programs over loopback and mutual
-TLS. Memory is what a process shares with no other: the fork server has loaded everything before the parties begin.
+MNIST-shaped `vafl`: more parties have as many columns and embedding numbers together as fewer, so that the label
+party's arithmetic stays what it was. In one process, as processes of this machine, and as programs over loopback and
+mutual TLS. Memory is what a process shares with no other: the fork server has loaded everything before they begin.
 """
 
 import os

@@ -144,7 +144,7 @@ class TimedSimulation(Simulation):
 
     def _reached(self) -> bool:
         self._turns += 1
-        return self._turns % 8 == 0 and self.exchanges() >= self._until
+        return self._turns % 24 == 0 and self.exchanges() >= self._until
 
     def forget_times(self) -> None:
         """What was seen so far was not warm."""
