@@ -95,7 +95,9 @@ class ChangedRows:
 class LargeArrays(Protocol):
     """Arrays of the same rows in a state, by name: too large to be copied, and written a few rows at a time."""
 
-    changed: ChangedRows | None
+    @property
+    def changed(self) -> ChangedRows | None:
+        """Of arrays that their owner has; None of those that were read."""
 
     def copy_into(self, arrays: Mapping[str, NDArray[Any]], changed: ChangedRows | None) -> None:
         """Write what was saved into arrays that are there, of zeros or not."""

@@ -1,5 +1,8 @@
 """Large arrays in checkpoints: only changed rows are written, whatever happens to a writer, and all come back."""
 
+import os
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ from colonnade import Simulate, Training, Vafl
 from colonnade.algorithms.split_models.parts import table
 from colonnade.errors import RunError
 from colonnade.runtimes import checkpoint, row_files
-from colonnade.runtimes.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
+from colonnade.runtimes.checkpoint import CheckpointError, numbers_of, read_checkpoint, read_latest, write_checkpoint
 from colonnade.state import ChangedRows, Remembering, State, large_arrays
 from colonnade.testing import StopAfter, TinyFederation, assert_same_bits, tiny_data, weights
 
@@ -113,6 +116,48 @@ def test_a_writer_that_dies_before_its_checkpoint_stands_loses_nothing(
     kept.save(tmp_path, 3)  # or this one goes on
     assert loaded(tmp_path, 3).same_as(kept)
     assert files(tmp_path) == [1, 3]
+
+
+def test_whoever_is_killed_at_any_moment_goes_on_from_a_whole_checkpoint(tmp_path: Path) -> None:
+    """Eight lives write checkpoints as fast as they can, and are killed while they do."""
+
+    def change(kept: Keeps, number: int) -> None:
+        kept.write(np.random.default_rng(number).integers(0, ROWS, 40), float(number))
+
+    def live() -> None:
+        number, states = _newest(tmp_path)
+        kept = Keeps()
+        if states is not None:
+            kept.restore(states.part("inner"))
+        while True:
+            number += 1
+            change(kept, number)
+            kept.save(tmp_path, number)
+
+    for life in range(8):
+        child = os.fork()
+        if child == 0:
+            try:
+                live()
+            finally:
+                os._exit(1)
+        time.sleep(0.05 + 0.013 * life)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    number, states = _newest(tmp_path)
+    assert number > 0 and states is not None
+    expected, found = Keeps(), Keeps()
+    for turn in range(1, number + 1):
+        change(expected, turn)
+    found.restore(states.part("inner"))
+    assert found.same_as(expected)
+
+
+def _newest(folder: Path) -> tuple[int, State | None]:
+    if not numbers_of(folder, "label"):
+        return 0, None
+    number, states = read_latest(folder, ["label"])
+    return number, states["label"]
 
 
 def _no_room(*_: Any) -> None:

@@ -44,7 +44,7 @@ class Simulated:
         self, data: FederatedData, algorithm: Any, embedding: int = WIDTH, rate: float = RATE, **kept: Any
     ) -> None:
         """`kept`: other settings of the training."""
-        often = {"optimiser": "sgd", "evaluate_every_epochs": 0, **kept}
+        often: dict[str, Any] = {"optimiser": "sgd", "evaluate_every_epochs": 0, **kept}
         training = Training(epochs=1000, batch_size=BATCH, learning_rate=rate, **often)
         bottom = BottomSettings(embedding=embedding, hidden=())
         top = TopSettings(hidden=(128,))

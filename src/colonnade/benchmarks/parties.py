@@ -64,8 +64,14 @@ def _simulated(watch: Watch) -> dict[str, float]:
 
 def _training(parties: int) -> Training:
     epochs = EXCHANGES * BATCH / (parties * ROWS)
-    often = {"evaluate_every_epochs": 0, "observe_every_epochs": epochs / 50}
-    return Training(epochs=epochs, batch_size=BATCH, learning_rate=RATE, optimiser="sgd", **often)
+    return Training(
+        epochs=epochs,
+        batch_size=BATCH,
+        learning_rate=RATE,
+        optimiser="sgd",
+        evaluate_every_epochs=0,
+        observe_every_epochs=epochs / 50,
+    )
 
 
 def _processes(parties: int) -> float:

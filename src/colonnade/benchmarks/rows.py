@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from colonnade.algorithms.split_models.parts.table import EmbeddingTable
 from colonnade.algorithms.split_models.vafl import Vafl
@@ -165,7 +166,7 @@ def _pauses(watch: Watch) -> dict[str, float]:
     }
 
 
-def _touch(table: EmbeddingTable, rows: np.ndarray, chance: np.random.Generator) -> None:
+def _touch(table: EmbeddingTable, rows: NDArray[np.uint32], chance: np.random.Generator) -> None:
     for start in range(0, len(rows), 4096):
         some = rows[start : start + 4096]
         table.write("party0", some, chance.standard_normal((len(some), WIDE), np.float32), 1)
