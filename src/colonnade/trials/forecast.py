@@ -116,7 +116,7 @@ class _Scoring:
         return getattr(self._party, name)
 
 
-class TimedSimulation(Simulation):
+class MeasuredSimulation(Simulation):
     """A simulation in which events cost what they were seen to cost, on cores that parties may have to wait for.
 
     It is run in stretches of so many exchanges. Nothing of it is kept, and nobody crashes in it.
@@ -238,7 +238,7 @@ class Rehearsal:
         )
         noised = calibrated(plan, self._facts)
         federation = build_federation(data, replace(noised, training=rehearsed), self._facts)
-        self.simulation = TimedSimulation(federation.parties, world, plan.seed, data.label_party)
+        self.simulation = MeasuredSimulation(federation.parties, world, plan.seed, data.label_party)
         self._ended = not self.simulation.go_on(settling)
         began, exchanges = time.perf_counter(), self.simulation.exchanges()
         self._short = LEAST * together
