@@ -152,6 +152,8 @@ class SavedRows:
 
 def saved_rows(directory: Path, name: str, described: Mapping[str, Any]) -> dict[str, LargeArrays]:
     """What a checkpoint's files of rows hold; ValueError or OSError if one of them is not as it was written."""
+    if not isinstance(described, Mapping):
+        raise ValueError("what is said of the files of rows is no table")
     checked: set[int] = set()
     found: dict[str, LargeArrays] = {}
     for group, told in described.items():

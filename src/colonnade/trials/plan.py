@@ -7,6 +7,7 @@ frame costs is measured in a short real run of the smallest and of the largest b
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from math import isfinite
@@ -230,32 +231,36 @@ def carriage_here(
     data: FederatedData, plans: Sequence[Plan], watch: Callable[[str], None], seconds: float = SECONDS
 ) -> Carriage:
     """What the programs of this machine need to carry a frame: what explains the pace of real runs, as processes."""
-    able = [plan for plan in plans if not plan.is_alone]
-    if not able:
-        return Carriage()
-    sizes = sorted(able, key=lambda plan: plan.training.batch_size)
-    smallest, largest = sizes[0], sizes[-1]
-    chosen = [smallest] if largest.training.batch_size == smallest.training.batch_size else [smallest, largest]
-    cores = os.cpu_count() or 1
-    seen = []
-    for plan in chosen:
-        watch(f"short real runs, batches of {plan.training.batch_size}")
-        bare = World(Simulate(latency_seconds=0.0), cores)
-        rehearsal = Rehearsal(data, plan, bare, seconds)
-        alone = rehearsal.foretold(bare)
-        # The quicker of two: what else a machine does for a moment only makes a run slower.
-        real = min(_real_seconds_per_exchange(data, plan, alone.exchanges_per_second) for _ in range(2))
-        missing = real - 1 / alone.exchanges_per_second
-        if real <= 0 or missing <= 0 or not isfinite(missing):
-            seen.append((alone.frames_per_exchange, alone.bytes_per_exchange, 0.0))
-            continue
-        # A guess, and how much of what is missing it explains: the time of an exchange is about linear in it.
-        guess = missing / (2 * alone.frames_per_exchange)
-        guessed = rehearsal.foretold(replace(bare, carriage=Carriage(guess)))
-        explained = 1 / guessed.exchanges_per_second - 1 / alone.exchanges_per_second
-        each = guess * min(4.0, missing / explained) if explained > 0 else guess
-        seen.append((alone.frames_per_exchange, alone.bytes_per_exchange, each * alone.frames_per_exchange))
-    return fitted(seen)
+    able = sorted((plan for plan in plans if not plan.is_alone), key=lambda plan: plan.training.batch_size)
+    seen: dict[int, tuple[float, float, float]] = {}  # by size of the batch
+    for order in (able, able[::-1]):
+        for plan in order:
+            size = plan.training.batch_size
+            if size in seen:
+                break
+            watch(f"short real runs, batches of {size}")
+            with suppress(ColonnadeError):  # which the rehearsal of that variant says again
+                seen[size] = _seen_of(data, plan, seconds)
+                break
+    return fitted(seen.values())
+
+
+def _seen_of(data: FederatedData, plan: Plan, seconds: float) -> tuple[float, float, float]:
+    """Frames and bytes of an exchange, and what carrying its frames costs at each end."""
+    bare = World(Simulate(latency_seconds=0.0), os.cpu_count() or 1)
+    rehearsal = Rehearsal(data, plan, bare, seconds)
+    alone = rehearsal.foretold(bare)
+    frames, size = alone.frames_per_exchange, alone.bytes_per_exchange
+    # The quicker of two: what else a machine does for a moment only makes a run slower.
+    real = min(_real_seconds_per_exchange(data, plan, alone.exchanges_per_second) for _ in range(2))
+    missing = real - 1 / alone.exchanges_per_second
+    if real <= 0 or missing <= 0 or not isfinite(missing):
+        return frames, size, 0.0
+    # A guess, and how much of what is missing it explains: the time of an exchange is about linear in it.
+    guess = missing / (2 * frames)
+    guessed = rehearsal.foretold(replace(bare, carriage=Carriage(guess)))
+    explained = 1 / guessed.exchanges_per_second - 1 / alone.exchanges_per_second
+    return frames, size, frames * (guess * min(4.0, missing / explained) if explained > 0 else guess)
 
 
 def _real_seconds_per_exchange(data: FederatedData, plan: Plan, pace: float) -> float:
