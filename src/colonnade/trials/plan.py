@@ -168,7 +168,7 @@ def _foretold(
         carriage = carriage_here(data, able, watch, seconds)
     simulate = settings.simulate if place == NETWORK else Simulate(latency_seconds=0.0)
     world = World(simulate, cores, carriage, declared_times(file, settings, data) if place == NETWORK else {})
-    variants = []
+    variants: list[Variant] = []
     for changes, plan in plans:
         shown = ", ".join(f"{name}={value}" for name, value in changes.items()) or "the file as it is"
         watch(f"rehearsing {len(variants) + 1} of {len(plans)}: {shown}")
