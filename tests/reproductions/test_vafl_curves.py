@@ -72,7 +72,7 @@ def test_speed_ups_are_held_against_the_text_together_and_their_causes_are_shown
         rows["cifar10, sync over t-sync"]["published"] == 2 and rows["cifar10, sync over 2-sync"]["published"] is None
     )
     counted = rows["how many of these 4 speed-ups are at least 2"]  # 20/16 and 20/12.5, of both sets
-    assert counted["ours"] == 0 and not counted["holds"]
+    assert counted["ours"] == 0 and counted["holds"] is False
     own = rows["cifar10, the paper's rate, sync over async"]
     assert own["published"] is None and own["ours"] == pytest.approx(20 / 16)
     assert "fashion_mnist, the paper's rate, sync over async" not in rows

@@ -375,7 +375,7 @@ def logistic_regression(names: Sequence[str], scope: Scope) -> Shown:
     cases = [row.ours for row in rows if row.published is not None]
     twice = sum(ours >= TWICE for ours in cases)
     label = f"how many of these {len(cases)} speed-ups are at least {TWICE:g}"
-    rows.append(Row(label, None, twice, None, "async and t-sync, rates of ours", "most", 2 * twice > len(cases)))
+    rows.append(Row(label, None, twice, None, "async and t-sync, rates of ours", "", "most", 2 * twice > len(cases)))
     return Shown(
         rows,
         tuple(panels),
