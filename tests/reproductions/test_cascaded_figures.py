@@ -125,13 +125,15 @@ def test_the_deep_figures_print_table_2(monkeypatch: pytest.MonkeyPatch) -> None
     rows = {row["label"]: row for row in result["rows"]}
     assert result["seeds"] == [0]
     split = rows["split, CIFAR-10, ResNet-18, test accuracy %"]
-    assert (split["published"], split["holds"], split["note"]) == (84.7, True, "learning rate 0.01")
-    assert rows["vafl, CIFAR-10, ResNet-18, test accuracy %"]["holds"] is False  # 88.1 there
+    assert (split["published"], split["holds"], split["note"]) == (84.7, None, "learning rate 0.01")
+    whole = {row["label"]: row for row in reproduce("cascaded-figure-5b", quick=False, seeds=1)["rows"]}
+    assert whole["split, CIFAR-10, ResNet-18, test accuracy %"]["holds"] is True
+    assert whole["vafl, CIFAR-10, ResNet-18, test accuracy %"]["holds"] is False  # 88.1 there
     assert rows["zoo, CIFAR-10, ResNet-18, test accuracy %"]["published"] is None
     assert rows["cascaded less zoo, points"]["ours"] == 66
     assert [curve["y"] for curve in result["panels"][0]["curves"]] == [[50.0, 60.0]] * 4
     # What the text tells of an epoch is held against ours where it has run so long: two epochs, not forty.
-    told = {row["label"]: row for row in reproduce("cascaded-figure-5c", quick=True)["rows"]}
+    told = {row["label"]: row for row in reproduce("cascaded-figure-5c", quick=False, seeds=1)["rows"]}
     row = told["cascaded, training accuracy % in epoch 2"]
     assert (row["published"], row["ours"], row["holds"]) == (94, 60, False)
     assert not any("in epoch" in label for label in rows)

@@ -212,7 +212,8 @@ def figure_3(scope: Scope) -> Shown:
         "Curves only in the paper; it says that dpzv is the best for ε ≤ 1. One number stands in the text, over 90 % "
         "on CIFAR-10 at ε = 0.1; since Table I asks 40 % of CIFAR-10 and 90 % of MNIST, it is most likely MNIST's, and "
         "nothing is held against it. The label party of dpzv learns from labels without any noise. Its rows alone, "
-        f"with feature parties that learn nothing and so are told nothing, show how much of dpzv's accuracy at a small ε that is. {_missing_sets(scope)}"
+        "with feature parties that learn nothing and so are told nothing, show how much of dpzv's accuracy at a small "
+        f"ε that is. {_missing_sets(scope)}"
     )
     return Shown(rows, tuple(panels), words)
 
