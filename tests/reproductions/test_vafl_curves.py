@@ -125,6 +125,9 @@ def test_deep_figures_show_noise_for_async_alone(monkeypatch: pytest.MonkeyPatch
     assert rows["sync over async"]["ours"] == pytest.approx(40 / 16) and rows["sync over async"]["holds"] is True
     assert rows[f"async, with noise, {words}"]["ours"] == 77 and f"sync, with noise, {words}" not in rows
     assert rows[f"async, {words}"]["note"] == "learning rate 0.001"
+    # Of views the text says what noise costs, of stays how far from the centralised model one ends.
+    noised, exact = rows[f"async, with noise, {words}"]["holds"], rows[f"async, {words}"]["holds"]
+    assert (noised, exact) == ((None, True) if name == "vafl-figure-7" else (False, None))
     # The synchronous model of the multi-view figures is the centralised one; of the series both are shown.
     assert (f"centralised, {words}" in rows) == (name == "vafl-figure-7")
     assert [panel["y_label"] for panel in result["panels"]] == ["training loss", words.replace(" %", ", %")]
