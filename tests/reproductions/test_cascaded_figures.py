@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from torch import nn
 
+from colonnade.algorithms.training import Training
 from colonnade.data import dataset
 from colonnade.data.federated import FederatedData
+from colonnade.errors import RunError
 from colonnade.reproductions import cascaded, cascaded_curves, cascaded_deep, cascaded_labels, reproduce
 from colonnade.reproductions.cascaded import GRID, Run, Trial
 from colonnade.reproductions.cascaded_labels import Attacked, Labels, attack
@@ -104,6 +107,24 @@ def test_the_top_learns_at_its_own_rate(monkeypatch: pytest.MonkeyPatch) -> None
     plain = cascaded.run(Trial("split", 0.1, 4, 0, 8))
     assert same.curve == plain.curve and fast.curve != plain.curve
     assert fast.best > slow.best
+
+
+def test_of_a_run_that_diverges_later_the_best_epoch_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[float] = []
+
+    def train(*given: object, training: Training, watch: Callable[[dict[str, Any]], None], **more: object) -> Any:
+        lengths.append(training.epochs)
+        for epoch, accuracy in enumerate((0.5, 0.8, 0.6)[: int(training.epochs)], 1):
+            watch({"exchange": 10 * epoch, "loss": 1.0, "metric": {}, "validation": {"accuracy": accuracy}})
+        if training.epochs > 3:
+            raise RunError("The loss is not finite.")
+        return SimpleNamespace(summary={"test": {"accuracy": 0.75}})
+
+    monkeypatch.setattr(cascaded, "train", train)
+    monkeypatch.setattr(cascaded, "_mnist", lambda *given: None)
+    found = cascaded.run(Trial("zoo", 0.01, 30, 0))
+    assert (found.diverged, found.best, found.test) == (True, 80.0, 75.0) and len(found.curve) == 3
+    assert lengths == [30, 2]
 
 
 # --- deep models ------------------------------------------------------------------------------------------------

@@ -122,6 +122,10 @@ def run(trial: Trial) -> Run:
             test = 100 * float(tested)
     except RunError:  # the loss was not finite any more
         diverged = True
+    best_epoch = 1.0 + max(range(len(curve)), key=lambda place: curve[place][1], default=0)
+    if diverged and curve and not trial.on_training_rows and best_epoch < trial.epochs:
+        # Nothing is scored of a run that did not end: the same one, up to the epoch that was best, does.
+        test = run(replace(trial, epochs=best_epoch)).test
     return Run(trial, tuple(curve), diverged, perf_counter() - began, test)
 
 
