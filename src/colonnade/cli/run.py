@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from colonnade.cli.names import RUNTIMES, offering
-from colonnade.cli.options import Changes, Trace, WatchAddress, Watched, json_option
+from colonnade.cli.options import Changes, Trace, Tracked, WatchAddress, Watched, json_option
 from colonnade.cli.output import console, interrupted, megabytes, tell
 from colonnade.cli.watch import page_for
 from colonnade.errors import SettingsError, unknown_name
@@ -67,6 +67,7 @@ def run(
     ] = 30.0,
     watched: Watched = False,
     watch_address: WatchAddress = "127.0.0.1:0",
+    track: Tracked = None,
     as_json: Annotated[bool, json_option("Print the summary as JSON, and nothing else.")] = False,
 ) -> None:
     """Train a federation and write its run directory."""
@@ -83,8 +84,10 @@ def run(
         from colonnade.launch.run_options import RunOptions
         from colonnade.prediction.starting import load_with_start, notes_on_start
         from colonnade.runtimes.interrupt import stop_on_interrupt
+        from colonnade.tracking.settings import with_asked
 
         settings = read_federation(path, changes or [])
+        settings = replace(settings, track=with_asked(settings.track.with_absolute_folders(path.parent), track or []))
         if start is not None:
             settings = replace(settings, start=replace(settings.start, model=str(Path(start).absolute())))
         directory = out or (federation if federation.is_dir() else default_directory(settings, path))
@@ -114,6 +117,7 @@ def run(
             threads=threads,
             settings=federation_values(settings),
             start=model,
+            track=settings.track,
             accept_if_better=accept_if_better,
         )
         outcome = train_plan(data, settings.plan(data), _chosen(settings, runtime, address), options)

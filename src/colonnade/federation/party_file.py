@@ -1,7 +1,7 @@
 """`party.toml`: one organisation's own part of a federation, which never leaves it.
 
 Sections: [party] who and where, [data] its file, [keys] its certificate, [bottom] a model of its own, [start] the model
-that it begins with, [endurance] how patient it is. Paths are relative to the file.
+that it begins with, [endurance] how patient it is, [track] who is told of its run. Paths are relative to the file.
 """
 
 from dataclasses import dataclass, field, fields
@@ -16,6 +16,7 @@ from colonnade.models.bottom import BottomSettings
 from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.network.settings import parse_address
 from colonnade.settings import build, check_table
+from colonnade.tracking.settings import Track
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class PartyFile:
     bottom: BottomSettings | None = None
     start: StartSettings = field(default_factory=StartSettings)
     endurance: Endurance = field(default_factory=Endurance)
+    track: Track = field(default_factory=Track)
     base: Path = Path()
 
     def path(self, name: str) -> Path:
@@ -67,6 +69,7 @@ _KINDS: dict[str, Any] = {
     "bottom": BottomSettings,
     "start": StartSettings,
     "endurance": Endurance,
+    "track": Track,
 }
 _NEEDED = {"party": 'name = "shop"', "keys": 'certificate = "shop.pem", key = "shop.key", authority = "authority.pem"'}
 

@@ -48,6 +48,9 @@ from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.run_lock import only_process_in
 from colonnade.runtimes.station import Guard, Station
 from colonnade.runtimes.steering import LIVE
+from colonnade.tracking.run import TrackedRun, settings_of
+from colonnade.tracking.settings import Track
+from colonnade.tracking.tracker import tracked
 from colonnade.wire.codec import Limits
 from colonnade.wire.handshake import PROTOCOL, VERSION, Hello, Roster
 from colonnade.wire.sealing import sign_introduction
@@ -82,10 +85,12 @@ def join(
     trace: bool = False,
     quarantine: bool = False,
     operate: Operate | None = None,
+    track: Track | None = None,
     stop_requested: Callable[[], bool] = lambda: False,
 ) -> Joined:
     """Take part in a network run until it ends. `without`: feature parties that the label party does not wait for.
 
+    `track`: who is told of this party's part, of which nobody else's is.
     `quarantine`: pass over what this party's journal holds and the party cannot handle again, and expel who sent it.
     """
     participant = Participant(federation, party_file, out, party_timeout_seconds)
@@ -94,8 +99,11 @@ def join(
         participant, TrainingMeeting(participant), tuple(without), _of(participant, operate), quarantine
     )
     directory = participant.directory
-    with launch.ready():
-        record = launch.run(RunOptions(directory, trace=trace, stop_requested=stop_requested))
+    with launch.ready(), tracked(track or Track()) as tracker:
+        run = TrackedRun(directory.resolve().name, participant.name, settings_of(participant.settings), directory)
+        tracker.begin(run, resume=True)  # whether it goes on, its directory tells
+        options = RunOptions(directory, trace=trace, watch=tracker.line, stop_requested=stop_requested)
+        record = launch.run(options)
         before = participant.released_before()
         record = replace(record, randomness=participant.randomness, released=[*record.released, *before])
         summary = _summary(participant, record)
@@ -103,6 +111,7 @@ def join(
             write_atomically(directory / "summary.json", json_text(summary))
         if record.finished and record.counts:
             write_card(directory)
+        tracker.end(summary)
     if summary.get("little_learnt"):
         log.warning(LITTLE_LEARNT)
     return Joined(record.finished, directory, summary)
@@ -201,7 +210,8 @@ class NetworkLaunch:
         options = replace(options, stop_requested=lambda: own_stop() or asked_to_stop())
         carrier = (self.host if leads else self.guest)(directory, recorder, options)
         attend = None if self.operate is None else self.operate(carrier, recorder)
-        report = PeriodicReport(recorder, float(participant.federation.training.epochs))
+        epochs = float(participant.federation.training.epochs)
+        report = PeriodicReport(recorder, epochs, watch=None if leads else options.watch)
         live = _live_of(carrier, recorder, directory)
 
         def every_turn() -> None:
