@@ -38,11 +38,11 @@ class MlflowSink:
     def began(self, run: TrackedRun) -> str:
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
-        for logger in ("mlflow", "alembic"):  # what they do to a new database is no news of a training
-            logging.getLogger(logger).setLevel(logging.WARNING)
         from mlflow.entities import Param
         from mlflow.tracking import MlflowClient
 
+        for logger in ("mlflow", "alembic"):  # what they do to a new database is no news of a training
+            logging.getLogger(logger).setLevel(logging.WARNING)
         self._client = MlflowClient(self._where)
         if run.before:
             self._run = run.before
