@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import urllib.parse
 import urllib.request
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 import yaml
 from parties import Town, free_port, shared, wait_until
+
+from colonnade.exit_codes import ExitCode
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "grafana/dashboards/colonnade.json").read_text(encoding="utf-8"))
@@ -110,15 +113,14 @@ def test_grafana_finds_its_page_and_its_source() -> None:
 
 
 def test_prometheus_sees_parties_in_every_phase(town: Callable[..., Town], tmp_path: Path) -> None:
-    one = town(shared(IRIS, algorithm={"name": "vafl"}, training={"epochs": 3, "batch_size": 8}))
-    ports = {name: free_port() for name in one.organisations}
-    for name, port in ports.items():
-        one[name].own["party"]["metrics"] = f"127.0.0.1:{port}"
-        one[name].own["endurance"]["linger_seconds"] = 30.0
-        one[name].write_files()
-    with prometheus(tmp_path / "prometheus", {name: f"127.0.0.1:{port}" for name, port in ports.items()}) as seen:
+    one = town(shared("vafl", {"set": "digits", "parties": 2, "max_rows": 1200}, epochs=400, batch_size=16))
+    addresses = {name: f"127.0.0.1:{free_port()}" for name in one.parties}
+    for name, party in one.parties.items():
+        party.own["party"] |= {"metrics": addresses[name]}
+        party.write_files()
+    with prometheus(tmp_path / "prometheus", addresses) as seen:
         # One waits for the others, who are not there: alerts are on their way before there is a run.
-        one["label"].start()
+        one.label.start()
         wait_until(lambda: seen.value('colonnade_status{instance="label", status="waiting"}'), "the label party")
         pending = 'count(ALERTS{alertname="PartyAbsent", instance="label", alertstate="pending"})'
         wait_until(lambda: seen.value(pending) == 2, "alerts on both")
@@ -127,11 +129,11 @@ def test_prometheus_sees_parties_in_every_phase(town: Callable[..., Town], tmp_p
         one["party1"].start()
         wait_until(lambda: seen.value(pending) == 1, "the alert on who has come to end")
         one["party2"].start()
-        wait_until(lambda: seen.value("sum(colonnade_exchanges_total)") > 0, "exchanges")
-        empty = [query for query in queries() if not seen.query(query)]
-        assert [query for query in empty if "ALERTS" not in query and "privacy" not in query] == []
-        for name in one.organisations:
-            one[name].end()
+        wait_until(lambda: seen.value("min(rate(colonnade_exchanges_total[1m]))") > 0, "exchanges of all")
+        assert [query for query in queries() if "ALERTS" not in query and not seen.query(query)] == []
+        for party in one.parties.values():
+            party.signal(signal.SIGTERM)
+            party.end(ExitCode.STOPPED)
 
 
 def queries() -> list[str]:

@@ -28,11 +28,19 @@ class PartySettings:
     metrics: str = ""  # host:port for /metrics and /healthz; "" = none
     log: str = "text"  # "text" | "json"
     out: str = ""  # the run's directory; "" = runs/FEDERATION-NAME
+    otel: str = ""  # an OpenTelemetry collector that is told of exchanges, such as http://127.0.0.1:4318; "" = none
+    otel_share: float = 0.01  # of the exchanges
 
     def __post_init__(self) -> None:
         parse_address(self.listen, "[party] listen", any_port=True)
         if self.metrics:
             parse_address(self.metrics, "[party] metrics", any_port=True)
+        if self.otel and not self.otel.startswith(("http://", "https://")):
+            raise SettingsError(
+                f"party.otel is {self.otel!r}; write the address of a collector, such as http://127.0.0.1:4318."
+            )
+        if not 0 < self.otel_share <= 1:
+            raise SettingsError(f"party.otel_share is {self.otel_share:g}; it must be above 0 and at most 1.")
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ from colonnade.runtimes.network.greeting import Door
 from colonnade.runtimes.network.guest import Guest
 from colonnade.runtimes.network.host import Host
 from colonnade.runtimes.network.settings import Network
+from colonnade.runtimes.network.spans import Spans, spans_to, told_of
 from colonnade.runtimes.picture import picture_at_the_door, picture_of_station
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.run_lock import only_process_in
@@ -95,9 +96,10 @@ def join(
     """
     participant = Participant(federation, party_file, out, party_timeout_seconds)
     participant.check_without(without)
-    launch = NetworkLaunch(
-        participant, TrainingMeeting(participant), tuple(without), _of(participant, operate), quarantine
-    )
+    own = party_file.party
+    spans = spans_to(own.otel, own.otel_share, own.name, federation.label_party) if own.otel else None
+    meeting, attend = TrainingMeeting(participant), _of(participant, operate)
+    launch = NetworkLaunch(participant, meeting, tuple(without), attend, quarantine, spans)
     directory = participant.directory
     with launch.ready(), tracked(track or Track()) as tracker:
         run = TrackedRun(directory.resolve().name, participant.name, settings_of(participant.settings), directory)
@@ -186,6 +188,7 @@ class NetworkLaunch:
     without: tuple[str, ...] = ()
     operate: Attend | None = None
     quarantine: bool = False
+    spans: Spans | None = None  # who is told of exchanges
 
     runtime = Network.name
     needs_directory = True
@@ -231,6 +234,8 @@ class NetworkLaunch:
             if carrier.station is not None:
                 carrier.station.close()
             recorder.close()
+            if self.spans is not None:
+                self.spans.end()
         if finished and carrier.station is not None:
             station = carrier.station
             participant.keep_model(station.party, recorder.metrics, station.released(), directory.path)
@@ -325,11 +330,22 @@ class NetworkLaunch:
             extension=directory.extension,
         )
         ledger = directory.path / "ledger.jsonl"
-        label_party = participant.label_party
-        guard = Guard(lambda: participant.build(roster, directory.secret), self.quarantine)
-        return open_station(
-            participant.name, party, label_party, life, recorder, ledger, LIMITS, guard, directory.steering
+        label_party, spans = participant.label_party, self.spans
+        guard = Guard(lambda: told_of(participant.build(roster, directory.secret), spans), self.quarantine)
+        station = open_station(
+            participant.name,
+            told_of(party, spans),
+            label_party,
+            life,
+            recorder,
+            ledger,
+            LIMITS,
+            guard,
+            directory.steering,
         )
+        if spans is not None:
+            spans.begin(roster.run, station.now())
+        return station
 
 
 def _live_of(carrier: Host | Guest, recorder: Recorder, directory: PartyDirectory) -> Live:
