@@ -12,7 +12,7 @@ from colonnade.errors import SettingsError
 from colonnade.federation.party_file import PartySettings
 from colonnade.messages import EmbeddingUpload, GradientReply, ProductRequest, ProductSum, WarmUpUpload
 from colonnade.party import Effect, Event, Received, Send, Started
-from colonnade.runtimes.network.spans import SpannedParty, Spans
+from colonnade.runtimes.network.spans import ToldParty, Spans
 
 ROWS = np.arange(2, dtype=np.uint32)
 VECTORS = np.full((2, 3), 0.25, np.float32)
@@ -35,7 +35,7 @@ def told(party: str, event: Event, *effects: Effect, share: float = 1.0, since: 
     spans = Spans(party, "bank", share, exporter, at_once=True)
     spans.begin("a run", since)
     moments = iter([1000, 3000])
-    assert SpannedParty(Answering(*effects), spans, lambda: next(moments)).handle(event) == effects  # type: ignore[arg-type]
+    assert ToldParty(Answering(*effects), spans, lambda: next(moments)).handle(event) == effects  # type: ignore[arg-type]
     return list(exporter.get_finished_spans())
 
 
@@ -106,7 +106,7 @@ class Broken(SpanExporter):
 def test_a_collector_that_is_away_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
     spans = Spans("bank", "bank", 1.0, Broken(), at_once=True)
     spans.begin("a run", 0.0)
-    party = SpannedParty(Answering(), spans)  # type: ignore[arg-type]
+    party = ToldParty(Answering(), spans)  # type: ignore[arg-type]
     for moment in (1.0, 2.0):
         party.handle(Received(moment, "shop", UPLOAD))
     assert len([line for line in caplog.records if line.name.startswith("colonnade")]) == 1
@@ -114,5 +114,5 @@ def test_a_collector_that_is_away_is_one_line(caplog: pytest.LogCaptureFixture) 
 
 @pytest.mark.parametrize("settings", [{"otel": "localhost:4318"}, {"otel": "http://localhost:4318", "otel_share": 0.0}])
 def test_a_wrong_address_or_share_is_refused(settings: dict[str, object]) -> None:
-    with pytest.raises(SettingsError, match="party.otel"):
+    with pytest.raises(SettingsError, match=r"party\.otel"):
         PartySettings("bank", **settings)  # type: ignore[arg-type]

@@ -113,7 +113,7 @@ class Spans:
         self._tracer.start_span(name, context, start_time=began, attributes=attributes).end(ended)
 
 
-class SpannedParty:
+class ToldParty:
     """A party whose work is told. In everything else it is the party itself."""
 
     def __init__(self, party: Party, spans: Spans, clock: Callable[[], int] = time.time_ns) -> None:
@@ -133,7 +133,7 @@ class SpannedParty:
 
 def told_of(party: Party, spans: Spans | None) -> Party:
     """The party, its work told if somebody wants to know."""
-    return party if spans is None else cast(Party, SpannedParty(party, spans))
+    return party if spans is None else cast(Party, ToldParty(party, spans))
 
 
 def spans_to(collector: str, share: float, party: str, label_party: str) -> Spans:
