@@ -12,7 +12,7 @@ from colonnade.errors import SettingsError
 from colonnade.federation.party_file import PartySettings
 from colonnade.messages import EmbeddingUpload, GradientReply, ProductRequest, ProductSum, WarmUpUpload
 from colonnade.party import Effect, Event, Received, Send, Started
-from colonnade.runtimes.network.spans import ToldParty, Spans
+from colonnade.runtimes.network.spans import Spans, ToldParty
 
 ROWS = np.arange(2, dtype=np.uint32)
 VECTORS = np.full((2, 3), 0.25, np.float32)

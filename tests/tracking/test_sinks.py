@@ -1,4 +1,4 @@
-"""Sinks: what they are told, what becomes of one that fails; those that are built in, read back where they keep runs."""
+"""Sinks: what they are told, what becomes of one that fails; those built in, read back where they keep runs."""
 
 import json
 import logging

@@ -78,18 +78,14 @@ def run(
         raise SettingsError(f"{path} is a directory. Give a federation.toml, or --resume to continue the run in it.")
     with interrupted("The training had not begun; nothing was written."):
         from colonnade.cli.progress import progress_of, tell_data
-        from colonnade.federation.file import federation_values, read_federation
+        from colonnade.federation.file import federation_values
         from colonnade.launch.baseline import LITTLE_LEARNT
         from colonnade.launch.experiment import train_plan
         from colonnade.launch.run_options import RunOptions
         from colonnade.prediction.starting import load_with_start, notes_on_start
         from colonnade.runtimes.interrupt import stop_on_interrupt
-        from colonnade.tracking.settings import with_asked
 
-        settings = read_federation(path, changes or [])
-        settings = replace(settings, track=with_asked(settings.track.with_absolute_folders(path.parent), track or []))
-        if start is not None:
-            settings = replace(settings, start=replace(settings.start, model=str(Path(start).absolute())))
+        settings = _asked_for(path, changes or [], start, track or [])
         directory = out or (federation if federation.is_dir() else default_directory(settings, path))
         data, model = load_with_start(settings, path.parent)
     if not as_json:
@@ -134,6 +130,18 @@ def run(
     if not outcome.summary.get("acceptance", {}).get("accepted", True):
         tell("The model is not accepted, and was not written: the one that the training began with is better.")
         raise typer.Exit(ExitCode.NOT_BETTER)
+
+
+def _asked_for(path: Path, changes: list[str], start: str | None, track: list[str]) -> "Federation":
+    """The federation of a file, with what the command line says besides."""
+    from colonnade.federation.file import read_federation
+    from colonnade.tracking.settings import with_asked
+
+    settings = read_federation(path, changes)
+    settings = replace(settings, track=with_asked(settings.track.with_absolute_folders(path.parent), track))
+    if start is None:
+        return settings
+    return replace(settings, start=replace(settings.start, model=str(Path(start).absolute())))
 
 
 def _file_of_run(directory: Path) -> Path:

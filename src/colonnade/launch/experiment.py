@@ -88,6 +88,7 @@ def train(
     - `accept_if_better`: save the model only if it is not worse than `start` on validation rows.
     - `track`: other programs that are told of the run and where each keeps it, such as
       `{"mlflow": "sqlite:///mlflow.db"}`.
+    - `name`: by which these know it, by default that of its directory.
     - `settings`: what the run directory records as its federation.toml; by default what was given here.
 
     >>> import colonnade

@@ -35,6 +35,7 @@ class RunKeywords(TypedDict, total=False):
     start: JointModel | str | Path | None
     accept_if_better: bool
     track: Mapping[str, str] | Track | None
+    name: str
 
 
 @dataclass(frozen=True)

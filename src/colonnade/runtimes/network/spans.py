@@ -149,7 +149,7 @@ def _ids() -> Any:
     """Ids as they are asked for next, drawn at random where none is."""
     from opentelemetry.sdk.trace import RandomIdGenerator
 
-    class Ids(RandomIdGenerator):
+    class _Ids(RandomIdGenerator):
         next_trace: int | None = None
         next_span: int | None = None
 
@@ -161,14 +161,14 @@ def _ids() -> Any:
             found, self.next_span = self.next_span, None
             return found or int(super().generate_span_id())
 
-    return Ids()
+    return _Ids()
 
 
 def _quiet(exporter: "SpanExporter") -> "SpanExporter":
     """The same exporter, which complains once: a collector that is away is no trouble of the training."""
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-    class Quiet(SpanExporter):
+    class _Quiet(SpanExporter):
         def __init__(self) -> None:
             self._has_failed = False
             logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it says the same at every attempt
@@ -189,4 +189,4 @@ def _quiet(exporter: "SpanExporter") -> "SpanExporter":
         def force_flush(self, timeout_millis: int = 30_000) -> bool:
             return bool(exporter.force_flush(timeout_millis))
 
-    return Quiet()
+    return _Quiet()
