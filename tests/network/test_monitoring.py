@@ -113,7 +113,8 @@ def test_grafana_finds_its_page_and_its_source() -> None:
 
 
 def test_prometheus_sees_parties_in_every_phase(town: Callable[..., Town], tmp_path: Path) -> None:
-    one = town(shared("vafl", {"set": "digits", "parties": 2, "max_rows": 1200}, epochs=400, batch_size=16))
+    data, noised = {"set": "digits", "parties": 2, "max_rows": 1200}, {"clip": 1.0, "noise": 0.1}
+    one = town(shared("vafl", data, epochs=400, batch_size=16, privacy=noised))
     addresses = {name: f"127.0.0.1:{free_port()}" for name in one.parties}
     for name, party in one.parties.items():
         party.own["party"] |= {"metrics": addresses[name]}
