@@ -24,8 +24,8 @@ def report(
         bool,
         typer.Option(
             "--baselines",
-            help="Before, train what to hold the run against: all columns in one place, each party alone, everybody but "
-            "one. Needs the tables of all parties.",
+            help="Before, train what to hold the run against: all columns in one place, each party alone, everybody "
+            "but one. Needs the tables of all parties.",
         ),
     ] = False,
     svg: Annotated[bool, typer.Option("--svg", help="Write the figures as SVG files, too.")] = False,

@@ -34,7 +34,7 @@ def rows_scored(run: Run, part: str) -> float | None:
 
 
 def in_words(metric: str | None, found: tuple[float, float] | None) -> str:
-    return "" if found is None else f" ({measure(metric, found[0])} to {measure(metric, found[1])})"
+    return "" if found is None else f" (95 % interval {measure(metric, found[0])} to {measure(metric, found[1])})"
 
 
 def baselines_of(run: Run) -> Mapping[str, Any]:
@@ -82,9 +82,9 @@ def partners(run: Run) -> list[Markup]:
         lines.append([f"{party} alone", measure(metric, alone.get(party)), measure(metric, rest), _added(metric, adds)])
     lines.append(["one prediction for all rows", measure(metric, run.baseline), DASH, DASH])
     words = (
-        f"{name[0].upper()}{name[1:]} on the test rows. All but the first line are trained in one place, without noise. "
-        "What a party adds is how much worse the model in one place is without it; parties that know the same add little, "
-        "each of them, though one of them is needed."
+        f"{name[0].upper()}{name[1:]} on the test rows. All models but the federation's are trained in one place, "
+        "without noise. What a party adds is how much worse the model in one place is without it; parties that know "
+        "the same add little, each of them, though one of them is needed."
     )
     return [table(["columns of", name, "all but these", "adds"], lines), element("p", words, css="small")]
 

@@ -172,7 +172,8 @@ figcaption strong { color: var(--ink); }
 @media print { .explorer { display: none; } }
 details > summary { cursor: pointer; color: var(--muted); }
 details > summary:focus-visible { outline: 2px solid var(--muted); outline-offset: 2px; }
-@media print { details::details-content { content-visibility: visible; block-size: auto; } details > summary { display: none; } }
+@media print { details::details-content { content-visibility: visible; block-size: auto; }
+  details > summary { display: none; } }
 .explorer .u-legend .band { display: none; }
 .verdict { font-size: 1.1rem; margin: 1rem 0 0; }
 /* A shadow at the side where a table goes on, covered by the ground where it ends. */
