@@ -17,17 +17,16 @@ from colonnade.launch.experiment import train_plan
 from colonnade.launch.run_options import RunOptions
 
 
-def a_run(directory: Path, **sections: Any) -> tuple[Federation, FederatedData]:
-    values = {"data": {"set": "iris", "parties": 3}, "training": {"epochs": 1, "batch_size": 64}, **sections}
+def federated(parties: int, **sections: Any) -> tuple[Federation, FederatedData]:
+    values = {"data": {"set": "iris", "parties": parties}, "training": {"epochs": 1, "batch_size": 64}, **sections}
     federation = parse_federation(values)
-    data = load(federation.data, {}, federation.label_party, directory)
-    options = RunOptions(directory, settings=federation_values(federation))
-    train_plan(data, federation.plan(data), federation.simulate, options)
-    return federation, data
+    return federation, load(federation.data, {}, federation.label_party, Path())
 
 
 def test_everybody_each_alone_and_all_but_one(tmp_path: Path) -> None:
-    a_run(tmp_path / "run")
+    federation, data = federated(3)
+    options = RunOptions(tmp_path / "run", settings=federation_values(federation))
+    train_plan(data, federation.plan(data), federation.simulate, options)
     said: list[str] = []
     found = write_baselines(tmp_path / "run", said.append)
     parties = {"party1", "party2", "party3"}
@@ -44,9 +43,9 @@ def test_a_linear_federation_is_held_against_linear_models(tmp_path: Path, monke
         asked.append(({*data.columns}, options))
         return SimpleNamespace(summary={"test": {"accuracy": 0.5}})
 
-    a_run(tmp_path / "run", algorithm={"name": "afsgd"}, data={"set": "iris", "parties": 2})
     monkeypatch.setattr(baselines, "train", train)
-    write_baselines(tmp_path / "run")
+    monkeypatch.setattr(baselines, "_of_run", lambda run: federated(2, algorithm={"name": "afsgd"}))
+    write_baselines(tmp_path)
     assert [columns for columns, _ in asked] == [{"party1", "party2"}, {"party1"}, {"party2"}]
     assert {(options["bottom"].kind, options["top"].kind) for _, options in asked} == {("linear", "sum")}
 

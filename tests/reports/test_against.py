@@ -12,7 +12,7 @@ from colonnade.reports.rundir import Run, read_run
 
 
 def held(folder: Path, baselines: object) -> Run:
-    run = small_run(folder / "run", [(10, 0.8, 1.0), (20, 0.9, 2.0)], data={"test_rows": 100})
+    run = small_run(folder / "run", [(10, 1.0, 0.8), (20, 2.0, 0.9)], data={"test_rows": 100})
     (run / "baselines.json").write_text(json.dumps(baselines))
     return read_run(run)
 

@@ -93,7 +93,7 @@ def test_a_sink_is_told_what_the_files_of_a_run_say(tmp_path: Path) -> None:
     assert told("line") == lines and lines
     assert told("ended") == [outcome.summary]
     (run,) = told("began")
-    assert (run.name, run.before, run.settings["training.epochs"]) == ("run", "", "2.0")
+    assert (run.name, run.before, run.settings["training.epochs"]) == ("run", "", "2")
     again = train(data, "vafl", training=Training(epochs=3, batch_size=32), out=tmp_path / "run", resume=True)
     assert len(told("began")) == 1 and again.finished  # nobody asked for it
 

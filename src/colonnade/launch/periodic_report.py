@@ -48,6 +48,8 @@ class PeriodicReport:
         self._last, self._exchanges = now, done
         waits = f"; without {', '.join(absent)}" if absent else ""
         facts: dict[str, Any] = {"exchange": done, "rate": round(rate, 3), "waiting_for": absent}
+        if absent:
+            facts["waited_seconds"] = {name: round(station.links[name].away_seconds, 1) for name in absent}
         if "share" in counts:  # of an alignment, whose end is known
             left = done * (1 / counts["share"] - 1) / rate if rate and counts["share"] else inf
             words = f"{done} multiplications, {rate:.0f} a second, {_time_left(left)} left{waits}"
