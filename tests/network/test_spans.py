@@ -1,12 +1,18 @@
 """Traces of exchanges: both ends know one trace without a word about it, and tell names, kinds and times alone."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import numpy as np
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from parties import Town, shared
 
 from colonnade.errors import SettingsError
 from colonnade.federation.party_file import PartySettings
@@ -116,3 +122,47 @@ def test_a_collector_that_is_away_is_one_line(caplog: pytest.LogCaptureFixture) 
 def test_a_wrong_address_or_share_is_refused(settings: dict[str, object]) -> None:
     with pytest.raises(SettingsError, match=r"party\.otel"):
         PartySettings("bank", **settings)  # type: ignore[arg-type]
+
+
+@contextmanager
+def collector() -> Iterator[tuple[str, list[bytes]]]:
+    """An address for spans, and what came there."""
+    came: list[bytes] = []
+
+    class Taking(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            came.append(self.rfile.read(int(self.headers["content-length"])))
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *arguments: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Taking) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", came
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_organisations_that_tell_one_collector(town: Callable[..., Town]) -> None:
+    one = town(shared("vafl", {"set": "iris", "parties": 2}, epochs=1, batch_size=16))
+    with collector() as (address, came):
+        for party in one.parties.values():
+            party.own["party"] |= {"otel": address, "otel_share": 1.0}
+            party.write_files()
+        one.start()
+        exchanges = one.end()["exchanges"]
+    traces: dict[bytes, list[tuple[str, str]]] = {}
+    for body in came:
+        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+            named = {one.key: one.value.string_value for one in resource.resource.attributes}
+            for span in resource.scope_spans[0].spans:
+                traces.setdefault(span.trace_id, []).append((named["service.instance.id"], span.name))
+    assert len(traces) >= exchanges > 0
+    whole = [sorted({name for _, name in spans}) for spans in traces.values()]
+    assert whole.count(["begin EmbeddingUpload", "handle EmbeddingUpload", "handle GradientReply"]) == exchanges
+    assert all({party for party, _ in spans} >= {"label"} or len(spans) == 1 for spans in traces.values())

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -153,7 +154,7 @@ def it_learns_and_reports(candidate: Candidate, folder: Path) -> None:
 def _foretells_its_end(candidate: Candidate, metrics: list[dict[str, Any]]) -> None:
     """Progress is told by epochs: from half of the way on they foretell how many exchanges there will be."""
     require, epochs = candidate.require, [line["epoch"] for line in metrics]
-    rises = all(before <= after for before, after in zip(epochs, epochs[1:], strict=False))
+    rises = all(before <= after for before, after in pairwise(epochs))
     require(rises, "the epochs of its lines of metrics fall.")
     end = metrics[-1]["exchange"]
     for line in metrics:
