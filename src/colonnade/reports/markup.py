@@ -170,6 +170,10 @@ figcaption strong { color: var(--ink); }
 .explorer .u-legend th, .explorer .u-legend td { border: 0; padding: 0 .2rem; }
 @media screen { .only-print { display: none; } }
 @media print { .explorer { display: none; } }
+figure.wide + .plots, .lanes { margin-bottom: 1.25rem; }
+.lanes canvas { touch-action: pan-y; cursor: crosshair; }
+.lanes canvas:focus-visible { outline: 2px solid var(--muted); outline-offset: 4px; }
+.lanes p { margin: .3rem .9rem 0; max-width: none; }
 details > summary { cursor: pointer; color: var(--muted); }
 details > summary:focus-visible { outline: 2px solid var(--muted); outline-offset: 2px; }
 @media print { details::details-content { content-visibility: visible; block-size: auto; }

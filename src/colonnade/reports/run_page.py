@@ -26,6 +26,7 @@ from colonnade.reports.amounts import (
 )
 from colonnade.reports.epsilons import figure_rows, heads
 from colonnade.reports.explorer import explorer
+from colonnade.reports.lanes import lanes
 from colonnade.reports.markup import Markup, card, cards, document, element, folded, join, section, table, tabs
 from colonnade.reports.observed import audit_of, observe
 from colonnade.reports.page_parts import (
@@ -81,6 +82,7 @@ def _run_page(run: Run, plots: Sequence[Plot], audits: Sequence[Mapping[str, Any
     learning = tabs(
         "axis", [(one.title.removesuffix("."), by_key[one.key]) for one in plots if one.key.startswith("curves_")]
     )
+    lanes_shown = lanes(run)
     title = f"{run.algorithm} on {run.data_name}" if run.data_name else run.algorithm
     subtitle = [f"run {run.name}", f"runtime {run.runtime}"]
     if run.summary.get("seed") is not None:
@@ -107,7 +109,14 @@ def _run_page(run: Run, plots: Sequence[Plot], audits: Sequence[Mapping[str, Any
         ),
         section("What each party adds", *partners(run)),
         section("How it errs", shown("confusion", "roc", "calibration")),
-        section("Who worked when", shown("timeline", "utilisation", "staleness"), _staleness(run)),
+        section(
+            "Who worked when",
+            lanes_shown,
+            element("div", by_key["timeline"], css="pictured") if lanes_shown and "timeline" in by_key else NOTHING,
+            NOTHING if lanes_shown else shown("timeline"),
+            shown("utilisation", "staleness"),
+            _staleness(run),
+        ),
         section("Parties", _parties(run)),
         section("What was sent", shown("bytes", beside=_bytes(run)), _counts(run)),
         section("Privacy", *_privacy(run, audits)),
