@@ -16,7 +16,7 @@ def live(moment: float, virtual: float, **busy: float) -> dict[str, Any]:
 
 
 def a_run(folder: Path, lines: list[Any], spans: list[dict[str, Any]] | None = None) -> Run:
-    run = small_run(folder / "run", [(10, 2.0, 0.8)], parties={"bank": {"role": "label"}, "shop": {}})
+    run = small_run(folder / "run", [(10, 2.0, 0.8)], parties={"label": {}, "shop": {}})
     (run / "live").mkdir()
     (run / "live" / "simulate.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (run / "live" / "log.jsonl").write_text('{"now": 7, "virtual": 7, "parties": {"log": {"busy": 1}}}\n')
@@ -31,21 +31,16 @@ def told(run: Run) -> dict[str, Any]:
 
 def test_the_record_of_a_whole_run_and_the_excerpt_of_its_beginning(tmp_path: Path) -> None:
     spans = [{"party": "shop", "start": 0.0, "end": 0.5, "what": "busy"}]
-    shown = told(a_run(tmp_path, [live(0.1, 0.0, bank=0.0, shop=0.0), live(0.4, 2.0, bank=0.5, shop=1.5)], spans))
+    shown = told(a_run(tmp_path, [live(0.1, 0.0, label=0.0, shop=0.0), live(0.4, 2.0, label=0.5, shop=1.5)], spans))
     assert (shown["unit"], shown["end"]) == ("virtual seconds", 2.0)
-    bank, shop = shown["parties"]
-    assert bank == {"name": "bank", "records": [[0.0, 0.0, 0.25], [2.0, 0.5, 0.25]], "spans": []}
+    label, shop = shown["parties"]
+    assert label == {"name": "label", "records": [[0.0, 0.0, 0.25], [2.0, 0.5, 0.25]], "spans": []}
     assert shop["spans"] == [[0.0, 0.5, "busy"]]
 
 
 def test_lines_that_go_back_or_are_none_are_left_out(tmp_path: Path) -> None:
-    odd = [
-        live(1, 1.0, bank=0.5),
-        live(1, 0.5, bank=0.1),
-        {"parties": 3},
-        {"parties": {"bank": 3}},
-        live(2, 2.0, bank=1.0),
-    ]
+    odd = [{"parties": 3}, {"parties": {"label": 3}}, live(2, 2.0, label=1.0)]
+    odd = [live(1, 1.0, label=0.5), live(1, 0.5, label=0.1), *odd]
     assert [one[0] for one in told(a_run(tmp_path, odd))["parties"][0]["records"]] == [1.0, 2.0]
 
 
@@ -54,9 +49,8 @@ def test_a_run_that_recorded_nothing_has_no_lanes(tmp_path: Path) -> None:
 
 
 def test_a_name_cannot_end_the_script(tmp_path: Path) -> None:
-    run = small_run(
-        tmp_path / "run", [(10, 2.0, 0.8)], parties={f"</script>{one}": {} for one in range(MOST_PARTIES + 5)}
-    )
+    many: dict[str, Any] = {f"</script>{one}": {} for one in range(MOST_PARTIES + 5)}
+    run = small_run(tmp_path / "run", [(10, 2.0, 0.8)], parties=many)
     (run / "timeline.jsonl").write_text(json.dumps({"party": "</script>0", "start": 0, "end": 1, "what": "busy"}))
     page = str(lanes(read_run(run)))
     assert page.count("</script>") == 2 and "\\u003c/script>0" in page
