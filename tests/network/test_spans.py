@@ -1,5 +1,6 @@
 """Traces of exchanges: both ends know one trace without a word about it, and tell names, kinds and times alone."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from parties import Town, shared
+from parties import Organisation, Town, shared
 
 from colonnade.errors import SettingsError
 from colonnade.federation.party_file import PartySettings
@@ -148,11 +149,16 @@ def collector() -> Iterator[tuple[str, list[bytes]]]:
             thread.join()
 
 
-def test_organisations_that_tell_one_collector(town: Callable[..., Town]) -> None:
+def kept(party: Organisation) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (party.folder / "kept.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_organisations_that_tell_one_collector_and_sinks_of_their_own(town: Callable[..., Town]) -> None:
     one = town(shared("vafl", {"set": "iris", "parties": 2}, epochs=1, batch_size=16))
     with collector() as (address, came):
         for party in one.parties.values():
             party.own["party"] |= {"otel": address, "otel_share": 1.0}
+            party.own["track"] = {"own": {"kept_lines:KeptLines": str(party.folder / "kept.jsonl")}}
             party.write_files()
         one.start()
         exchanges = one.end()["exchanges"]
@@ -166,3 +172,9 @@ def test_organisations_that_tell_one_collector(town: Callable[..., Town]) -> Non
     whole = [sorted({name for _, name in spans}) for spans in traces.values()]
     assert whole.count(["begin EmbeddingUpload", "handle EmbeddingUpload", "handle GradientReply"]) == exchanges
     assert all({party for party, _ in spans} >= {"label"} or len(spans) == 1 for spans in traces.values())
+
+    began, *lines, summary = kept(one.label)
+    assert (began["party"], lines) == ("label", one.label.metrics()) and summary == one.label.summary()
+    began, *lines, summary = kept(one["party1"])
+    assert (began["party"], lines) == ("party1", []) and summary == one["party1"].summary()
+    assert not {"test", "train_loss", "settings"} & summary.keys()
