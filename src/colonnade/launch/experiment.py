@@ -175,6 +175,8 @@ def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | 
 
 def _told_of(tracker: Tracker, plan: Plan, options: RunOptions, kept: Path | None) -> RunOptions:
     """The options of a run whose sinks are told of it; `kept`: the run directory, if it has one for good."""
+    if not options.sinks:
+        return options
     settings = settings_of(options.settings or {})
     name = plan.chosen.name if kept is None else kept.resolve().name
     tracker.begin(TrackedRun(options.name or name, "", settings, kept), options.resume)

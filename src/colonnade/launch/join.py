@@ -101,10 +101,11 @@ def join(
     meeting, attend = TrainingMeeting(participant), _of(participant, operate)
     launch = NetworkLaunch(participant, meeting, tuple(without), attend, quarantine, spans)
     directory = participant.directory
-    with launch.ready(), tracked(track or Track()) as tracker:
+    with tracked(track or Track()) as tracker, launch.ready():
         run = TrackedRun(directory.resolve().name, participant.name, settings_of(participant.settings), directory)
         tracker.begin(run, resume=True)  # whether it goes on, its directory tells
-        options = RunOptions(directory, trace=trace, watch=tracker.line, stop_requested=stop_requested)
+        watch = tracker.line if track else None
+        options = RunOptions(directory, trace=trace, watch=watch, stop_requested=stop_requested)
         record = launch.run(options)
         before = participant.released_before()
         record = replace(record, randomness=participant.randomness, released=[*record.released, *before])
