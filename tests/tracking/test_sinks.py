@@ -168,7 +168,7 @@ def test_one_name_in_file_command_and_python() -> None:
 
 
 def test_where_a_partys_files_lie_is_not_told() -> None:
-    shown = settings_of({"parties": {"bank": {"file": "/home/me/customers.csv"}}, "training": {"epochs": 2}})
+    shown = settings_of({"parties": {"bank": {"file": "customers.csv"}}, "training": {"epochs": 2}})
     assert shown == {"training.epochs": "2"}
 
 

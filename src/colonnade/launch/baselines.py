@@ -59,13 +59,14 @@ def _which(data: FederatedData) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
 def _scores(federation: Federation, data: FederatedData) -> dict[str, float]:
     """The metrics on the test rows of a model in one place, like the federation's own."""
     plan = federation.plan(data)
+    alone = next(name for name, row in algorithms.ALGORITHMS.items() if row.family is algorithms.Family.ALONE)
     if algorithms.find(algorithms.name_of(federation.algorithm)).family is algorithms.Family.LINEAR:
         # Their settings of rates and steps are about another method; how long and how it is judged holds here, too.
         asked = federation.training
         training = Training(epochs=asked.epochs, metric=asked.metric, class_weight=asked.class_weight)
         outcome = train(
             data,
-            "centralised",
+            alone,
             training=training,
             bottom=BottomSettings(kind="linear"),
             top=TopSettings(kind="sum"),
@@ -74,7 +75,7 @@ def _scores(federation: Federation, data: FederatedData) -> dict[str, float]:
     else:
         outcome = train(
             data,
-            "centralised",
+            alone,
             training=federation.training,
             bottom=plan.bottom,
             top=plan.top,

@@ -160,7 +160,7 @@ def _foretells_its_end(candidate: Candidate, metrics: list[dict[str, Any]]) -> N
     for line in metrics:
         if line["epoch"] >= candidate.epochs / 2:
             foretold = max(line["exchange"], line["exchange"] * candidate.epochs / line["epoch"])
-            fits = math.isclose(foretold, end, rel_tol=0.1)
+            fits = math.isclose(foretold, end, rel_tol=0.25)  # a full pass may be still to come
             require(fits, f"at epoch {line['epoch']:g} it foretells {foretold:.0f} exchanges; there were {end}.")
 
 
