@@ -103,7 +103,7 @@ class Spans:
             flags = trace.TraceFlags(trace.TraceFlags.SAMPLED)
             parent = trace.SpanContext(trace_id, root_id, is_remote=True, trace_flags=flags)
             context = trace.set_span_in_context(trace.NonRecordingSpan(parent))
-        attributes = {
+        attributes: dict[str, str | int] = {
             "colonnade.run": self._run,
             "colonnade.party": self._party,
             "colonnade.peer": peer,
@@ -147,7 +147,7 @@ def spans_to(collector: str, share: float, party: str, label_party: str) -> Span
 
 def _ids() -> Any:
     """Ids as they are asked for next, drawn at random where none is."""
-    from opentelemetry.sdk.trace import RandomIdGenerator
+    from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
     class _Ids(RandomIdGenerator):
         next_trace: int | None = None
