@@ -4,7 +4,7 @@ Each is a training of its own, in one place and without noise, by whoever has al
 much worse the model in one place is without that party's columns.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from colonnade import algorithms
 from colonnade.algorithms.training import Training
 from colonnade.data import load
-from colonnade.data.federated import FederatedData
+from colonnade.data.federated import FederatedData, PartyColumns
 from colonnade.errors import DataError, RunError, SettingsError
 from colonnade.federation.file import Federation, read_federation
 from colonnade.files import json_of, json_text, read_private, write_atomically
@@ -43,7 +43,7 @@ def write_baselines(run: Path, say: Callable[[str], None] = lambda words: None) 
     return found
 
 
-def _which(data: FederatedData) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+def _which(data: FederatedData) -> Iterator[tuple[str, str, dict[str, PartyColumns]]]:
     """Each training: its kind, the party it is about, and who has columns in it."""
     yield EVERYBODY, "", data.columns
     if len(data.columns) < 2:

@@ -145,7 +145,7 @@ class _Follower:
 
     def _taken(self) -> tuple[list[Mapping[str, Any]], Mapping[str, Any] | None]:
         """Everything that waits, at least one; and the summary, if it is among it."""
-        lines = []
+        lines: list[Mapping[str, Any]] = []
         while True:
             one, is_last = self._waiting.get()
             if is_last:
