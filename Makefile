@@ -7,13 +7,13 @@ INSTALLED := $(VENV)/.installed
 # What Python has compiled is kept, also by who asks it not to: tests start many interpreters.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test postgres chromium quick lint style format tables coverage bench fuzz docs lock clean
+.PHONY: demo test postgres chromium prometheus quick lint style format tables coverage bench fuzz docs lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/colonnade demo
 
 # Types are checked beside the tests, which now and then leave a core idle; what is wrong with them is said at the end.
-test: $(INSTALLED) style postgres chromium
+test: $(INSTALLED) style postgres chromium prometheus
 	@mkdir -p build; $(BIN)/mypy >build/types.txt 2>&1 & types=$$!; \
 	$(BIN)/python -m pytest -n 3 --dist worksteal; tests=$$?; \
 	wait $$types || { cat build/types.txt; exit 1; }; exit $$tests
@@ -29,6 +29,12 @@ chromium:
 	@if command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && apt-get install -qq --no-install-recommends chromium >/dev/null || true; fi
+
+# And for the alerts, which a real Prometheus is asked about.
+prometheus:
+	@if command -v promtool >/dev/null && command -v prometheus >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && apt-get install -qq --no-install-recommends prometheus >/dev/null || true; fi
 
 # What a developer wants every minute: style, types, agreements, the codec, the arithmetic, the twins of a few algorithms.
 quick: $(INSTALLED) lint
@@ -74,7 +80,7 @@ lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet uv==0.13.7
 	cp requirements.lock build/lock/requirements.txt
-	build/lock/bin/uv pip compile pyproject.toml --config-file lock.toml --extra ray --extra sql --extra serve --extra export --extra dev \
+	build/lock/bin/uv pip compile pyproject.toml --config-file lock.toml --extra ray --extra sql --extra serve --extra export --extra mlflow --extra tensorboard --extra otel --extra dev \
 		--constraint constraints.txt --python-version 3.11 --universal --generate-hashes --no-emit-package torch \
 		--no-header --no-emit-index-url --no-emit-find-links $(UPGRADE) --quiet --output-file build/lock/requirements.txt
 	sed -n -e '/^#/!q' -e p requirements.lock | cat - build/lock/requirements.txt > build/lock/whole.txt

@@ -25,6 +25,7 @@ from colonnade.runtimes.network.settings import Network
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.simulate.settings import Simulate, SimulatedLink, SimulatedParty
+from colonnade.tracking import Track
 
 
 def text_of(name: str) -> str:
@@ -235,7 +236,7 @@ SETTINGS = [
     *(Training, *(row.settings for row in algorithms.ALGORITHMS.values())),
     *(Simulate, SimulatedParty, SimulatedLink, DataSettings, PartySection),
     *(BottomSettings, TopSettings, PerturbationSettings),
-    *(Processes, Ray, Endurance, Network, PartySettings, KeySettings, PartyData),
+    *(Processes, Ray, Endurance, Network, PartySettings, KeySettings, PartyData, Track),
 ]
 
 

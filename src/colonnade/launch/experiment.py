@@ -50,6 +50,8 @@ from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.simulate.settings import Simulate
 from colonnade.settings import as_values
+from colonnade.tracking.run import TrackedRun, settings_of
+from colonnade.tracking.tracker import Tracker, both, tracked
 
 RUNTIMES = (Simulate.name, Processes.name, Ray.name)
 
@@ -84,6 +86,9 @@ def train(
     - `threads`: of PyTorch, 1 by default.
     - `start`: a model to begin with, such as `outcome.model` or a run's directory; columns are matched by name.
     - `accept_if_better`: save the model only if it is not worse than `start` on validation rows.
+    - `track`: other programs that are told of the run and where each keeps it, such as
+      `{"mlflow": "sqlite:///mlflow.db"}`.
+    - `name`: by which these know it, by default that of its directory.
     - `settings`: what the run directory records as its federation.toml; by default what was given here.
 
     >>> import colonnade
@@ -128,13 +133,14 @@ def _told(outcome: Outcome) -> Outcome:
 
 def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | Ray, options: RunOptions) -> Outcome:
     """The same from a plan, such as a federation.toml's, and the settings of a runtime."""
-    with _threads(options.threads):
+    with _threads(options.threads), tracked(options.sinks) as tracker:
         federation = _agreed(data, plan, options)
         before = _comparable(data, federation, options) if options.accept_if_better else None
         if options.resume and options.directory is not None:
             check_noise(options.directory, plan, federation.plan, federation.facts)
         launch = launch_of(TrainingRun(federation), runtime)
         with launch.ready(), placed(launch, partial(data_digests, data), options) as settled:
+            settled = _told_of(tracker, plan, settled, options.directory)
             record = launch.run(settled)
         viewers = dict.fromkeys(data.feature_parties, (data.label_party,))
         before_it = [
@@ -163,7 +169,18 @@ def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | 
             if record.finished and accepted:
                 _with_outputs(model, data).save(options.directory / "model")
                 write_card(options.directory)
+        tracker.end(summary)
     return Outcome(summary, record.recorder.metrics, model, options.directory, record.finished)
+
+
+def _told_of(tracker: Tracker, plan: Plan, options: RunOptions, kept: Path | None) -> RunOptions:
+    """The options of a run whose sinks are told of it; `kept`: the run directory, if it has one for good."""
+    if not options.sinks:
+        return options
+    settings = settings_of(options.settings or {})
+    name = plan.chosen.name if kept is None else kept.resolve().name
+    tracker.begin(TrackedRun(options.name or name, "", settings, kept), options.resume)
+    return replace(options, watch=both(tracker, options.watch))
 
 
 def _comparable(data: FederatedData, federation: BuiltFederation, options: RunOptions) -> JointModel:

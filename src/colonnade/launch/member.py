@@ -11,7 +11,7 @@ from colonnade.party import Party
 from colonnade.wire.certificates import CredentialFiles, Credentials
 from colonnade.wire.handshake import Roster
 
-_OWN = ("simulate", "processes", "ray", "start")
+_OWN = ("simulate", "processes", "ray", "start", "track")
 """Sections that are about one machine."""
 
 
@@ -39,6 +39,11 @@ class Member:
             raise SettingsError(
                 "[start] names a model in the federation.toml that all parties share, but a party's model is its own: "
                 "say it in [start] of each party.toml."
+            )
+        if federation.track:
+            raise SettingsError(
+                "[track] stands in the federation.toml that all parties share, but where a party keeps its runs is its "
+                "own matter: say it in [track] of each party.toml."
             )
         # As JSON, so that a difference can be named; runtimes of one machine are nobody else's business.
         values = federation_values(federation)

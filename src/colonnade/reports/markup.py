@@ -80,6 +80,11 @@ def tabs(name: str, choices: Sequence[tuple[str, Markup]]) -> Markup:
     return element("div", *parts, *(shown for _, shown in choices), css="tabs")
 
 
+def folded(title: str, content: Markup) -> Markup:
+    """What few readers look for, behind its title; on paper it is unfolded."""
+    return element("details", element("summary", title), content) if content else content
+
+
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 """Nothing is fetched from anywhere, and nothing is sent."""
 
@@ -165,6 +170,15 @@ figcaption strong { color: var(--ink); }
 .explorer .u-legend th, .explorer .u-legend td { border: 0; padding: 0 .2rem; }
 @media screen { .only-print { display: none; } }
 @media print { .explorer { display: none; } }
+figure.wide + .plots, .lanes { margin-bottom: 1.25rem; }
+.lanes canvas { touch-action: pan-y; cursor: crosshair; }
+.lanes canvas:focus-visible { outline: 2px solid var(--muted); outline-offset: 4px; }
+.lanes p { margin: .3rem .9rem 0; max-width: none; }
+details > summary { cursor: pointer; color: var(--muted); }
+details > summary:focus-visible { outline: 2px solid var(--muted); outline-offset: 2px; }
+@media print { details::details-content { content-visibility: visible; block-size: auto; }
+  details > summary { display: none; } }
+.explorer .u-legend .band { display: none; }
 .verdict { font-size: 1.1rem; margin: 1rem 0 0; }
 /* A shadow at the side where a table goes on, covered by the ground where it ends. */
 .scroll { overflow-x: auto; margin: .6rem 0; background:

@@ -318,7 +318,8 @@ def run_cell(job: Job) -> Measured:
             shutil.rmtree(directory)  # it was stopped before its first checkpoint
         data, model = load_with_start(settings, Path(job["base"]))
         data = data.held_out(job["validation"]) if job["validation"] else data
-        options = RunOptions(directory, resume=resumes, settings=job["values"], start=model)
+        name = f"{directory.parent.name}-{directory.name}"
+        options = RunOptions(directory, resumes, settings=job["values"], start=model, track=settings.track, name=name)
         outcome = train_plan(data, settings.plan(data), settings.simulate, options)
     except ColonnadeError as error:
         return _failed(str(error))
