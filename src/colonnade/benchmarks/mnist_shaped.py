@@ -54,7 +54,7 @@ class Simulated:
         return self._simulation._places[0]
 
     def exchanges(self) -> int:
-        return int(self._label._books.exchange)  # type: ignore[attr-defined]
+        return int(self._label._record.exchange)  # type: ignore[attr-defined]
 
     def _reached(self) -> bool:
         return self.exchanges() >= self._stop_at
