@@ -243,7 +243,7 @@ class TlsLine(Line):
         self._check_open()
 
     def _check_open(self) -> None:
-        if self._is_closed or self._failure is not None:
+        if self._is_closed or isinstance(self._failure, UnreachableError):  # who broke a rule can still be told so
             raise LineEndedError
 
     def _send(self) -> None:
