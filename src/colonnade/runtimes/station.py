@@ -1,6 +1,6 @@
 """One party in real time, turn by turn: what it handles, and that it can be rebuilt after its own death.
 
-A station knows nothing of sockets. A carrier (Unix sockets, gRPC, Ray) tells it who is connected and hands it bytes;
+A station knows nothing of sockets. A carrier (Unix sockets, TLS, gRPC, Ray) tells it who is connected and hands it bytes;
 the station gives back the bytes to send. Each turn: take events, let the party handle them, write them to the journal,
 and only then let their effects out. Killed at any moment, it is rebuilt from its last whole checkpoint and the journal
 to the state it had, with the same outgoing frames under the same numbers; peers drop what they had already.
