@@ -13,7 +13,7 @@ from colonnade.errors import ProtocolError
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.line import Heard, LineEndedError, UnreachableError
 from colonnade.runtimes.network.tls_line import TlsLine
-from colonnade.runtimes.network.tls_lines import OURS, _context
+from colonnade.runtimes.network.tls_lines import OURS, tls_context
 from colonnade.wire.authority import issue, make_authority
 from colonnade.wire.certificates import Credentials, check_peer, read_credentials
 
@@ -30,7 +30,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Credentials:
 @asynccontextmanager
 async def both_ends(own: Credentials) -> AsyncIterator[tuple[TlsLine, TlsLine]]:
     one, other = socket.socketpair()
-    ends = TlsLine(one, _context(own, server=True), server=True), TlsLine(other, _context(own, server=False), False)
+    ends = TlsLine(one, tls_context(own, True), True), TlsLine(other, tls_context(own, False), False)
     try:
         async with asyncio.timeout(20):
             await asyncio.gather(*(end.shake_hands() for end in ends))

@@ -35,7 +35,7 @@ class TlsListener(Listener):
     async def start(self, own: Credentials, porter: Porter, serve: Serve) -> int:
         self._loop = asyncio.get_running_loop()
         self._porter, self._serve = porter, serve
-        self._shown, self._context = own, _context(own, server=True)
+        self._shown, self._context = own, tls_context(own, server=True)
         self._tasks: set[asyncio.Task[None]] = set()
         self._most = limits.connections_at_once()
         self._sockets: list[socket.socket] = []
@@ -87,7 +87,8 @@ class TlsListener(Listener):
         """One connection, from TLS to its end."""
         try:
             line = TlsLine(link, self._current_context(), server=True)
-        except OSError:
+        except OSError as error:
+            self._porter.tell_of_fault("a connection cannot be taken: %s", error)
             link.close()
             return
         task = asyncio.current_task()
@@ -118,7 +119,7 @@ class TlsListener(Listener):
         """As our files are now: a renewed certificate is in use without a restart."""
         own = self._porter.own()
         if own is not None and own is not self._shown:
-            self._shown, self._context = own, _context(own, server=True)
+            self._shown, self._context = own, tls_context(own, server=True)
         return self._context
 
     async def stop(self) -> None:
@@ -146,7 +147,7 @@ class TlsDialler(Dialler):
     async def _open(self, own: Credentials, label_party: str) -> TlsLine:
         link = await self._connect()
         try:
-            line = TlsLine(link, _context(own, server=False), server=False, name=_as_host(label_party))
+            line = TlsLine(link, tls_context(own, server=False), server=False, name=_as_host(label_party))
         except OSError as error:
             link.close()
             raise UnreachableError(error.strerror or str(error)) from None
@@ -204,7 +205,7 @@ class TlsDialler(Dialler):
 # --- what OpenSSL is told -----------------------------------------------------------------------------------------
 
 
-def _context(own: Credentials, server: bool) -> ssl.SSLContext:
+def tls_context(own: Credentials, server: bool) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # parties' names are compared here: not all of them are names of hosts
