@@ -160,9 +160,7 @@ class TlsLine(Line):
             return
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
             self._end()
-        except ssl.SSLError as error:
-            self._fail(error)
-        except ProtocolError as error:
+        except Exception as error:  # of TLS, or of who takes: the reader's to judge
             self._fail(error)
 
     def _is_taken(self, message: Heard) -> bool:
