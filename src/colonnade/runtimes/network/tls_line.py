@@ -8,9 +8,11 @@ A message is its length (4 bytes, little-endian) and so many bytes. A length of 
 """
 
 import asyncio
+import fcntl
 import socket
 import ssl
 import struct
+import termios
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -344,18 +346,23 @@ class TlsLine(Line):
             self._fail(UnreachableError("the other machine is silent"))
 
     def is_dead(self) -> bool:
-        """Whether the other end's machine has confirmed nothing for too long, though it was asked."""
+        """Whether the other end's machine has confirmed nothing for too long, though something is on its way to it.
+
+        While nothing is, the kernel asks by itself.
+        """
         try:
-            told = self._link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
-            *_, unacknowledged, last_acknowledged = _TCP_INFO.unpack(told)
+            waits = fcntl.ioctl(self._link, termios.TIOCOUTQ, bytes(4))
+            (silent_milliseconds,) = _SILENCE.unpack(
+                self._link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SILENCE.size)
+            )
         except (OSError, AttributeError, struct.error):  # not on every system: there the kernel's own patience holds
             return False
-        silent = last_acknowledged > 1000 * (limits.KEEPALIVE_SECONDS + limits.KEEPALIVE_PATIENCE_SECONDS)
-        return bool(unacknowledged and silent)
+        most = 1000 * (limits.KEEPALIVE_SECONDS + limits.KEEPALIVE_PATIENCE_SECONDS)
+        return any(waits) and bool(silent_milliseconds > most)
 
 
-# Of Linux's struct tcp_info: 8 bytes, then numbers of 32 bits; the fifth is `unacked`, the thirteenth `last_ack_recv`.
-_TCP_INFO = struct.Struct("=8x16xI28xI")
+# Of Linux's struct tcp_info the number `tcpi_last_ack_recv`.
+_SILENCE = struct.Struct("=56xI")
 
 
 def _tune(link: socket.socket) -> None:
