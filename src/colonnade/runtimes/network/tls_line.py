@@ -16,6 +16,7 @@ import termios
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any, cast
 
 from colonnade.errors import ProtocolError
 from colonnade.runtimes.network import limits
@@ -43,6 +44,7 @@ class TlsLine(Line):
         self._loop = asyncio.get_running_loop()
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server, server_hostname=name)
+        self._read_into: Callable[[int, memoryview], int] = cast(Any, self._tls.read)  # its type forgets this form
         self._longest = limits.LARGEST_HELLO_BYTES
         self._head = bytearray(_LENGTH.size)
         self._body = bytearray()
@@ -184,7 +186,7 @@ class TlsLine(Line):
         """The next that is whole; None at the end. ssl.SSLWantReadError: more must come first."""
         if self._length < 0:
             while self._filled < _LENGTH.size:
-                self._filled += self._tls.read(_LENGTH.size - self._filled, memoryview(self._head)[self._filled :])
+                self._filled += self._read_into(_LENGTH.size - self._filled, memoryview(self._head)[self._filled :])
             (length,) = _LENGTH.unpack(self._head)
             if not length:
                 self._end()
@@ -197,7 +199,7 @@ class TlsLine(Line):
             if self._filled == len(self._body):
                 self._body += bytes(min(self._length, 2 * len(self._body)) - len(self._body))
             room = len(self._body) - self._filled
-            self._filled += self._tls.read(room, memoryview(self._body)[self._filled :])
+            self._filled += self._read_into(room, memoryview(self._body)[self._filled :])
         self.has_heard = True
         message, self._body = self._body, bytearray()
         self._length, self._filled = -1, 0
