@@ -345,7 +345,7 @@ def test_a_packet_that_is_cut_short_is_waited_for_in_vain(under_attack: Town, in
     assert under_attack.label.alive()
 
 
-@pytest.mark.parametrize("word", [b"", b"X", say(Refused("no")), bytes([ENVELOPE]) + b"\x06party1"])
+@pytest.mark.parametrize("word", [b"X", say(Refused("no")), bytes([ENVELOPE]) + b"\x06party1"])
 def test_neither_packets_nor_an_envelope(inside: Caller, word: bytes) -> None:
     inside.say(word)
     assert inside.refusal() == "Something came that is neither packets nor an envelope."
