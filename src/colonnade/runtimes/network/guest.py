@@ -326,6 +326,7 @@ class Guest(Carrier):
                     self.station = self._begun(word)
                 self._stream = stream
                 self.station.connected(self._label_party)
+                self._write_soon(stream)  # what we hold, before what they hold may end this
             case Presence(name, generation, introduced):
                 if self.station is None or name == self.name or name not in self.station.peers:
                     return
