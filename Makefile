@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+USABLE := $(VENV)/.usable
 INSTALLED := $(VENV)/.installed
 
 # What Python has compiled is kept, also by who asks it not to: tests start many interpreters.
@@ -9,7 +10,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test postgres chromium prometheus quick lint style format tables coverage bench fuzz docs lock clean
 
-demo: $(INSTALLED)
+# What a user installs, and no more: the demo begins a good while before everything for developers would be there.
+demo: $(USABLE)
 	$(BIN)/colonnade demo
 
 # Types are checked beside the tests, which now and then leave a core idle; what is wrong with them is said at the end.
@@ -90,7 +92,11 @@ lock:
 clean:
 	rm -rf $(VENV) build dist site .coverage .coverage.* *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(USABLE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $(USABLE)
+
+$(INSTALLED): $(USABLE)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(INSTALLED)

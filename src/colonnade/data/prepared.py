@@ -16,6 +16,7 @@ import torch
 
 from colonnade.data import cells, encoders
 from colonnade.data.absence import ABSENT, NOWHERE, with_absent
+from colonnade.data.arrow_arrays import numbers
 from colonnade.data.cells import Complaints, Words
 from colonnade.data.encoders import Encoder, all_finite
 from colonnade.data.ids import Array
@@ -288,7 +289,7 @@ class RawColumn:
         if cells.is_text(self.column.type):
             words = self.words.words.to_pylist()
             return [None if code < 0 else words[code] for code in self.words.codes[rows].tolist()]
-        return list(self.column.take(pa.array(rows)).to_pylist())
+        return list(self.column.take(numbers(rows)).to_pylist())
 
     def pixels(self, rows: Array, size: tuple[int, int], channels: int) -> Pixels:
         found = pixels_in(self.anything(rows), self._table.folder, size, channels)

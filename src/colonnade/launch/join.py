@@ -39,6 +39,7 @@ from colonnade.runtimes.live import Live, as_lane
 from colonnade.runtimes.live_files import Sample, logged_into
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.carrier import Keys
+from colonnade.runtimes.network.carriers import dialler, listener
 from colonnade.runtimes.network.greeting import Door
 from colonnade.runtimes.network.guest import Guest
 from colonnade.runtimes.network.host import Host
@@ -269,7 +270,7 @@ class NetworkLaunch:
             participant.name,
             participant.feature_parties,
             self._keys(directory),
-            participant.party_file.party.listen,
+            listener(participant.federation.network.carrier, participant.party_file.party.listen),
             self.meeting.door(directory),
             relays=participant.relays,
             begin=begin,
@@ -280,8 +281,8 @@ class NetworkLaunch:
     def guest(self, directory: PartyDirectory, recorder: Recorder, options: RunOptions, leaves: bool = False) -> Guest:
         """A feature party's side: it calls the label party, and introduces itself."""
         participant = self.participant
-        address = participant.federation.network.address
-        if not address:
+        network = participant.federation.network
+        if not network.address:
             raise SettingsError("The federation has no [network] address: say at which host:port the label party is.")
 
         def begin(roster: Roster) -> Station:
@@ -294,7 +295,7 @@ class NetworkLaunch:
         guest = Guest(
             participant.name,
             participant.label_party,
-            address,
+            dialler(network.carrier, network.address),
             self._keys(directory),
             lambda nonce: hello_of(participant, directory, nonce, leaves),
             neighbours=[one for one in participant.feature_parties if one != participant.name],
@@ -390,6 +391,7 @@ def hello_of(participant: Member, directory: PartyDirectory, nonce: bytes, leave
         nonce,
         leaves,
         VERSION,
+        participant.federation.network.carrier,
     )
 
 

@@ -48,7 +48,7 @@ class Member:
         # As JSON, so that a difference can be named; runtimes of one machine are nobody else's business.
         values = federation_values(federation)
         self.settings = {name: value for name, value in values.items() if name not in _OWN}
-        self.agreed = without_address(self.settings)
+        self.agreed = without_way(self.settings)
         self.digest = digest(self.agreed)
 
     def say(self, said: Mapping[str, Any]) -> None:
@@ -127,9 +127,10 @@ def next_directory(trained: Path, purpose: str) -> Path:
     return trained.with_name(f"{trained.name}-{purpose}-{number}")
 
 
-def without_address(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be the same at all parties from beginning to end; how one reaches the label party is its own matter."""
-    network = {name: value for name, value in settings["network"].items() if name != "address"}
+def without_way(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be the same at all parties from beginning to end. By what address one reaches the label party is its
+    own matter; over what carrier is compared when it is greeted, and may change while nobody runs."""
+    network = {name: value for name, value in settings["network"].items() if name not in ("address", "carrier")}
     return {**settings, "network": network}
 
 
