@@ -33,6 +33,7 @@ class RunKeywords(TypedDict, total=False):
     settings: dict[str, Any] | None
     start: JointModel | str | Path | None
     accept_if_better: bool
+    progress: bool
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class RunOptions:
     settings: dict[str, Any] | None = None  # what the run directory keeps as its federation.toml
     start: JointModel | str | Path | None = None  # the model to begin with, or where it lies; None: fresh weights
     accept_if_better: bool = False  # leave a model that is worse than the one to begin with out of the run directory
+    progress: bool = False  # show a bar: in a notebook, on a terminal, or lines elsewhere
 
     def __post_init__(self) -> None:
         if self.trace and self.out is None:
