@@ -63,7 +63,7 @@ class TrainingPace:
         if self._first is not None and self.done > self._first and elapsed > 0:
             rate = (self.done - self._first) / elapsed
             facts.append(f"{rate:.0f} {self.unit}/s")
-            if self.total and with_time_left:
+            if with_time_left and self.total > self.done:
                 facts.append(f"about {(self.total - self.done) / rate:.0f} s left")
         if self._loss is not None:
             facts.append(f"loss {self._loss:.4f}")
