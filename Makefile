@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 # What Python has compiled is kept, also by who asks it not to: tests start many interpreters.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test postgres chromium quick lint style format tables coverage bench fuzz docs lock clean
+.PHONY: demo test postgres chromium quick lint style format tables coverage bench fuzz docs deployment lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/colonnade demo
@@ -63,6 +63,13 @@ bench: $(INSTALLED)
 SECONDS ?= 300
 fuzz: $(INSTALLED)
 	$(BIN)/python tests/fuzz/fuzz.py --seconds $(SECONDS) --seed $$(date +%s)
+
+# What deploy/ describes is built, verified and started: as root on Linux, with buildah, systemd and helm. Where Docker Hub cannot
+# be reached: make deployment BASE=--debian, over Debian's Python (debootstrap).
+BASE ?=
+deployment: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet kubernetes-validate
+	$(BIN)/python tools/deployment.py unit chart image $(BASE)
 
 docs: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
