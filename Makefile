@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 # What Python has compiled is kept, also by who asks it not to: tests start many interpreters.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test postgres chromium quick lint style format tables coverage bench fuzz docs deployment lock clean
+.PHONY: demo test postgres chromium quick lint style format tables coverage bench fuzz docs accessible deployment lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/colonnade demo
@@ -63,6 +63,10 @@ bench: $(INSTALLED)
 SECONDS ?= 300
 fuzz: $(INSTALLED)
 	$(BIN)/python tests/fuzz/fuzz.py --seconds $(SECONDS) --seed $$(date +%s)
+
+# In Chromium, by axe-core: pages of the site, and a run's own.
+accessible: docs chromium
+	$(BIN)/python tools/accessibility.py
 
 # What deploy/ describes is built, verified and started: as root on Linux, with buildah, systemd and helm. Where Docker Hub cannot
 # be reached: make deployment BASE=--debian, over Debian's Python (debootstrap).

@@ -6,8 +6,8 @@
     python tools/deployment.py image --debian    the same over Debian's Python, where Docker Hub cannot be reached
 
 Each is started in a clean root of its own, as the user `colonnade`, with the files where the description says, until it
-answers `/healthz`; then it is stopped. Nobody else is there: the party waits for the others, and is well. Not tried here:
-what a cluster and the sandbox of systemd add.
+answers `/healthz`; then it is stopped. Nobody else is there: the party waits for the others, and is well.
+Not tried here: what a cluster and the sandbox of systemd add.
 """
 
 import configparser
