@@ -1,7 +1,7 @@
 """How far a training is: exchanges, their rate, loss, metric and time left, from the lines of metrics.
 
-From Python, `train(…, progress=True)` shows it: in a notebook as a bar in the page, on a terminal as a bar, elsewhere as
-plain lines. A notebook's bar is HTML that replaces itself, so it needs no widgets.
+From Python, `train(…, progress=True)` shows it: in a notebook as a bar in the page, on a terminal as a bar, elsewhere
+as plain lines. A notebook's bar is HTML that replaces itself, so it needs no widgets.
 """
 
 import sys
