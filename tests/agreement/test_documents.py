@@ -3,6 +3,7 @@
 import json
 import re
 import runpy
+import tomllib
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from colonnade.algorithms.training import Training
 from colonnade.alignment.settings import AlignmentSettings, IdRules
 from colonnade.cli.application import app
 from colonnade.data.settings import ColumnSettings, DataSettings, PartyData
+from colonnade.errors import SettingsError
 from colonnade.federation.file import PartySection
 from colonnade.federation.party_file import KeySettings, PartySettings
 from colonnade.models.bottom import BottomSettings
@@ -27,6 +29,7 @@ from colonnade.runtimes.network.settings import Network
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.simulate.settings import Simulate, SimulatedLink, SimulatedParty
+from colonnade.settings import build
 
 
 def text_of(name: str) -> str:
@@ -295,3 +298,44 @@ def test_the_defaults_on_the_page_of_settings_are_those_that_are_declared() -> N
     assert len(shown) > 100
     assert [one for one in shown if one[2] != one[3]] == []
     assert shown_defaults("## [training]\n| `epochs` | 19.0 | how long |") == [("Training", "epochs", 19.0, 20.0)]
+
+
+# --- blocks of settings -----------------------------------------------------------------------------------------
+
+TOML = re.compile(r"^```toml\n(.*?)^```", re.DOTALL | re.MULTILINE)
+SECTIONS: dict[str, Any] = {
+    "data": DataSettings,
+    "alignment": AlignmentSettings,
+    "training": Training,
+    "privacy": PerturbationSettings,
+    "bottom": BottomSettings,
+    "top": TopSettings,
+    "simulate": Simulate,
+    "processes": Processes,
+    "ray": Ray,
+    "network": Network,
+    "endurance": Endurance,
+    "party": PartySettings,
+    "keys": KeySettings,
+}
+
+
+def wrong_settings(text: str) -> list[str]:
+    """What is refused of the blocks of settings on a page: names, words and values, as in a federation.toml."""
+    found = []
+    for block in TOML.findall(text):
+        for name, values in tomllib.loads(block).items():
+            kind = PartyData if name == "data" and "file" in values else SECTIONS.get(name)  # of a party.toml
+            if name == "algorithm" and "name" in values:
+                kind = algorithms.find(values.pop("name")).settings
+            try:
+                if kind is not None:
+                    build(kind, values, name)
+            except SettingsError as error:
+                found.append(str(error))
+    return found
+
+
+def test_settings_in_documents_are_taken() -> None:
+    assert wrong_settings("```toml\n[training]\nepoch = 3\n```") != []
+    assert {page.name: wrong for page in PAGES if (wrong := wrong_settings(page.read_text(encoding="utf-8")))} == {}
