@@ -30,7 +30,7 @@ regressor remembering remembers replayed report reports request requests retry r
 scripted sealing search secret section send set settings settled shared sheet simulate simulated simulation size
 small smoothness socket span sparse spend spent split square stacked started state step stop stream suggestion
 summary term text time timer tiny to told totals traced traffic training transformer turned update verb verbs
-api busy cache found handler http image log pixels problem scorer single tail watching whole
+api bar busy cache found handler http image log notebook pixels plain problem scorer single tail terminal watching whole
 vertical waiting warm weighted weights welcome wire words work writer
 """
 ORDINARY = set(_ORDINARY.split())

@@ -119,11 +119,13 @@ def train(
         if asked.start is not None:
             values["start"] = {"model": str(asked.start) if isinstance(asked.start, str | Path) else "given"}
         asked = replace(asked, settings=values)
-    with shown_in_python(asked, algorithms.name_of(chosen), float(plan.training.epochs)) as asked:
-        return _told(train_plan(data, plan, carrier, asked))
+    return _told(data, plan, carrier, asked)
 
 
-def _told(outcome: Outcome) -> Outcome:
+def _told(data: FederatedData, plan: Plan, runtime: Simulate | Processes | Ray, asked: RunOptions) -> Outcome:
+    """Train by the plan, and tell whoever waits in Python how far it is, and what to think of its end."""
+    with shown_in_python(asked, algorithms.name_of(plan.algorithm), float(plan.training.epochs)) as options:
+        outcome = train_plan(data, plan, runtime, options)
     if outcome.summary.get("little_learnt"):
         log.warning(LITTLE_LEARNT)
     return outcome
