@@ -8,7 +8,8 @@ INSTALLED := $(VENV)/.installed
 # What Python has compiled is kept, also by who asks it not to: tests start many interpreters.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test postgres chromium prometheus quick lint style format tables coverage bench fuzz docs lock clean
+.PHONY: demo test postgres chromium prometheus quick lint style format tables coverage bench fuzz docs accessible \
+	deployment lock clean
 
 # What a user installs, and no more: the demo begins a good while before everything for developers would be there.
 demo: $(USABLE)
@@ -71,6 +72,17 @@ bench: $(INSTALLED)
 SECONDS ?= 300
 fuzz: $(INSTALLED)
 	$(BIN)/python tests/fuzz/fuzz.py --seconds $(SECONDS) --seed $$(date +%s)
+
+# In Chromium, by axe-core: pages of the site, and a run's own.
+accessible: docs chromium
+	$(BIN)/python tools/accessibility.py
+
+# What deploy/ describes is built, verified and started: as root on Linux, with buildah, systemd and helm. Where Docker Hub cannot
+# be reached: make deployment BASE=--debian, over Debian's Python (debootstrap).
+BASE ?=
+deployment: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet kubernetes-validate
+	$(BIN)/python tools/deployment.py unit chart image $(BASE)
 
 docs: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'

@@ -28,7 +28,11 @@ METRICS_BY_NAME = (AUTO, *dict.fromkeys(name for names in METRICS.values() for n
 
 @dataclass(frozen=True)
 class Training:
-    """`[training]` of a federation. One epoch is n / batch_size exchanges of one party."""
+    """`[training]` of a federation. One epoch is n / batch_size exchanges of one party.
+
+    >>> Training(epochs=5, batch_size=32, learning_rate=0.1).optimiser
+    'auto'
+    """
 
     epochs: float = 20.0
     batch_size: int | Auto = AUTO

@@ -32,6 +32,7 @@ from colonnade.launch.errors_made import errors_made
 from colonnade.launch.extension import check_noise
 from colonnade.launch.launches import launch_of, placed
 from colonnade.launch.outcome import Outcome
+from colonnade.launch.progress import shown_in_python
 from colonnade.launch.run_directory import data_digests, disk_errors
 from colonnade.launch.run_options import RunKeywords, RunOptions
 from colonnade.launch.run_record import RunRecord
@@ -79,6 +80,7 @@ def train(
     - `resume`: continue the stopped run in `out`, in virtual time to the same final models; or one that has finished,
       with more epochs.
     - `trace`: record every event and effect, for replay.
+    - `progress`: show how far it is, by a bar in a notebook or on a terminal, by a line now and then elsewhere.
     - `watch`: is given every line of metrics.
     - `report`: is given each party's name and what its process or actor says of itself.
     - `stop_requested`: is asked now and then; once it says True, the run is saved and stopped.
@@ -122,10 +124,13 @@ def train(
         if asked.start is not None:
             values["start"] = {"model": str(asked.start) if isinstance(asked.start, str | Path) else "given"}
         asked = replace(asked, settings=values)
-    return _told(train_plan(data, plan, carrier, asked))
+    return _told(data, plan, carrier, asked)
 
 
-def _told(outcome: Outcome) -> Outcome:
+def _told(data: FederatedData, plan: Plan, runtime: Simulate | Processes | Ray, asked: RunOptions) -> Outcome:
+    """Train by the plan, and tell whoever waits in Python how far it is, and what to think of its end."""
+    with shown_in_python(asked, algorithms.name_of(plan.algorithm), float(plan.training.epochs)) as options:
+        outcome = train_plan(data, plan, runtime, options)
     if outcome.summary.get("little_learnt"):
         log.warning(LITTLE_LEARNT)
     return outcome

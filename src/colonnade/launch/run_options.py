@@ -36,6 +36,7 @@ class RunKeywords(TypedDict, total=False):
     accept_if_better: bool
     track: Mapping[str, str] | Track | None
     name: str
+    progress: bool
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class RunOptions:
     accept_if_better: bool = False  # leave a model that is worse than the one to begin with out of the run directory
     track: Mapping[str, str] | Track | None = None  # other programs that are told of the run, and where they keep it
     name: str = ""  # by which these know it; "": its directory's
+    progress: bool = False  # show a bar: in a notebook, on a terminal, or lines elsewhere
 
     def __post_init__(self) -> None:
         if self.trace and self.out is None:

@@ -23,8 +23,9 @@ def join(parts: Iterable[object]) -> Markup:
     return Markup("\n".join(text(part) for part in parts))
 
 
-def element(tag: str, *content: object, css: str = "") -> Markup:
-    attribute = f' class="{escape(css)}"' if css else ""
+def element(tag: str, *content: object, css: str = "", scrolls: bool = False) -> Markup:
+    """`scrolls`: it may be wider than the page; it can then be reached, and moved, by keys."""
+    attribute = (f' class="{escape(css)}"' if css else "") + (' tabindex="0"' if scrolls else "")
     return Markup(f"<{tag}{attribute}>{''.join(text(part) for part in content)}</{tag}>")
 
 
@@ -58,14 +59,14 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], numeric_from: 
     if not body:
         return Markup("")
     head = element("thead", line("th", heads)) if heads else ""
-    return element("div", element("table", head, element("tbody", *body), css=css), css="scroll")
+    return element("div", element("table", head, element("tbody", *body), css=css), css="scroll", scrolls=True)
 
 
 def plot(png: bytes, title: str, caption: str, wide: bool) -> Markup:
     encoded = base64.b64encode(png).decode("ascii")
     image = Markup(f'<img alt="{escape(title)}" src="data:image/png;base64,{encoded}">')
     words = element("figcaption", element("strong", title), " ", caption)
-    return element("figure", element("div", image, css="paper"), words, css="wide" if wide else "")
+    return element("figure", element("div", image, css="paper", scrolls=wide), words, css="wide" if wide else "")
 
 
 def tabs(name: str, choices: Sequence[tuple[str, Markup]]) -> Markup:
