@@ -18,6 +18,7 @@ from torch import nn
 from colonnade import algorithms
 from colonnade.algorithms.parts.losses import headline
 from colonnade.algorithms.parts.randomness import generator_for, seed_for
+from colonnade.algorithms.parts.rounding import RoundingParty
 from colonnade.algorithms.row import Family
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat, LinearSeat
 from colonnade.algorithms.training import Training
@@ -171,7 +172,14 @@ def build_seated(private_data: Sequence[PrivateData], facts: Facts, plan: Plan) 
 
 
 def build_party(private: PrivateData, facts: Facts, plan: Plan) -> Party:
-    """One party, whatever its role."""
+    """One party, whatever its role; it rounds what it sends if that was agreed on."""
+    party = _build_party(private, facts, plan)
+    if not plan.training.rounds:
+        return party
+    return RoundingParty(party, plan.training.precisions, facts.rows, private.secret, private.name)
+
+
+def _build_party(private: PrivateData, facts: Facts, plan: Plan) -> Party:
     chosen = plan.chosen
     if plan.is_linear:
         assert chosen.linear_party is not None
