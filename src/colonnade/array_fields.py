@@ -1,7 +1,7 @@
 """What an array field of a message may hold, and how its numbers travel in fewer bytes.
 
-Rounded, a row of numbers is a record: of float16 and int8 a power of two in front, one byte, that multiplies the row; of
-bfloat16 the upper half of every float32. So each row has all the digits that its form has, whatever its magnitude, and
+Rounded, a row of numbers is a record: of float16 and int8 a power of two in front, one byte, that multiplies the row;
+of bfloat16 the upper half of every float32. So each row has all the digits of its form, whatever its magnitude, and
 widening is exact. int8 is rounded up or down at random, so that nothing is lost on average; the others to the nearest.
 A number that is none (NaN, infinity) stays none, so that it is refused where it arrives.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 PRECISIONS = ("float32", "bfloat16", "float16", "int8")
-"""What a federation may choose from. float32 stands for numbers as they are: those of linear federations are float64."""
+"""What a federation may choose from. float32 stands for numbers as they are; linear federations have float64."""
 
 _LOWEST, _HIGHEST = -126, 127  # powers of two that float32 has in full
 

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from colonnade.array_fields import ArrayField
 
-
 Rows = Annotated[NDArray[np.uint32], ArrayField("<u4", ("rows",))]
 """Positions of rows in the federation's common order."""
 Vectors = Annotated[NDArray[np.float32], ArrayField("<f4", ("rows", "width"), finite=True, travels="up")]

@@ -145,7 +145,7 @@ def _check_precision(plan: Plan) -> None:
         )
     if plan.algorithm.masked and precisions["up"] != PRECISIONS[0]:
         raise SettingsError(
-            f'training.precision: {name} would send products as {precisions["up"]}, but algorithm.sums = '
+            f"training.precision: {name} would send products as {precisions['up']}, but algorithm.sums = "
             f'"{plan.algorithm.sums}" hides them by masks, which cancel in exact sums alone. Give '
             f'training.precision_up = "{PRECISIONS[0]}", which rounds residuals only, or algorithm.sums = "plain".'
         )

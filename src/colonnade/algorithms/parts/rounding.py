@@ -2,9 +2,9 @@
 
 What an algorithm computes goes out in the form that the federation has agreed on; the receiver widens it and computes
 with what came. Noise is in the numbers before they are rounded, and what is drawn for rounding depends on no data: so
-what leaves is a function of what was accounted for. Evaluations go out as they are: what is scored is what the model says
-when it is used, and looking more often changes no training. Rounded sums that hold more than rows' products do not
-either: such numbers may be of very different sizes.
+what leaves is a function of what was accounted for. Evaluations go out as they are: what is scored is what the model
+says when it is used, and looking more often changes no training. So do sums that hold more than the products of rows:
+their numbers may be of very different sizes, and what follows from them is exact.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from colonnade.party import Effect, Event, Party, Send
 from colonnade.state import Remembering, generator, included
 
 AS_IT_IS = PRECISIONS[0]
-_SHORT_ROWS = 1 << 16
+SHORT_ROWS = 1 << 16
 """Positions of fewer rows than this take two bytes each."""
 
 
@@ -33,7 +33,7 @@ def in_fewer_bytes(message: Message, precisions: Mapping[str, str], rows: int, d
     changed: dict[str, Any] = {}
     for name, field in kind.arrays:
         array = getattr(message, name)
-        if field.dtype == "<u4" and rows <= _SHORT_ROWS:
+        if field.dtype == "<u4" and rows <= SHORT_ROWS:
             changed[name] = array.astype(np.uint16)
         form = precisions.get(field.travels, AS_IT_IS)
         if form != AS_IT_IS and (field.dtype != "<f8" or len(array) <= rows):
