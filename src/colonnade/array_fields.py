@@ -72,7 +72,7 @@ def rounded(values: NDArray[np.floating], precision: str, dither: Dither) -> Rou
     (<int8 2×3>, 8, [1.0, -0.25, 0.0])
     """
     with np.errstate(over="ignore"):
-        rows = np.ascontiguousarray(values, np.float32).reshape(-1, values.shape[-1])
+        rows = np.ascontiguousarray(values, np.float32).reshape(prod(values.shape[:-1]), values.shape[-1])
     return Rounded(precision, values.shape, _TO_RECORDS[precision](rows, dither))
 
 
