@@ -134,7 +134,8 @@ def test_the_wire_knows_messages_and_nothing_else() -> None:
 def test_the_bottom_of_everything_imports_nothing_above_it() -> None:
     assert ours("colonnade.exit_codes") == set()
     assert ours("colonnade.errors") == {"colonnade.exit_codes"}
-    assert ours("colonnade.messages") <= {"colonnade.errors"}
+    assert ours("colonnade.array_fields") == set()
+    assert ours("colonnade.messages") <= {"colonnade.errors", "colonnade.array_fields"}
     assert ours("colonnade.party") <= {
         "colonnade.errors",
         "colonnade.messages",
