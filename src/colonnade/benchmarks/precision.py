@@ -1,8 +1,8 @@
 """What fewer bytes cost in accuracy: `vafl` with each precision, beside itself with numbers as they are.
 
 MNIST and UCI credit, four feature parties, everything else at its defaults; test accuracy after as many epochs, mean of
-the seeds. `*_points`: how many points are lost, on the set that loses more; `*_bytes`: what is sent, up and down together,
-over what is sent without a precision, on the set that saves less. Evaluations are left out, as in every count of bytes.
+the seeds. `*_points`: how many points are lost, on the set that loses more; `*_bytes`: what is sent, up and down, over
+what is sent without a precision, on the set that saves less. Evaluations are left out, as in every count of bytes.
 """
 
 from statistics import mean

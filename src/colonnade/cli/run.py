@@ -62,6 +62,13 @@ def run(
     trace: Trace = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Do not write report.html at the end.")] = False,
     threads: Annotated[int, typer.Option(help="PyTorch threads.", min=1)] = 1,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Where models compute: cpu, cuda, mps or auto; of one party as NAME=cuda. May be given several times.",
+            show_default="cpu",
+        ),
+    ] = None,
     checkpoint_seconds: Annotated[
         float, typer.Option(help="Wall time between checkpoints; one is always written at the end.", min=0)
     ] = 30.0,
@@ -97,6 +104,7 @@ def run(
             typer.confirm("Train on these rows all the same?", abort=True, err=True)
     settings = settings.with_absolute_files(path.parent)
     again = _again(directory, runtime, address, threads, accept_if_better)
+    again += "".join(f" --device {one}" for one in device or [])
     with (
         interrupted(f"If it had written a checkpoint, continue with: {again}"),
         stop_on_interrupt() as stop,
@@ -112,6 +120,7 @@ def run(
             stop_requested=stop,
             checkpoint_seconds=checkpoint_seconds,
             threads=threads,
+            device=_devices(device or []),
             settings=federation_values(settings),
             start=model,
             accept_if_better=accept_if_better,
@@ -138,6 +147,16 @@ def _file_of_run(directory: Path) -> Path:
     if not path.exists():
         raise SettingsError(f"{directory} is not a run to resume: it has no federation.toml.")
     return path
+
+
+def _devices(given: list[str]) -> str | dict[str, str]:
+    """Of everybody, or by party."""
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    for one in given:
+        if "=" not in one:
+            raise SettingsError(f"--device {one}: with several, say whose each is, such as --device party1={one}.")
+    return dict(one.split("=", 1) for one in given)
 
 
 def _again(directory: Path, runtime: str, address: str | None, threads: int, accept_if_better: bool) -> str:

@@ -25,10 +25,11 @@ from colonnade.algorithms.training import Training
 from colonnade.data.absence import LABELS_OF_ALL_ROWS, drop_once
 from colonnade.data.federated import FederatedData, Labels, PartyColumns
 from colonnade.data.weights import largest_weight, weighted
-from colonnade.errors import SettingsError
+from colonnade.errors import SettingsError, unknown_name
 from colonnade.federation.plan import Bottoms, Facts, Plan, check_plan, decided_training, embedding_order
 from colonnade.federation.start import Start, labels_to_start_with, start_block, start_bottom, start_top
 from colonnade.models.bottom import BottomSettings, build_bottom
+from colonnade.models.device import CPU_ALONE, check_device, prepared_device
 from colonnade.models.layers import SumEmbeddings, linear_bottom
 from colonnade.models.network import initialise, output_width
 from colonnade.models.randomness import seeded
@@ -51,6 +52,7 @@ class PrivateData:
     secret: int
     start: Start | None = None  # None: its models begin with fresh weights
     spent: Mapping[str, NDArray[np.float64]] | None = None  # what its rows have cost before, in μ², by part
+    device: str = "cpu"  # where its models compute; auto: on an accelerator, if there is one
 
 
 def build_parties(
@@ -89,12 +91,17 @@ def build_federation(
     facts: Facts | None = None,
     starts: Mapping[str, Start] | None = None,
     spent: Mapping[str, Mapping[str, NDArray[np.float64]]] | None = None,
+    devices: str | Mapping[str, str] = "cpu",
 ) -> BuiltFederation:
     """Every party of a plan that is checked, from data that lie in one place; `facts` are theirs, if known already.
 
-    `starts`: what each party's models begin with; `spent`: what its rows have cost before.
+    `starts`: what each party's models begin with; `spent`: what its rows have cost before; `devices`: where models
+    compute, of everybody or by party.
     """
     check_plan(plan, data.rows, (data.label_party, *data.feature_parties), data.columns, data.validation_rows)
+    for name in () if isinstance(devices, str) else devices:
+        if name not in (data.label_party, *data.feature_parties):
+            raise unknown_name("party to give a device", name, (data.label_party, *data.feature_parties))
     if not plan.is_linear:
         data = all_dense(data)
     facts = facts or facts_of(data, plan)
@@ -105,6 +112,7 @@ def build_federation(
             private_data_of(data, name, plan),
             start=None if starts is None else starts[name],
             spent=(spent or {}).get(name),
+            device=devices if isinstance(devices, str) else devices.get(name, "cpu"),
         )
         for name in (data.label_party, *data.feature_parties)
     )
@@ -181,7 +189,13 @@ def build_party(private: PrivateData, facts: Facts, plan: Plan) -> Party:
 
 def _build_party(private: PrivateData, facts: Facts, plan: Plan) -> Party:
     chosen = plan.chosen
+    check_device(private.device)
     if plan.is_linear:
+        if private.device not in CPU_ALONE:
+            raise SettingsError(
+                f'{chosen.name} computes with compiled loops in main memory: device = "{private.device}" of '
+                f"{private.name} has no effect. Leave it out."
+            )
         assert chosen.linear_party is not None
         return chosen.linear_party(_linear_seat(private, facts, plan))
     assert chosen.label_party is not None and chosen.feature_party is not None
@@ -214,6 +228,7 @@ def _feature_seat(private: PrivateData, facts: Facts, plan: Plan) -> FeatureSeat
         seed=plan.seed,
         secret=private.secret,
         spent=private.spent,
+        device=prepared_device(private.device),
     )
 
 
@@ -235,6 +250,7 @@ def _label_seat(private: PrivateData, facts: Facts, plan: Plan) -> LabelSeat:
         seed=plan.seed,
         secret=private.secret,
         spent=private.spent,
+        device=prepared_device(private.device),
     )
 
 

@@ -13,6 +13,7 @@ from colonnade.errors import SettingsError, unknown_name
 from colonnade.federation.start import StartSettings
 from colonnade.federation.toml import read_toml
 from colonnade.models.bottom import BottomSettings
+from colonnade.models.device import CPU, check_device
 from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.network.settings import parse_address
 from colonnade.settings import build, check_table
@@ -27,11 +28,14 @@ class PartySettings:
     metrics: str = ""  # host:port for /metrics and /healthz; "" = none
     log: str = "text"  # "text" | "json"
     out: str = ""  # the run's directory; "" = runs/FEDERATION-NAME
+    device: str = "cpu"  # where its models compute: "cpu" | "cuda" | "mps" | "auto"
 
     def __post_init__(self) -> None:
         parse_address(self.listen, "[party] listen", any_port=True)
         if self.metrics:
             parse_address(self.metrics, "[party] metrics", any_port=True)
+        if self.device != CPU.type:
+            check_device(self.device)
 
 
 @dataclass(frozen=True)

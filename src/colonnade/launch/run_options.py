@@ -3,7 +3,7 @@
 `Launch` is what every runtime answers to: it is made from what is to be run, made ready, and run with these options.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,7 @@ class RunKeywords(TypedDict, total=False):
     stop_requested: Callable[[], bool]
     checkpoint_seconds: float
     threads: int
+    device: str | Mapping[str, str]
     settings: dict[str, Any] | None
     start: JointModel | str | Path | None
     accept_if_better: bool
@@ -47,6 +48,7 @@ class RunOptions:
     stop_requested: Callable[[], bool] = lambda: False
     checkpoint_seconds: float = 30.0
     threads: int = 1  # of PyTorch
+    device: str | Mapping[str, str] = "cpu"  # where models compute, of all parties or by party: cpu | cuda | mps | auto
     settings: dict[str, Any] | None = None  # what the run directory keeps as its federation.toml
     start: JointModel | str | Path | None = None  # the model to begin with, or where it lies; None: fresh weights
     accept_if_better: bool = False  # leave a model that is worse than the one to begin with out of the run directory
