@@ -204,7 +204,9 @@ class DenseNetwork:
         moves: Iterator[Tensor | None] | None = None,
         exactly: bool = False,
     ) -> Tensor:
-        u = brought_to(self._device, inputs.detach() if inputs.requires_grad else inputs)
+        # What is exact is computed in main memory, wherever the rest is: to the same bits as a prediction.
+        device = CPU if exactly else self._device
+        u = brought_to(device, inputs.detach() if inputs.requires_grad else inputs)
         if self._flatten:
             u = u.flatten(1)
         if u.ndim != 2:
@@ -213,7 +215,7 @@ class DenseNetwork:
                 "features]. Put an nn.Flatten() in front of it."
             )
         ours = False  # whether u is referred to by nobody else, so that it may be overwritten or given away
-        for index, (kind, weight, bias, parties) in enumerate(self._layers):
+        for index, (kind, weight, bias, parties) in enumerate(self._layers if not exactly else self._in_main_memory()):
             if kind is Kind.LINEAR or kind is Kind.BIAS:
                 if weight is None:
                     assert bias is not None
@@ -227,7 +229,7 @@ class DenseNetwork:
                         u = torch.mm(u, weight) if bias is None else torch.addmm(bias, u, weight)
                 ours = True
                 if moves is not None and (move := next(moves, None)) is not None:
-                    u += brought_to(self._device, move)
+                    u += brought_to(device, move)
                 if noise is not None:
                     u, ours = self._perturb(u, index, noise, kept)
             elif kind is Kind.SUM:
@@ -246,6 +248,18 @@ class DenseNetwork:
                 if kept is not None:
                     kept.append(u)
         return (u if ours else u.clone()).cpu()
+
+    def _in_main_memory(self) -> list[Layer]:
+        """The layers themselves, or copies of those on an accelerator."""
+        if self._device == CPU:
+            return self._layers
+        return [
+            layer._replace(
+                weight=None if layer.weight is None else layer.weight.cpu(),
+                bias=None if layer.bias is None else layer.bias.cpu(),
+            )
+            for layer in self._layers
+        ]
 
     def _perturb(self, z: Tensor, index: int, noise: LayerNoise, kept: Pass | None) -> tuple[Tensor, bool]:
         """z + Z of this layer, and whether nobody else refers to it."""
