@@ -220,6 +220,8 @@ class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[m
         better, and the model that scored best is used.
     random_state : None, a seed (then also the federation's seed), or a numpy RandomState.
     verbose : above 0, the training loss is printed once an epoch.
+    precision : how embeddings and gradients are sent: "float32" (as they are), "bfloat16", "float16" or "int8".
+    device : where models compute: "cpu", "cuda", "mps" or "auto", of all parties or by party.
 
     Attributes
     ----------

@@ -27,6 +27,7 @@ BENCHMARKS = (
     "loading",
     "align",
     "missing-rows",
+    "precision",
     "serve",
     "tabular",
     "watch",
