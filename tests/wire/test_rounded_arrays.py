@@ -154,3 +154,20 @@ def test_a_power_that_makes_a_number_infinite_is_refused() -> None:
     assert harmed != bytes(frame)
     with pytest.raises(ProtocolError, match="NaN or infinity"):
         decode(harmed)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_harmed_bytes_are_taken_or_refused(form: str) -> None:
+    chance = np.random.default_rng(2)
+    here = chance.normal(size=(3, 4)).astype(np.float32)
+    whole = sent(PerturbedUpload(1, ROWS, here, here[None] + np.float32(0.01)), form)
+    for _ in range(300):
+        harmed = bytearray(whole)
+        for place in chance.integers(0, len(harmed), chance.integers(1, 4)):
+            harmed[place] = chance.integers(256)
+        try:
+            found = decode(bytes(harmed))
+        except ProtocolError:
+            continue
+        if isinstance(found, PerturbedUpload):
+            assert np.isfinite(found.embedding).all() and np.isfinite(found.perturbed).all()

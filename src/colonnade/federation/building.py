@@ -189,7 +189,8 @@ def build_party(private: PrivateData, facts: Facts, plan: Plan) -> Party:
 
 def _build_party(private: PrivateData, facts: Facts, plan: Plan) -> Party:
     chosen = plan.chosen
-    check_device(private.device)
+    if private.device != "cpu":
+        check_device(private.device)
     if plan.is_linear:
         if private.device not in CPU_ALONE:
             raise SettingsError(
