@@ -137,12 +137,8 @@ class PairUpload(Message, frozen=True, eq=False):
 
     exchange: int
     rows: Rows
-    plus: Annotated[  # directions × rows
-        NDArray[np.float32], ArrayField("<f4", ("points", "width"), finite=True, travels="up")
-    ]
-    minus: Annotated[
-        NDArray[np.float32], ArrayField("<f4", ("points", "width"), finite=True, travels="up", beside="plus")
-    ]
+    plus: Annotated[NDArray[np.float32], ArrayField("<f4", ("points", "width"), True, "up")]  # directions × rows
+    minus: Annotated[NDArray[np.float32], ArrayField("<f4", ("points", "width"), True, "up", beside="plus")]
 
 
 @declared

@@ -1,9 +1,9 @@
 """What fewer bytes cost in accuracy: `vafl` with each precision, beside itself with numbers as they are.
 
-MNIST and UCI credit, four feature parties, a tenth of the training rows for validation, everything else at its defaults;
-test accuracy, mean of the seeds. `*_points`: how many points are lost, on the set that loses more; `*_bytes`: what is
-sent, up and down, over what is sent without a precision, on the set that saves less; `*_bytes_to_90`: the same of what is
-sent until 90 % of MNIST's validation rows are right. Evaluations are left out, as in every count of bytes.
+MNIST and UCI credit, four feature parties, a tenth of the training rows for validation, everything else at its
+defaults; test accuracy, mean of the seeds. `*_points`: how many points are lost, on the set that loses more; `*_bytes`:
+what is sent, up and down, over what is sent without a precision, on the set that saves less; `*_bytes_to_90`: the same
+until 90 % of MNIST's validation rows are right. Evaluations are left out, as in every count of bytes.
 """
 
 from math import inf
