@@ -109,7 +109,7 @@ class TwoDevices(TorchDispatchMode):
 
 MLP = BottomSettings("mlp", hidden=(5,), embedding=4)
 TOP = TopSettings("concat-mlp", hidden=(5,))
-EPOCH = Training(epochs=0.7, batch_size=8, precision="int8")
+EPOCH = Training(epochs=0.4, batch_size=8, precision="int8")
 OWN_COLUMNS = tiny_data("multiclass", label_party_columns=True)
 DP_SGD = PerturbationSettings(
     noise=0.3, inner_noise=0.1, clip=1.0, bottom_update="dp-sgd", update_clip=0.1, update_noise=0.05
@@ -141,7 +141,7 @@ RUNS = {
     "dpzv": tiny(Dpzv(directions=2)),
     "dpzv, private": tiny(Dpzv(server_update="private-zo", **NOISED)),
     "dpzv, DP-SGD": tiny(Dpzv(server_update="dp-sgd", **NOISED)),
-    "centralised": tiny(Centralised(), training=Training(epochs=0.7, batch_size=8)),
+    "centralised": tiny(Centralised(), training=Training(epochs=0.4, batch_size=8)),
 }
 
 
