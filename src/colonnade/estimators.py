@@ -80,6 +80,8 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         n_iter_no_change: int = 10,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
+        precision: str = Training.precision,
+        device: str | Mapping[str, str] = "cpu",
     ) -> None:
         self.parties = parties
         self.algorithm = algorithm
@@ -102,6 +104,8 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         self.n_iter_no_change = n_iter_no_change
         self.random_state = random_state
         self.verbose = verbose
+        self.precision = precision
+        self.device = device
 
     def _train(self, X: Array, labels: Labels) -> None:
         """Share the columns out, train, and keep what came out."""
@@ -111,6 +115,7 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             batch_size=AUTO if self.batch_size == AUTO else min(_whole("batch_size", self.batch_size), rows),
             learning_rate=AUTO if self.learning_rate == AUTO else _number("learning_rate", self.learning_rate),
             optimiser=self.optimiser,
+            precision=self.precision,
             l2=AUTO if self.l2 == AUTO else _number("l2", self.l2),
             l1=_number("l1", self.l1),
             class_weight=_class_weight(self.class_weight),
@@ -150,6 +155,7 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             simulate=self.simulate,
             seed=seed,
             watch=_print_line if self.verbose else None,
+            device=self.device,
         )
         self._clip = privacy.clip
         self.models_ = outcome.models
@@ -214,6 +220,8 @@ class VerticalClassifier(ClassifierMixin, _VerticalEstimator):  # type: ignore[m
         better, and the model that scored best is used.
     random_state : None, a seed (then also the federation's seed), or a numpy RandomState.
     verbose : above 0, the training loss is printed once an epoch.
+    precision : how embeddings and gradients are sent: "float32" (as they are), "bfloat16", "float16" or "int8".
+    device : where models compute: "cpu", "cuda", "mps" or "auto", of all parties or by party.
 
     Attributes
     ----------

@@ -18,20 +18,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-
-@dataclass(frozen=True)
-class ArrayField:
-    """What an array field may hold: little-endian dtype, the names of its dimensions, whether NaN is refused."""
-
-    dtype: str
-    dimensions: tuple[str, ...]
-    finite: bool = False
-
+from colonnade.array_fields import ArrayField
 
 Rows = Annotated[NDArray[np.uint32], ArrayField("<u4", ("rows",))]
 """Positions of rows in the federation's common order."""
-Vectors = Annotated[NDArray[np.float32], ArrayField("<f4", ("rows", "width"), finite=True)]
+Vectors = Annotated[NDArray[np.float32], ArrayField("<f4", ("rows", "width"), finite=True, travels="up")]
 """One finite float32 vector per row."""
+Gradients = Annotated[NDArray[np.float32], ArrayField("<f4", ("rows", "width"), finite=True, travels="down")]
+Residuals = Annotated[NDArray[np.float64], ArrayField("<f8", ("rows", "width"), finite=True, travels="down")]
 
 
 @dataclass(frozen=True)
@@ -105,7 +99,7 @@ class GradientReply(Message, frozen=True, eq=False):
     """∂(mean loss of the batch)/∂embedding, for the upload of the same number."""
 
     exchange: int
-    gradient: Vectors
+    gradient: Gradients
 
 
 @declared
@@ -115,7 +109,10 @@ class PerturbedUpload(Message, frozen=True, eq=False):
     exchange: int
     rows: Rows
     embedding: Vectors
-    perturbed: Annotated[NDArray[np.float32], ArrayField("<f4", ("points", "rows", "width"), finite=True)]
+    perturbed: Annotated[
+        NDArray[np.float32],
+        ArrayField("<f4", ("points", "rows", "width"), finite=True, travels="up", beside="embedding"),
+    ]
 
 
 @declared
@@ -140,8 +137,8 @@ class PairUpload(Message, frozen=True, eq=False):
 
     exchange: int
     rows: Rows
-    plus: Annotated[NDArray[np.float32], ArrayField("<f4", ("points", "width"), finite=True)]  # directions × rows
-    minus: Annotated[NDArray[np.float32], ArrayField("<f4", ("points", "width"), finite=True)]
+    plus: Annotated[NDArray[np.float32], ArrayField("<f4", ("points", "width"), True, "up")]  # directions × rows
+    minus: Annotated[NDArray[np.float32], ArrayField("<f4", ("points", "width"), True, "up", beside="plus")]
 
 
 @declared
@@ -224,7 +221,7 @@ class GradientAndBatch(Message, frozen=True, eq=False):
     """The reply of a synchronous step, and the next batch with it: one message instead of two."""
 
     exchange: int
-    gradient: Vectors
+    gradient: Gradients
     step: int
     next_rows: Annotated[NDArray[np.uint32], ArrayField("<u4", ("next_rows",))]
 
@@ -274,7 +271,7 @@ class ProductSum(Message, frozen=True, eq=False):
     answered_on_arrival: ClassVar[bool] = True
     root: str
     number: int
-    total: Annotated[NDArray[np.float64], ArrayField("<f8", ("rows", "width"), finite=True)]
+    total: Annotated[NDArray[np.float64], ArrayField("<f8", ("rows", "width"), finite=True, travels="up")]
 
 
 @declared
@@ -303,7 +300,7 @@ class ResidualReply(Message, frozen=True, eq=False):
     """∂loss/∂θ of every row of the request of that number. Its sign tells a row's label."""
 
     exchange: int
-    residuals: Annotated[NDArray[np.float64], ArrayField("<f8", ("rows", "width"), finite=True)]
+    residuals: Residuals
 
 
 @declared
@@ -324,7 +321,7 @@ class SharedStep(Message, frozen=True, eq=False):
 
     step: int
     number: int
-    values: Annotated[NDArray[np.float64], ArrayField("<f8", ("rows", "width"), finite=True)]
+    values: Residuals
     next_rows: Annotated[NDArray[np.uint32], ArrayField("<u4", ("next_rows",))]
 
 
@@ -366,7 +363,7 @@ class SharedResiduals(Message, frozen=True, eq=False):
     answered_on_arrival: ClassVar[bool] = True
     lesson: int
     number: int
-    values: Annotated[NDArray[np.float64], ArrayField("<f8", ("rows", "width"), finite=True)]
+    values: Residuals
 
 
 @declared

@@ -126,7 +126,10 @@ def test_only_the_trials_bring_attacks_and_federations_together() -> None:
 
 
 def test_the_wire_knows_messages_and_nothing_else() -> None:
-    beneath = ("colonnade.errors", "colonnade.files", "colonnade.names", "colonnade.messages", "colonnade.wire")
+    beneath = (
+        *("colonnade.errors", "colonnade.files", "colonnade.names", "colonnade.array_fields", "colonnade.messages"),
+        "colonnade.wire",
+    )
     assert others_than(WIRE, beneath) == []
     assert packages_of(WIRE) <= {"numpy", "msgspec", "cryptography"}
 
@@ -134,7 +137,8 @@ def test_the_wire_knows_messages_and_nothing_else() -> None:
 def test_the_bottom_of_everything_imports_nothing_above_it() -> None:
     assert ours("colonnade.exit_codes") == set()
     assert ours("colonnade.errors") == {"colonnade.exit_codes"}
-    assert ours("colonnade.messages") <= {"colonnade.errors"}
+    assert ours("colonnade.array_fields") == set()
+    assert ours("colonnade.messages") <= {"colonnade.errors", "colonnade.array_fields"}
     assert ours("colonnade.party") <= {
         "colonnade.errors",
         "colonnade.messages",

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from colonnade import PerturbationSettings, Training
 from colonnade.algorithms import Algorithm
 from colonnade.algorithms.linear_models.parts.settings import QuasiNewton
+from colonnade.array_fields import ArrayField
 from colonnade.errors import ProtocolError, RunError
-from colonnade.messages import KINDS, ArrayField, Message
+from colonnade.messages import KINDS, Message
 from colonnade.party import (
     Effect,
     Event,

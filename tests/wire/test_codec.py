@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from colonnade import messages
+from colonnade.array_fields import ArrayField
 from colonnade.errors import ProtocolError
 from colonnade.messages import (
     KINDS,
-    ArrayField,
     EmbeddingUpload,
     GradientReply,
     Message,

@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
 from colonnade.algorithms.training import DecidedTraining
 from colonnade.data.federated import Labels, PartyColumns
+from colonnade.models.device import CPU
 from colonnade.privacy.noise import PerturbationSettings
 
 
@@ -31,6 +33,7 @@ class FeatureSeat:
     seed: int
     secret: int  # the seed of what no other party may know: noise, directions, first weights
     spent: Mapping[str, NDArray[np.float64]] | None = None  # what its rows have cost before, in μ², by part
+    device: torch.device = CPU  # where its model computes
 
     def without_model(self) -> "FeatureSeat":
         """What a party keeps: its network has copied the module, and a second copy would be dead weight."""
@@ -54,6 +57,7 @@ class LabelSeat:
     seed: int
     secret: int
     spent: Mapping[str, NDArray[np.float64]] | None = None  # what its labels have cost before, in μ², by part
+    device: torch.device = CPU  # where its models compute
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Literal
 
 from colonnade.algorithms.parts.losses import METRICS
 from colonnade.algorithms.parts.optimiser import OPTIMISERS, OptimiserSettings
+from colonnade.array_fields import PRECISIONS
 from colonnade.data.batches import batches_per_epoch
 from colonnade.data.weights import check_class_weight
 from colonnade.errors import SettingsError, unknown_name
@@ -23,6 +24,7 @@ Auto = Literal["auto"]
 KEEP = (AUTO, "best", "last")
 DECAYS = (AUTO, "none", "linear")
 TABLES = ("float32", "float16")
+_WAYS = (AUTO, *PRECISIONS)
 METRICS_BY_NAME = (AUTO, *dict.fromkeys(name for names in METRICS.values() for name in names))
 
 
@@ -52,6 +54,9 @@ class Training:
     keep: str = AUTO  # best | last: which model is used at the end; auto: the best, where there are validation rows
     end_when_diverged: bool = True  # a loss far above one prediction for all rows, and not falling, fails the run
     heal: bool | Auto = AUTO  # a run that does not descend goes back to a good model and takes shorter steps
+    precision: str = "float32"  # float32 (as it is) | bfloat16 | float16 | int8: of embeddings and gradients under way
+    precision_up: str = AUTO  # the same of embeddings and products alone; auto: as precision
+    precision_down: str = AUTO  # of gradients and residuals; auto: as precision
     embedding_bound: float = 100_000.0  # the label party refuses a training embedding with a larger number; 0: none
     table: Literal["float32", "float16"] = "float32"  # how the label party keeps everybody's last embeddings
     mapped_share: float = 0.5  # of its machine's memory: a table that takes more lies in a file, memory-mapped
@@ -86,12 +91,26 @@ class Training:
             raise unknown_name("value of training.keep", self.keep, KEEP)
         if self.metric not in METRICS_BY_NAME:
             raise unknown_name("value of training.metric", self.metric, METRICS_BY_NAME)
+        for name, choices in (("precision", PRECISIONS), ("precision_up", _WAYS), ("precision_down", _WAYS)):
+            if getattr(self, name) not in choices:
+                raise unknown_name(f"value of training.{name}", getattr(self, name), choices)
         if self.early_stopping < 0:
             raise SettingsError(f"training.early_stopping is {self.early_stopping}; it must be 0 (never) or more.")
         l2 = 0.0 if self.l2 == AUTO else self.l2
         OptimiserSettings(momentum=self.momentum, l2=l2, l1=self.l1)  # refuses what is out of range
         if not (isfinite(self.top_l2) and self.top_l2 >= 0):
             raise SettingsError(f"training.top_l2 is {self.top_l2}; it must not be negative.")
+
+    @property
+    def precisions(self) -> Mapping[str, str]:
+        """In what form numbers travel "up" and "down"."""
+        ways = {"up": self.precision_up, "down": self.precision_down}
+        return {way: self.precision if asked == AUTO else asked for way, asked in ways.items()}
+
+    @property
+    def rounds(self) -> bool:
+        """Whether anything is rounded before it is sent."""
+        return set(self.precisions.values()) != {PRECISIONS[0]}
 
 
 BOLD = 3.0

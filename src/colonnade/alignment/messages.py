@@ -5,7 +5,8 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.messages import ArrayField, Message, declared
+from colonnade.array_fields import ArrayField
+from colonnade.messages import Message, declared
 
 Words = Annotated[NDArray[np.uint64], ArrayField("<u8", ("words",))]
 """A key or a digest."""

@@ -28,6 +28,7 @@ BENCHMARKS = (
     "loading",
     "align",
     "missing-rows",
+    "precision",
     "serve",
     "tabular",
     "watch",

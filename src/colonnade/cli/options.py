@@ -70,9 +70,27 @@ ClusterAddress = Annotated[
         "--address", help="Run the cells on this Ray cluster instead: auto, ray://HOST:PORT.", show_default=False
     ),
 ]
+Devices = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--device",
+        help="Where models compute: cpu, cuda, mps or auto; of one party as NAME=cuda. May be repeated.",
+        show_default="cpu",
+    ),
+]
 
 
 def check_where(workers: int | None, address: str | None) -> None:
     """Cells run in processes or on a cluster."""
     if address is not None and workers is not None:
         raise SettingsError("--workers are processes of this machine, --address is a cluster: give one of the two.")
+
+
+def devices_of(given: list[str]) -> str | dict[str, str]:
+    """Of everybody, or by party."""
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    for one in given:
+        if "=" not in one:
+            raise SettingsError(f"--device {one}: with several, say whose each is, such as --device party1={one}.")
+    return dict(one.split("=", 1) for one in given)

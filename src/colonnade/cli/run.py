@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from colonnade.cli.names import RUNTIMES, offering
-from colonnade.cli.options import Changes, Trace, Tracked, WatchAddress, Watched, json_option
+from colonnade.cli.options import Changes, Devices, Trace, Tracked, WatchAddress, Watched, devices_of, json_option
 from colonnade.cli.output import console, interrupted, megabytes, tell
 from colonnade.cli.watch import page_for
 from colonnade.errors import SettingsError, unknown_name
@@ -62,6 +62,7 @@ def run(
     trace: Trace = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Do not write report.html at the end.")] = False,
     threads: Annotated[int, typer.Option(help="PyTorch threads.", min=1)] = 1,
+    device: Devices = None,
     checkpoint_seconds: Annotated[
         float, typer.Option(help="Wall time between checkpoints; one is always written at the end.", min=0)
     ] = 30.0,
@@ -95,7 +96,7 @@ def run(
         if data.notes and not (yes or resume) and sys.stdin.isatty():
             typer.confirm("Train on these rows all the same?", abort=True, err=True)
     settings = settings.with_absolute_files(path.parent)
-    again = _again(directory, runtime, address, threads, accept_if_better)
+    again = _again(directory, runtime, address, threads, accept_if_better, device or [])
     with (
         interrupted(f"If it had written a checkpoint, continue with: {again}"),
         stop_on_interrupt() as stop,
@@ -103,14 +104,13 @@ def run(
         progress_of(settings, data, quiet=as_json) as progress,
     ):
         options = RunOptions(
-            directory,
-            resume=resume,
-            trace=trace,
+            *(directory, resume, trace),
             watch=progress.watch,
             report=progress.report,
             stop_requested=stop,
             checkpoint_seconds=checkpoint_seconds,
             threads=threads,
+            device=devices_of(device or []),
             settings=federation_values(settings),
             start=model,
             track=settings.track,
@@ -152,7 +152,9 @@ def _file_of_run(directory: Path) -> Path:
     return path
 
 
-def _again(directory: Path, runtime: str, address: str | None, threads: int, accept_if_better: bool) -> str:
+def _again(
+    directory: Path, runtime: str, address: str | None, threads: int, accept_if_better: bool, device: list[str]
+) -> str:
     """The command that resumes this run."""
     again = f"colonnade run {shlex.quote(str(directory))} --resume"
     if runtime != "simulate":
@@ -163,6 +165,7 @@ def _again(directory: Path, runtime: str, address: str | None, threads: int, acc
         again += " --accept-if-better"
     if threads > 1:
         again += f" --threads {threads}"  # the order of additions is part of the result
+    again += "".join(f" --device {one}" for one in device)
     return again
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from colonnade.algorithms.split_models.parts.evaluation import ROWS_A_REQUEST
-from colonnade.costs.traffic import is_sized, upload_of
+from colonnade.array_fields import PRECISIONS, record_bytes
+from colonnade.costs.traffic import is_sized, position_bytes, sent_bytes, upload_of
 from colonnade.federation.plan import Facts, Plan
-from colonnade.messages import KINDS, RefreshedEmbedding, WarmUpUpload
+from colonnade.messages import KINDS, Message, RefreshedEmbedding, WarmUpUpload
 from colonnade.wire.codec import encode
 
 Counts = Mapping[str, Mapping[str, int]]
@@ -47,7 +48,7 @@ def disclosures(
     if plan.is_alone:
         return []
     if plan.is_linear or not is_sized(plan.conversation):
-        return _plain(frames, facts.weighted)
+        return _plain(plan, frames, facts.weighted)
     told = _Told(plan, facts, frames, sizes, exchanges)
     found: list[Disclosure] = []
     for party in facts.feature_parties:
@@ -82,7 +83,7 @@ class _Told:
         self._exchanges = exchanges
         self._points = plan.conversation.points(plan.algorithm)
         self._upload = plan.conversation.upload.__name__
-        self._sort = "noisy" if plan.privacy.noise > 0 else "exact"
+        self._is_noisy = plan.privacy.noise > 0
 
     def upwards(self, party: str, kind: str) -> str:
         facts, width = self._facts, self._facts.widths[party]
@@ -105,14 +106,15 @@ class _Told:
         when = {"WarmUpUpload": " before the training", "RefreshedEmbedding": " that it asked for afresh"}
         about = "about " if kind == "RefreshedEmbedding" else ""
         of_rows = _counted(distinct, f"{of} row")
+        sort = _sort(self._plan, "" if KINDS[kind].message.off_clock else "up", self._is_noisy)
         return (
-            f"{facts.label_party} saw {about}{_counted(count, f'{self._sort} {width}-number embedding')} of {of_rows} "
+            f"{facts.label_party} saw {about}{_counted(count, f'{sort} {width}-number embedding')} of {of_rows} "
             f"of {party}{when.get(kind, '')}.{self._alike(party)}"
         )
 
     def _alike(self, party: str) -> str:
         """What exact embeddings tell besides, where parties may lack rows."""
-        if not self._facts.expects_absence or self._sort == "noisy":
+        if not self._facts.expects_absence or self._is_noisy:
             return ""
         return (
             f" Those of rows that {party} lacks, or dropped, are all alike, so {self._facts.label_party} can tell them."
@@ -144,7 +146,8 @@ class _Told:
         secrets = f"{label}'s labels{_AND_WEIGHTS if self._facts.weighted else ''}"
         if kind in ("GradientReply", "GradientAndBatch"):
             rows = self._answered_rows(party, count)
-            return f"{party} saw {_counted(rows, f'exact {width}-number gradient')} that tell of {secrets}."
+            what = f"{_sort(self._plan, 'down')} {width}-number gradient"
+            return f"{party} saw {_counted(rows, what)} that tell of {secrets}."
         noised = self._plan.noised_answers
         if kind == "LossReply" and noised is not None and noised.noise > 0:
             answered = self._plan.conversation.answered(self._plan.algorithm)
@@ -180,9 +183,9 @@ class _Told:
         frames, size = (by_kind[party].get(self._upload, 0) for by_kind in (self._frames, self._sizes))
         batch, width = self._plan.training.batch_size, self._facts.widths[party]
         whole = sum(
-            count * len(encode(upload_of(self._plan, first, batch, width))) for first, count in _by_length(frames)
+            count * self._bytes_of(upload_of(self._plan, first, batch, width)) for first, count in _by_length(frames)
         )
-        return frames * batch - round((whole - size) / (4 + 4 * width * self._points))
+        return frames * batch - round((whole - size) / self._row_bytes(width, self._points))
 
     def _answered_rows(self, party: str, answered: int) -> int:
         """Without the uploads that no reply came to."""
@@ -194,7 +197,7 @@ class _Told:
         width, rows = self._facts.widths[party], self._facts.rows
         frames, size = self._frames[party]["WarmUpUpload"], self._sizes[party]["WarmUpUpload"]
         empty = WarmUpUpload(np.zeros(0, np.uint32), np.zeros((0, width), np.float32))
-        return rows if size - frames * len(encode(empty)) > rows * (4 + 4 * width) / 2 else 0
+        return rows if size - frames * self._bytes_of(empty) > rows * self._row_bytes(width) / 2 else 0
 
     def _scored_rows(self, party: str, kind: str, rows: int) -> int:
         """Of whole evaluations: answers are empty once the budget of their rows is spent, the same for all."""
@@ -218,7 +221,16 @@ class _Told:
         width = self._facts.widths[party]
         empty = RefreshedEmbedding(1, np.zeros(0, np.uint32), np.zeros((0, width), np.float32))
         frames, size = self._frames[party]["RefreshedEmbedding"], self._sizes[party]["RefreshedEmbedding"]
-        return max(0, round((size - frames * len(encode(empty))) / (4 + 4 * width)))
+        return max(0, round((size - frames * self._bytes_of(empty)) / self._row_bytes(width)))
+
+    def _bytes_of(self, message: Message) -> int:
+        return sent_bytes(self._plan, self._facts.rows, message)
+
+    def _row_bytes(self, width: int, points: int = 1) -> int:
+        """What a row adds to a message with so many embeddings of it."""
+        return position_bytes(self._plan, self._facts.rows) + points * record_bytes(
+            self._plan.training.precisions["up"], width
+        )
 
 
 _AND_WEIGHTS = " and of what its rows weigh"
@@ -263,16 +275,25 @@ _SUMS = {
 }
 
 
+_WAYS = {"ProductSum": "up", "ResidualReply": "down", "SharedResiduals": "down", "SharedStep": "down"}
 _OF_LABELS = ("ResidualReply", "SharedStep", "JointStep", "SearchStep")
 
 
-def _plain(frames: Counts, weighted: bool) -> list[Disclosure]:
+def _sort(plan: Plan, way: str, is_noisy: bool = False) -> str:
+    """Of numbers that went that way: noisy or exact, or rounded to which form."""
+    form = plan.training.precisions.get(way, PRECISIONS[0])
+    if form == PRECISIONS[0]:
+        return "noisy" if is_noisy else "exact"
+    return f"noisy {form}" if is_noisy else form
+
+
+def _plain(plan: Plan, frames: Counts, weighted: bool) -> list[Disclosure]:
     """Of an algorithm whose messages go along trees, or are not known here: what left each party."""
     found = []
     for sender, kinds in frames.items():
         for kind, count in kinds.items():
             if kind not in _CONTROL:
-                what = _SUMS.get(kind, f"values of the kind {kind}")
+                what = _SUMS.get(kind, f"values of the kind {kind}").replace("exact", _sort(plan, _WAYS.get(kind, "")))
                 if weighted and kind in _OF_LABELS:
                     what += f" that tell of its labels{_AND_WEIGHTS}"
                 sentence = f"Other parties saw what {sender} sent: {what}, in {_counted(count, 'message')}."

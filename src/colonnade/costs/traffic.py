@@ -22,6 +22,7 @@ from colonnade.algorithms.linear_models.parts.sum_schemes import check_scheme
 from colonnade.algorithms.linear_models.parts.sums import ROWS_A_SUM
 from colonnade.algorithms.linear_models.parts.trees import Tree, balanced, different_pair
 from colonnade.algorithms.linear_models.parts.windows import ROWS_OF_A_PASS
+from colonnade.algorithms.parts.rounding import SHORT_ROWS, in_fewer_bytes
 from colonnade.algorithms.row import Conversation, Passes
 from colonnade.algorithms.split_models.parts.asynchronous import WARM_UP_ROWS_A_MESSAGE
 from colonnade.algorithms.split_models.parts.evaluation import ROWS_A_REQUEST
@@ -64,7 +65,7 @@ def expected_traffic(plan: Plan, facts: Facts) -> list[Expected]:
     def add(sender: str, receiver: str, frames_of_rows: Frames, build: Callable[..., Message]) -> None:
         made = [(frames, build(*rows)) for frames, *rows in frames_of_rows if frames]
         if made:
-            size = sum(frames * len(encode(message)) for frames, message in made)
+            size = sum(frames * sent_bytes(plan, facts.rows, message) for frames, message in made)
             found.append(Expected(sender, receiver, type(made[0][1]), sum(frames for frames, _ in made), size))
 
     for place, party in enumerate(facts.feature_parties):
@@ -132,8 +133,10 @@ def most_refreshes(plan: Plan, facts: Facts) -> tuple[int, int] | None:
         rows = min(uploads * batch, facts.rows)
         if asked and rows:
             number = updates * parties
-            down += updates * asked * len(encode(messages.RefreshRequest(number, _rows(rows))))
-            up += updates * asked * len(encode(messages.RefreshedEmbedding(number, _rows(rows), _vectors(rows, width))))
+            request = messages.RefreshRequest(number, _rows(rows))
+            answer = messages.RefreshedEmbedding(number, _rows(rows), _vectors(rows, width))
+            down += updates * asked * sent_bytes(plan, facts.rows, request)
+            up += updates * asked * sent_bytes(plan, facts.rows, answer)
     return up, down
 
 
@@ -187,6 +190,18 @@ def reply_of(plan: Plan, number: int, rows: int, next_rows: int, width: int) -> 
     """The reply to it. `next_rows`: of the next batch, if synchronous."""
     conversation = plan.conversation
     return _REPLIES[conversation.reply](number, rows, next_rows, width, conversation.points(plan.algorithm))
+
+
+def sent_bytes(plan: Plan, rows: int, message: Message) -> int:
+    """The frame of a message, rounded as the plan says, in a federation of so many training rows."""
+    if plan.training.rounds:
+        message = in_fewer_bytes(message, plan.training.precisions, rows, lambda count: np.zeros(count, np.float32))
+    return len(encode(message))
+
+
+def position_bytes(plan: Plan, rows: int) -> int:
+    """What the position of one of so many training rows takes."""
+    return 2 if plan.training.rounds and rows <= SHORT_ROWS else 4
 
 
 def _warm_up(rows: int, width: int) -> Message:
@@ -361,7 +376,8 @@ class _Sent:
     def add(self, sender: str, receiver: str, frames: int, message: Message) -> None:
         if frames:
             before = self._sent.get((sender, receiver, type(message)), (0, 0))
-            more = (before[0] + frames, before[1] + frames * len(encode(message)))
+            size = sent_bytes(self.plan, self.facts.rows, message)
+            more = (before[0] + frames, before[1] + frames * size)
             self._sent[sender, receiver, type(message)] = more
 
     def add_down(self, root: str, frames: int, message: Message) -> None:

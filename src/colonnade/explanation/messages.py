@@ -8,7 +8,8 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.messages import ArrayField, Message, declared
+from colonnade.array_fields import ArrayField
+from colonnade.messages import Message, declared
 
 Numbers = Annotated[NDArray[np.float64], ArrayField("<f8", ("rows", "width"), finite=True)]
 """One vector per row: products of linear models are float64, and what is compared in the end are small differences."""

@@ -18,16 +18,18 @@ from torch import nn
 from colonnade import algorithms
 from colonnade.algorithms.parts.losses import headline
 from colonnade.algorithms.parts.randomness import generator_for, seed_for
+from colonnade.algorithms.parts.rounding import RoundingParty
 from colonnade.algorithms.row import Family
 from colonnade.algorithms.seats import FeatureSeat, LabelSeat, LinearSeat
 from colonnade.algorithms.training import Training
 from colonnade.data.absence import LABELS_OF_ALL_ROWS, drop_once
 from colonnade.data.federated import FederatedData, Labels, PartyColumns
 from colonnade.data.weights import largest_weight, weighted
-from colonnade.errors import SettingsError
+from colonnade.errors import SettingsError, unknown_name
 from colonnade.federation.plan import Bottoms, Facts, Plan, check_plan, decided_training, embedding_order
 from colonnade.federation.start import Start, labels_to_start_with, start_block, start_bottom, start_top
 from colonnade.models.bottom import BottomSettings, build_bottom
+from colonnade.models.device import CPU_ALONE, check_device, prepared_device
 from colonnade.models.layers import SumEmbeddings, linear_bottom
 from colonnade.models.network import initialise, output_width
 from colonnade.models.randomness import seeded
@@ -50,6 +52,7 @@ class PrivateData:
     secret: int
     start: Start | None = None  # None: its models begin with fresh weights
     spent: Mapping[str, NDArray[np.float64]] | None = None  # what its rows have cost before, in μ², by part
+    device: str = "cpu"  # where its models compute; auto: on an accelerator, if there is one
 
 
 def build_parties(
@@ -88,12 +91,17 @@ def build_federation(
     facts: Facts | None = None,
     starts: Mapping[str, Start] | None = None,
     spent: Mapping[str, Mapping[str, NDArray[np.float64]]] | None = None,
+    devices: str | Mapping[str, str] = "cpu",
 ) -> BuiltFederation:
     """Every party of a plan that is checked, from data that lie in one place; `facts` are theirs, if known already.
 
-    `starts`: what each party's models begin with; `spent`: what its rows have cost before.
+    `starts`: what each party's models begin with; `spent`: what its rows have cost before; `devices`: where models
+    compute, of everybody or by party.
     """
     check_plan(plan, data.rows, (data.label_party, *data.feature_parties), data.columns, data.validation_rows)
+    for name in () if isinstance(devices, str) else devices:
+        if name not in (data.label_party, *data.feature_parties):
+            raise unknown_name("party to give a device", name, (data.label_party, *data.feature_parties))
     if not plan.is_linear:
         data = all_dense(data)
     facts = facts or facts_of(data, plan)
@@ -104,6 +112,7 @@ def build_federation(
             private_data_of(data, name, plan),
             start=None if starts is None else starts[name],
             spent=(spent or {}).get(name),
+            device=devices if isinstance(devices, str) else devices.get(name, "cpu"),
         )
         for name in (data.label_party, *data.feature_parties)
     )
@@ -171,9 +180,23 @@ def build_seated(private_data: Sequence[PrivateData], facts: Facts, plan: Plan) 
 
 
 def build_party(private: PrivateData, facts: Facts, plan: Plan) -> Party:
-    """One party, whatever its role."""
+    """One party, whatever its role; it rounds what it sends if that was agreed on."""
+    party = _build_party(private, facts, plan)
+    if not plan.training.rounds:
+        return party
+    return RoundingParty(party, plan.training.precisions, facts.rows, private.secret, private.name)
+
+
+def _build_party(private: PrivateData, facts: Facts, plan: Plan) -> Party:
     chosen = plan.chosen
+    if private.device != "cpu":
+        check_device(private.device)
     if plan.is_linear:
+        if private.device not in CPU_ALONE:
+            raise SettingsError(
+                f'{chosen.name} computes with compiled loops in main memory: device = "{private.device}" of '
+                f"{private.name} has no effect. Leave it out."
+            )
         assert chosen.linear_party is not None
         return chosen.linear_party(_linear_seat(private, facts, plan))
     assert chosen.label_party is not None and chosen.feature_party is not None
@@ -206,6 +229,7 @@ def _feature_seat(private: PrivateData, facts: Facts, plan: Plan) -> FeatureSeat
         seed=plan.seed,
         secret=private.secret,
         spent=private.spent,
+        device=prepared_device(private.device),
     )
 
 
@@ -227,6 +251,7 @@ def _label_seat(private: PrivateData, facts: Facts, plan: Plan) -> LabelSeat:
         seed=plan.seed,
         secret=private.secret,
         spent=private.spent,
+        device=prepared_device(private.device),
     )
 
 

@@ -13,6 +13,7 @@ from colonnade.errors import SettingsError, unknown_name
 from colonnade.federation.start import StartSettings
 from colonnade.federation.toml import read_toml
 from colonnade.models.bottom import BottomSettings
+from colonnade.models.device import CPU, check_device
 from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.network.settings import parse_address
 from colonnade.settings import build, check_table
@@ -30,6 +31,7 @@ class PartySettings:
     out: str = ""  # the run's directory; "" = runs/FEDERATION-NAME
     otel: str = ""  # an OpenTelemetry collector that is told of exchanges, such as http://127.0.0.1:4318; "" = none
     otel_share: float = 0.01  # of the exchanges
+    device: str = "cpu"  # where its models compute: "cpu" | "cuda" | "mps" | "auto"
 
     def __post_init__(self) -> None:
         parse_address(self.listen, "[party] listen", any_port=True)
@@ -41,6 +43,8 @@ class PartySettings:
             )
         if not 0 < self.otel_share <= 1:
             raise SettingsError(f"party.otel_share is {self.otel_share:g}; it must be above 0 and at most 1.")
+        if self.device != CPU.type:
+            check_device(self.device)
 
 
 @dataclass(frozen=True)

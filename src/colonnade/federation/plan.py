@@ -9,8 +9,9 @@ from torch import nn
 
 from colonnade import algorithms
 from colonnade.algorithms.parts.losses import Loss
-from colonnade.algorithms.row import Algorithm, Conversation, Family, NoisedAnswers
+from colonnade.algorithms.row import Algorithm, Conversation, Family, NoisedAnswers, Passes
 from colonnade.algorithms.training import AUTO, DecidedTraining, Training
+from colonnade.array_fields import PRECISIONS
 from colonnade.data.batches import check_batch_size
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.models.bottom import BottomSettings
@@ -126,6 +127,28 @@ def check_plan(
         _refuse_models(chosen.name, plan.bottom, plan.top)
     if plan.is_linear:
         _refuse_unused_privacy(chosen.name, plan.privacy)
+    if plan.training.rounds:
+        _check_precision(plan)
+
+
+def _check_precision(plan: Plan) -> None:
+    """Refuse to round where nothing is sent, or what must be exact."""
+    name, precisions = plan.chosen.name, plan.training.precisions
+    if plan.is_alone:
+        raise SettingsError(f"{name} trains in one place and sends nothing: leave training.precision out.")
+    if not plan.is_linear:
+        return
+    if plan.conversation.passes is Passes.ALWAYS:
+        raise SettingsError(
+            f"{name} derives each step from exact sums over all rows, which are not rounded: leave training.precision "
+            "out, or choose an algorithm with mini-batches."
+        )
+    if plan.algorithm.masked and precisions["up"] != PRECISIONS[0]:
+        raise SettingsError(
+            f"training.precision: {name} would send products as {precisions['up']}, but algorithm.sums = "
+            f'"{plan.algorithm.sums}" hides them by masks, which cancel in exact sums alone. Give '
+            f'training.precision_up = "{PRECISIONS[0]}", which rounds residuals only, or algorithm.sums = "plain".'
+        )
 
 
 def _check_choice(plan: Plan, validation_rows: int) -> None:

@@ -86,6 +86,7 @@ def train(
     - `stop_requested`: is asked now and then; once it says True, the run is saved and stopped.
     - `checkpoint_seconds`: wall time between checkpoints, 30 by default.
     - `threads`: of PyTorch, 1 by default.
+    - `device`: where models compute, of all parties or by party: "cpu", "cuda", "mps" or "auto".
     - `start`: a model to begin with, such as `outcome.model` or a run's directory; columns are matched by name.
     - `accept_if_better`: save the model only if it is not worse than `start` on validation rows.
     - `track`: other programs that are told of the run and where each keeps it, such as
@@ -328,7 +329,8 @@ def _agreed(data: FederatedData, plan: Plan, options: RunOptions) -> BuiltFedera
         parties = (data.label_party, *data.feature_parties)
         start = joint_start(options.start)
         starts, spent = starts_of(start, data.label_party, parties), _spent(data, start)
-    return build_federation(data, calibrated(plan, facts), facts, starts, spent)  # noise changes nobody's shape
+    plan = calibrated(plan, facts)  # noise changes nobody's shape
+    return build_federation(data, plan, facts, starts, spent, options.device)
 
 
 @contextmanager

@@ -201,7 +201,8 @@ class Participant(Member):
 
     def _private_data(self, secret: int) -> PrivateData:
         start = None if self.start is None else start_of(self.start)
-        return PrivateData(self.name, self.data.columns, self.data.labels, secret, start, self.spent_before)
+        device = self.party_file.party.device
+        return PrivateData(self.name, self.data.columns, self.data.labels, secret, start, self.spent_before, device)
 
     def check_without(self, without: Sequence[str]) -> None:
         """Refuse to begin without parties that are needed, or that another party says it can do without."""

@@ -31,6 +31,7 @@ class RunKeywords(TypedDict, total=False):
     stop_requested: Callable[[], bool]
     checkpoint_seconds: float
     threads: int
+    device: str | Mapping[str, str]
     settings: dict[str, Any] | None
     start: JointModel | str | Path | None
     accept_if_better: bool
@@ -51,6 +52,7 @@ class RunOptions:
     stop_requested: Callable[[], bool] = lambda: False
     checkpoint_seconds: float = 30.0
     threads: int = 1  # of PyTorch
+    device: str | Mapping[str, str] = "cpu"  # where models compute, of all parties or by party: cpu | cuda | mps | auto
     settings: dict[str, Any] | None = None  # what the run directory keeps as its federation.toml
     start: JointModel | str | Path | None = None  # the model to begin with, or where it lies; None: fresh weights
     accept_if_better: bool = False  # leave a model that is worse than the one to begin with out of the run directory

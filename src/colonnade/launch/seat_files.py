@@ -107,6 +107,7 @@ def write_seat(folder: Path, seat: SeatFiles) -> None:
             {
                 "name": private.name,
                 "secret": private.secret,
+                "device": private.device,
                 "kinds": kinds,
                 "names": None if private.columns is None else private.columns.names,
                 "drop_share": None if private.columns is None else private.columns.drop_share,
@@ -144,7 +145,8 @@ def read_seat(folder: Path) -> SeatFiles:
             labels = Labels(*held, tensors.get("label_weights"), tensors.get("label_validation"))
         start = _read_start(folder / f"{place}.start.safetensors", described["start"])
         spent = {name.removeprefix(_SPENT): one.numpy() for name, one in tensors.items() if name.startswith(_SPENT)}
-        private_data.append(PrivateData(described["name"], columns, labels, described["secret"], start, spent or None))
+        own = columns, labels, described["secret"], start, spent or None
+        private_data.append(PrivateData(described["name"], *own, described.get("device", "cpu")))
     facts = content["facts"]
     facts["feature_parties"] = tuple(facts["feature_parties"])
     facts["shapes"] = {name: tuple(shape) for name, shape in facts["shapes"].items()}

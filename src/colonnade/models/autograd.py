@@ -15,6 +15,7 @@ from torch.func import functional_call
 
 from colonnade.errors import SettingsError
 from colonnade.models.contract import SCORED_AT_ONCE, Pass, check_state
+from colonnade.models.device import CPU, brought_to
 from colonnade.models.randomness import draw_seed, is_random, seeded
 from colonnade.models.row_gradients import StackedGradients
 from colonnade.privacy.noise import LayerNoise, clip_factors
@@ -36,9 +37,10 @@ class AutogradNetwork:
 
     trains_as_it_embeds = False  # a module may ask whether it is in training
 
-    def __init__(self, module: nn.Module, snapshots: bool = False) -> None:
+    def __init__(self, module: nn.Module, snapshots: bool = False, device: torch.device = CPU) -> None:
         self.generator: torch.Generator | None = None
-        self._module = deepcopy(module)
+        self._device = device
+        self._module = deepcopy(module).to(device)
         self._snapshots = snapshots
         named = {name: tensor for name, tensor in self._module.named_parameters() if tensor.requires_grad}
         self._names = list(named)
@@ -50,7 +52,7 @@ class AutogradNetwork:
 
     def forward(self, inputs: Tensor, noise: LayerNoise | None = None) -> tuple[Tensor, Pass]:
         differentiable = inputs.is_floating_point()
-        leaf = inputs.detach().requires_grad_(differentiable)
+        leaf = brought_to(self._device, inputs.detach()).detach().requires_grad_(differentiable)
         parameters = self.parameters
         if self._snapshots:
             parameters = [tensor.detach().clone().requires_grad_() for tensor in parameters]
@@ -58,15 +60,15 @@ class AutogradNetwork:
             self._module.train()
         with torch.enable_grad(), self._randomness(), self._one_row(len(inputs)):
             outputs = self._call(leaf, noise, parameters)
-        return outputs.detach().clone(), Pass((outputs, parameters, leaf))
+        return outputs.detach().clone().cpu(), Pass((outputs, parameters, leaf))
 
     def embed(self, inputs: Tensor, noise: LayerNoise | None = None, moves: Sequence[Tensor | None] = ()) -> Tensor:
         assert not moves, "what a module's layers give cannot be moved"
         if self._module.training:
             self._module.eval()
         # A module that is random even in inference mode must still give one answer and move no generator.
-        with torch.no_grad(), seeded(0) if self._random else nullcontext():
-            return self._call(inputs.detach(), noise, self.parameters).clone()
+        with torch.no_grad(), seeded(0, self._device) if self._random else nullcontext():
+            return self._call(brought_to(self._device, inputs.detach()), noise, self.parameters).clone().cpu()
 
     def score(self, inputs: Tensor, noise: LayerNoise | None = None) -> Tensor:
         """Some rows at a time, the same ones wherever they are scored."""
@@ -91,7 +93,7 @@ class AutogradNetwork:
                 f"The model {type(self._module).__name__} has layers that may draw random numbers, and its "
                 "network has no generator. Set network.generator to the party's own torch.Generator."
             )
-        return seeded(draw_seed(self.generator))
+        return seeded(draw_seed(self.generator), self._device)
 
     def _call(self, inputs: Tensor, noise: LayerNoise | None, parameters: list[Tensor]) -> Tensor:
         if self._copies_inputs:
@@ -123,10 +125,11 @@ class AutogradNetwork:
         self, kept: Pass, output_gradient: Tensor, input_gradient: bool | slice = False
     ) -> tuple[list[Tensor], Tensor | None]:
         outputs, parameters, leaf = _taken(kept)
+        output_gradient = brought_to(self._device, output_gradient)
         if input_gradient is False:
             return _gradients(outputs, parameters, output_gradient), None
         gradients = _gradients(outputs, [*parameters, _differentiable(leaf)], output_gradient)
-        gradient = gradients.pop()
+        gradient = gradients.pop().cpu()
         return gradients, gradient[:, input_gradient] if isinstance(input_gradient, slice) else gradient
 
     def row_gradients(
@@ -134,10 +137,11 @@ class AutogradNetwork:
     ) -> tuple[StackedGradients, Tensor | None]:
         """By one backward pass per row: a module of any kind cannot be taken apart."""
         outputs, parameters, leaf = _taken(kept)
+        output_gradient = brought_to(self._device, output_gradient)
         by_inputs = None
         if input_gradient is not False:
             (by_inputs,) = _gradients(outputs, [_differentiable(leaf)], output_gradient, again=True)
-            by_inputs = by_inputs[:, input_gradient] if isinstance(input_gradient, slice) else by_inputs
+            by_inputs = (by_inputs[:, input_gradient] if isinstance(input_gradient, slice) else by_inputs).cpu()
         by_row = []
         for place, gradient in enumerate(output_gradient):
             alone = torch.zeros_like(output_gradient)
@@ -147,14 +151,14 @@ class AutogradNetwork:
         return StackedGradients(len(output_gradient), stacked), by_inputs
 
     def state(self) -> dict[str, Tensor]:
-        return {name: tensor.detach().clone() for name, tensor in self._module.state_dict().items()}
+        return {name: tensor.detach().clone().cpu() for name, tensor in self._module.state_dict().items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         check_state(self._module.state_dict(), state)
         self._module.load_state_dict(state)
 
     def module(self) -> nn.Module:
-        return deepcopy(self._module).eval()
+        return deepcopy(self._module).cpu().eval()
 
 
 def _taken(kept: Pass) -> tuple[Tensor, list[Tensor], Tensor]:

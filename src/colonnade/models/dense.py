@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from colonnade.errors import SettingsError
 from colonnade.models.contract import Pass, check_state
+from colonnade.models.device import CPU, brought_to
 from colonnade.models.exact_products import exact_product
 from colonnade.models.layers import Bias, SumEmbeddings
 from colonnade.models.randomness import has_hooks
@@ -109,7 +110,7 @@ class DenseNetwork:
 
     trains_as_it_embeds = True
 
-    def __init__(self, module: nn.Module, snapshots: bool = False) -> None:
+    def __init__(self, module: nn.Module, snapshots: bool = False, device: torch.device = CPU) -> None:
         if not is_dense(module):
             raise SettingsError(
                 f"The module {type(module).__name__} has layers that a dense network cannot run. Use "
@@ -118,6 +119,7 @@ class DenseNetwork:
         self.generator: torch.Generator | None = None  # never read: no layer here is random
         self._structure = _without_weights(module, {})  # they would be a second copy
         self._snapshots = snapshots
+        self._device = device
         self._flatten = False
         self._layers: list[Layer] = []
         self._named: dict[str, Tensor] = {}  # in the order of `parameters`, weights as (in, out)
@@ -130,14 +132,14 @@ class DenseNetwork:
 
     def _append(self, prefix: str, leaf: nn.Module) -> None:
         if isinstance(leaf, nn.Linear):
-            weight = leaf.weight.detach().t().clone(memory_format=torch.contiguous_format)
-            bias = None if leaf.bias is None else leaf.bias.detach().clone()
+            weight = leaf.weight.detach().t().clone(memory_format=torch.contiguous_format).to(self._device)
+            bias = None if leaf.bias is None else leaf.bias.detach().clone().to(self._device)
             self._layers.append(Layer(Kind.LINEAR, weight, bias))
             self._named[prefix + "weight"] = weight
             if bias is not None:
                 self._named[prefix + "bias"] = bias
         elif isinstance(leaf, Bias):
-            bias = leaf.bias.detach().clone()
+            bias = leaf.bias.detach().clone().to(self._device)
             self._layers.append(Layer(Kind.BIAS, bias=bias))
             self._named[prefix + "bias"] = bias
         elif isinstance(leaf, SumEmbeddings):
@@ -182,11 +184,11 @@ class DenseNetwork:
         before = None
         for layer in self._layers:
             if layer.kind is Kind.LINEAR or layer.kind is Kind.BIAS:
-                found.append((None if layer.weight is None else next(left), None))
+                found.append((None if layer.weight is None else next(left).cpu(), None))
             elif layer.kind is not Kind.SUM:
                 given = next(left)
                 if layer.kind is Kind.RELU and before in (Kind.LINEAR, Kind.BIAS):
-                    found[-1] = found[-1][0], given
+                    found[-1] = found[-1][0], given.cpu()
             before = layer.kind
         return outputs, found
 
@@ -202,7 +204,9 @@ class DenseNetwork:
         moves: Iterator[Tensor | None] | None = None,
         exactly: bool = False,
     ) -> Tensor:
-        u = inputs.detach() if inputs.requires_grad else inputs
+        # What is exact is computed in main memory, wherever the rest is: to the same bits as a prediction.
+        device = CPU if exactly else self._device
+        u = brought_to(device, inputs.detach() if inputs.requires_grad else inputs)
         if self._flatten:
             u = u.flatten(1)
         if u.ndim != 2:
@@ -211,7 +215,7 @@ class DenseNetwork:
                 "features]. Put an nn.Flatten() in front of it."
             )
         ours = False  # whether u is referred to by nobody else, so that it may be overwritten or given away
-        for index, (kind, weight, bias, parties) in enumerate(self._layers):
+        for index, (kind, weight, bias, parties) in enumerate(self._layers if not exactly else self._in_main_memory()):
             if kind is Kind.LINEAR or kind is Kind.BIAS:
                 if weight is None:
                     assert bias is not None
@@ -225,7 +229,7 @@ class DenseNetwork:
                         u = torch.mm(u, weight) if bias is None else torch.addmm(bias, u, weight)
                 ours = True
                 if moves is not None and (move := next(moves, None)) is not None:
-                    u += move
+                    u += brought_to(device, move)
                 if noise is not None:
                     u, ours = self._perturb(u, index, noise, kept)
             elif kind is Kind.SUM:
@@ -243,7 +247,19 @@ class DenseNetwork:
                 ours = kept is None
                 if kept is not None:
                     kept.append(u)
-        return u if ours else u.clone()
+        return (u if ours else u.clone()).cpu()
+
+    def _in_main_memory(self) -> list[Layer]:
+        """The layers themselves, or copies of those on an accelerator."""
+        if self._device == CPU:
+            return self._layers
+        return [
+            layer._replace(
+                weight=None if layer.weight is None else layer.weight.cpu(),
+                bias=None if layer.bias is None else layer.bias.cpu(),
+            )
+            for layer in self._layers
+        ]
 
     def _perturb(self, z: Tensor, index: int, noise: LayerNoise, kept: Pass | None) -> tuple[Tensor, bool]:
         """z + Z of this layer, and whether nobody else refers to it."""
@@ -272,7 +288,7 @@ class DenseNetwork:
         left = list(by_layers)
         for layer in reversed(self._layers):
             if layer.kind is Kind.LINEAR or layer.kind is Kind.BIAS:
-                g = left.pop()
+                g = brought_to(self._device, left.pop())
                 gradients += [] if layer.bias is None else [g.sum(0)]
                 gradients += [] if layer.weight is None else [torch.mm(inputs.pop().t(), g)]
             elif layer.kind is not Kind.SUM:
@@ -304,7 +320,7 @@ class DenseNetwork:
         shape, weights, clip = kept[:3]
         asked = input_gradient is not False
         columns = input_gradient if isinstance(input_gradient, slice) else None
-        g = output_gradient.detach() if output_gradient.requires_grad else output_gradient
+        g = brought_to(self._device, output_gradient.detach() if output_gradient.requires_grad else output_gradient)
         for index in range(len(self._layers) - 1, -1, -1):
             kind, _, bias, parties = self._layers[index]
             if kind is Kind.LINEAR or kind is Kind.BIAS:
@@ -342,10 +358,12 @@ class DenseNetwork:
         if not asked:
             return None
         g = g.reshape(shape)
-        return g if columns is None else g[:, columns]
+        return (g if columns is None else g[:, columns]).cpu()
 
     def state(self) -> dict[str, Tensor]:
-        return {name: tensor.t().clone(memory_format=torch.contiguous_format) for name, tensor in self._named.items()}
+        return {
+            name: tensor.t().clone(memory_format=torch.contiguous_format).cpu() for name, tensor in self._named.items()
+        }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         check_state({name: tensor.t() for name, tensor in self._named.items()}, state)

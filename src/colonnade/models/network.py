@@ -11,22 +11,23 @@ from colonnade.errors import SettingsError
 from colonnade.models.autograd import AutogradNetwork
 from colonnade.models.contract import Network
 from colonnade.models.dense import DenseNetwork, is_dense
+from colonnade.models.device import CPU
 from colonnade.models.randomness import initialise, seeded
 from colonnade.models.row_gradients import mixes_rows
 
 __all__ = ["initialise", "network_for", "output_width", "rows_mix"]
 
 
-def network_for(module: nn.Module, snapshots: bool = False) -> Network:
-    """The fastest network that runs this module exactly.
+def network_for(module: nn.Module, snapshots: bool = False, device: torch.device = CPU) -> Network:
+    """The fastest network that runs this module exactly, on that device.
 
     With `snapshots`, backward answers for the parameters as they were in that forward, although an optimiser
     has changed them since (several uploads in flight); each forward then copies the parameters. Without, no
     copies are made, and the backward must come before the next change of the parameters.
     """
     if is_dense(module):
-        return DenseNetwork(module, snapshots)
-    return AutogradNetwork(module, snapshots)
+        return DenseNetwork(module, snapshots, device)
+    return AutogradNetwork(module, snapshots, device)
 
 
 def output_width(module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> int:

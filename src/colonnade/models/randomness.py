@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from colonnade.models.device import CPU
 from colonnade.models.layers import Bias, ChannelModel, LastHidden, SumEmbeddings
 
 # Exact types: a subclass may override `forward`. Whatever is not listed counts as random: only slower.
@@ -53,8 +54,14 @@ def has_hooks(module: nn.Module) -> bool:
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Runs its block with the global CPU generator at `seed`, and restores its state afterwards."""
+def seeded(seed: int, device: torch.device = CPU) -> Iterator[None]:
+    """Runs its block with the global CPU generator at `seed`, and restores its state afterwards; with an accelerator,
+    its generators likewise."""
+    if device.type in ("cuda", "mps"):
+        with torch.random.fork_rng(device_type=device.type):
+            torch.manual_seed(seed)
+            yield
+        return
     with torch.random.fork_rng(devices=[]):
         # The default generator alone: `torch.manual_seed` would also reseed accelerators, which are not
         # forked.

@@ -35,7 +35,7 @@ class OuterProducts:
         self._factors = factors
 
     def squared_norms(self) -> Tensor:
-        total = torch.zeros(self._rows, dtype=torch.float64)
+        total = torch.zeros(self._rows, dtype=torch.float64, device=self._factors[0][1].device)
         for inputs, after in self._factors:
             square = _squares(after)
             total += square if inputs is None else square * _squares(inputs)
@@ -59,7 +59,8 @@ class StackedGradients:
         self._stacked = stacked
 
     def squared_norms(self) -> Tensor:
-        return sum((_squares(own) for own in self._stacked), torch.zeros(self._rows, dtype=torch.float64))
+        zeros = torch.zeros(self._rows, dtype=torch.float64, device=self._stacked[0].device if self._stacked else None)
+        return sum((_squares(own) for own in self._stacked), zeros)
 
     def weighted_sum(self, weights: Tensor) -> list[Tensor]:
         stacked = self._stacked if weights.all() else [_without(own, weights) for own in self._stacked]

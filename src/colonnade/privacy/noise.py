@@ -154,7 +154,7 @@ class LayerNoise:
         if c == 0:
             return pre_activation
         uniform = torch.rand(pre_activation.shape, generator=self.generator, dtype=pre_activation.dtype)
-        return pre_activation + uniform.sub_(0.5).mul_(2 * math.sqrt(3) * c)
+        return pre_activation + uniform.sub_(0.5).mul_(2 * math.sqrt(3) * c).to(pre_activation.device)
 
     def last(self, clipped: Tensor) -> Tensor:
         """clipped + Z_L; the very same tensor if there is no noise."""
@@ -162,9 +162,10 @@ class LayerNoise:
             return clipped
         if self._gaussian is None:
             raise SettingsError("Gaussian noise needs a secret to be drawn from: give LayerNoise a SecretGaussian.")
+        # In main memory, whose arithmetic of the grid is known to the bit.
         noised = self._gaussian.added_to(
-            clipped, self.settings.noise, self.settings.sensitivity, clipped.shape[1:].numel()
-        )
+            clipped.cpu(), self.settings.noise, self.settings.sensitivity, clipped.shape[1:].numel()
+        ).to(clipped.device)
         if clipped.requires_grad:
             noised = _PassedOn.apply(clipped, noised)  # type: ignore[no-untyped-call]
         return noised

@@ -5,7 +5,8 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.messages import ArrayField, Message, Rows, Vectors, declared
+from colonnade.array_fields import ArrayField
+from colonnade.messages import Message, Rows, Vectors, declared
 
 Refused = Annotated[NDArray[np.uint32], ArrayField("<u4", ("refused",))]
 """Places of rows whose budget is spent."""

@@ -3,7 +3,8 @@ fits its declaration, or raises ProtocolError, and allocates nothing that the se
 
 A frame is: magic (4 bytes), header length (u32), header (MessagePack: kind, scalars, and dtype and shape of each
 array), zeros up to a multiple of 8, then each array's raw little-endian buffer, padded likewise. Nothing in it names
-code. Decoded arrays are views of the frame.
+code. Decoded arrays are views of the frame, but for those that came in fewer bytes: numbers that were rounded
+(array_fields.py), and positions of rows in two bytes each. These are widened to what the message declares.
 """
 
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from colonnade.array_fields import PRECISIONS, ArrayField, Rounded, rounded_bytes, widened
 from colonnade.errors import ProtocolError
-from colonnade.messages import KINDS, ArrayField, Message, MessageKind
+from colonnade.messages import KINDS, Message, MessageKind
 
 MAGIC = b"CLN1"
 _MAX_HEADER_BYTES = 4096
@@ -41,6 +43,8 @@ _PREFIX_BYTES = 8
 _unpack_prefix = Struct("<4sI").unpack_from
 _DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(name) for name in ("<u4", "<f4", "<f8", "<u8")}
 _ITEM_BYTES = {name: dtype.itemsize for name, dtype in _DTYPES.items()}
+_SHORT_ROWS = np.dtype("<u2")
+_SHORT = "<u2"  # what it is called on the wire
 
 
 @dataclass(frozen=True)
@@ -83,14 +87,19 @@ def encode(message: Message) -> bytearray:
     parts: list[Any] = [MAGIC, b"", b"", b""]
     for name, field, dtype in writer.arrays:
         array = getattr(message, name)
-        if array.dtype != dtype or array.ndim != len(field.dimensions):
+        if type(array) is Rounded:
+            described.append(_described(writer.name, name, field, array))
+            parts += [array.records.data if array.records.size else b"", _PADDING[array.records.nbytes % 8]]
+            continue
+        is_short = array.dtype == _SHORT_ROWS and field.dtype == "<u4"
+        if (array.dtype != dtype and not is_short) or array.ndim != len(field.dimensions):
             raise ProtocolError(
                 f"{writer.name}.{name} must be {field.dtype} with dimensions {field.dimensions}, "
                 f"not {array.dtype} of shape {array.shape}."
             )
         if not array.flags.c_contiguous:
             array = np.ascontiguousarray(array)
-        described.append((field.dtype, array.shape))
+        described.append((_SHORT if is_short else field.dtype, array.shape))
         parts.append(array.data if array.size else b"")
         parts.append(_PADDING[array.nbytes % 8])
     header = _encode_header((writer.name, writer.scalars(message), described))
@@ -98,6 +107,14 @@ def encode(message: Message) -> bytearray:
     parts[2] = header
     parts[3] = _PADDING[len(header) % 8]
     return bytearray().join(parts)
+
+
+def _described(kind: str, name: str, field: ArrayField, array: Rounded) -> tuple[str, tuple[int, ...]]:
+    """How a header describes what was rounded."""
+    is_one = field.travels and array.precision in PRECISIONS[1:] and len(array.shape) == len(field.dimensions)
+    if not is_one or array.records.nbytes != rounded_bytes(array.precision, array.shape):
+        raise ProtocolError(f"{kind}.{name} does not travel as {array!r}.")
+    return array.precision, array.shape
 
 
 def decode(frame: bytes | bytearray | memoryview, limits: Limits = DEFAULT_LIMITS) -> Message:
@@ -126,10 +143,14 @@ def decode(frame: bytes | bytearray | memoryview, limits: Limits = DEFAULT_LIMIT
     dimensions: dict[str, int] = {}
     for (field_name, field), (dtype, shape) in zip(kind.arrays, described, strict=True):
         _check_shape(name, field_name, field, dtype, shape, dimensions, limits)
-        nbytes = prod(shape) * _ITEM_BYTES[dtype]
+        is_other = dtype != field.dtype
+        nbytes = _bytes_of_other(dtype, shape) if is_other else prod(shape) * _ITEM_BYTES[dtype]
         if place + nbytes > size:
             raise ProtocolError(f"{name}.{field_name} of shape {tuple(shape)} does not fit into the frame: truncated.")
-        array = np.ndarray(shape, _DTYPES[dtype], frame, place if nbytes else 0)
+        if is_other:
+            array = _widened(field, dtype, shape, np.ndarray(nbytes, np.uint8, frame, place if nbytes else 0), fields)
+        else:
+            array = np.ndarray(shape, _DTYPES[dtype], frame, place if nbytes else 0)
         if field.finite and not np.isfinite(array).all():
             raise ProtocolError(f"{name}.{field_name} holds NaN or infinity, which it may not. {_DIVERGED}")
         fields[field_name] = array
@@ -137,6 +158,24 @@ def decode(frame: bytes | bytearray | memoryview, limits: Limits = DEFAULT_LIMIT
     if place != size:
         raise ProtocolError(f"The frame of {name} has {size} bytes where its header accounts for {place}.")
     return kind.message(**fields)
+
+
+def _bytes_of_other(dtype: str, shape: list[int]) -> int:
+    """Of an array in fewer bytes than its declaration has."""
+    return 2 * prod(shape) if dtype == _SHORT else rounded_bytes(dtype, shape)
+
+
+def _widened(
+    field: ArrayField, dtype: str, shape: list[int], content: np.ndarray[Any, Any], before: dict[str, Any]
+) -> np.ndarray[Any, Any]:
+    """The array that the message declares, from one in fewer bytes."""
+    if dtype == _SHORT:
+        return content.view(_SHORT_ROWS).astype(_DTYPES[field.dtype]).reshape(shape)
+    array = widened(dtype, shape, content)
+    if field.beside:
+        with np.errstate(over="ignore", invalid="ignore"):
+            array += before[field.beside]
+    return array.astype(_DTYPES[field.dtype], copy=False)
 
 
 def _checked_scalar(name: str, field_name: str, wanted: type, value: int | float | str, limits: Limits) -> Any:
@@ -163,7 +202,8 @@ def _check_shape(
     limits: Limits,
 ) -> None:
     """Dtype, number of dimensions, sizes and their agreement with the fields before; nothing is allocated yet."""
-    if dtype != field.dtype:
+    is_rounded = field.travels and dtype in PRECISIONS[1:]
+    if dtype != field.dtype and not is_rounded and not (field.dtype == "<u4" and dtype == _SHORT):
         raise ProtocolError(f"{name}.{field_name} must be {field.dtype}, not {dtype[:10]!r}.")
     if len(shape) != len(field.dimensions):
         raise ProtocolError(f"{name}.{field_name} must have dimensions {field.dimensions}, not {len(shape)} of them.")

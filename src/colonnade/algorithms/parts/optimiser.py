@@ -152,7 +152,7 @@ class Optimiser:
     def state(self) -> dict[str, Tensor]:
         """Clones of what the next step depends on besides the parameters; empty for plain SGD."""
         state = {
-            f"moment{order}.{index}": tensor.clone()
+            f"moment{order}.{index}": tensor.clone().cpu()
             for order, tensors in enumerate(self._moments, start=1)
             for index, tensor in enumerate(tensors)
         }

@@ -18,6 +18,7 @@ from colonnade.algorithms.split_models.parts.budget import RowBudget
 from colonnade.algorithms.split_models.parts.embedder import Embedder
 from colonnade.errors import ProtocolError, SettingsError
 from colonnade.models.contract import Network, Pass
+from colonnade.models.device import check_has_doubles
 from colonnade.models.flat import FlatModel
 from colonnade.models.network import network_for
 from colonnade.models.randomness import is_random
@@ -39,7 +40,7 @@ class Bottom(Remembering):
             )
         self._seat = seat.without_model()
         self._several = several_in_flight
-        self.network = network_for(seat.bottom, snapshots=several_in_flight)
+        self.network = network_for(seat.bottom, several_in_flight, seat.device)
         self._embedder = Embedder(seat, self.network)
         self._generator = self._embedder.generator
         self._optimiser = Optimiser(
@@ -47,6 +48,8 @@ class Bottom(Remembering):
         )
         self._random = seat.privacy.inner_noise > 0 or is_random(seat.bottom) or self._embedder.drops_rows
         self._update = seat.privacy.bottom_update
+        if self._update == "dp-sgd":
+            check_has_doubles(seat.device, seat.name)
         if self._update != "frozen":
             self._embedder.check_rows_apart(seat, training=True)
         self._update_noise = SecretGaussian(seat.secret, seat.name, "updates")
@@ -135,7 +138,8 @@ class Bottom(Remembering):
         sums = clipped_sum([by_row], privacy.update_clip)
         self._owed.append(pending.rows)
         release = privacy.update_noise, self._update_sensitivity, sum(one.numel() for one in sums)
-        return [self._update_noise.added_to(one.div_(self._seat.training.batch_size), *release).float() for one in sums]
+        means = [one.div_(self._seat.training.batch_size).cpu() for one in sums]
+        return [self._update_noise.added_to(one, *release).float().to(self._seat.device) for one in means]
 
     def _pay(self) -> list[Effect]:
         """What must be spent before anything computed with this model leaves: the steps that went into it."""
@@ -214,7 +218,7 @@ class Bottom(Remembering):
             saved = state.part(f"pending.{entry['exchange']}")
             older = saved.part("model").tensors or None
             # A network of its own: what a forward pass kept must not be touched by loading weights afterwards.
-            again = network_for(self.network.module(), snapshots=self._several)
+            again = network_for(self.network.module(), self._several, self._seat.device)
             again.generator = self._generator
             again.load(older or state.part("model").tensors)
             before = _Before(saved.tensors.get("generator"), saved.tensors.get("gaussian"), older)

@@ -26,6 +26,7 @@ from colonnade.algorithms.split_models.parts.zeroth_top import ZerothOrderTop
 from colonnade.algorithms.training import AUTO, Auto
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.messages import LossReply, PerturbedUpload
+from colonnade.models.device import check_has_doubles
 from colonnade.models.row_gradients import clipped_sum, mixes_rows
 from colonnade.party import Effect, Party, Send, Spend
 from colonnade.privacy.events import PrivacyEvent
@@ -143,6 +144,8 @@ class NoisedTop(ZerothOrderTop):
                 f"algorithm.server_update = {settings.server_update!r} needs server_noise above 0, or "
                 "privacy.labels_epsilon, from which it follows."
             )
+        if settings.server_update == "dp-sgd":
+            check_has_doubles(seat.device, seat.name)
         if settings.server_update == "dp-sgd" and any(
             mixes_rows(model) for model in (seat.top, seat.bottom) if model is not None
         ):
@@ -228,7 +231,7 @@ class NoisedTop(ZerothOrderTop):
 
     def _private_estimate(self, batch: Batch, embeddings: torch.Tensor) -> torch.Tensor:
         """A second clipped, noised slope, along a direction of the label party's own."""
-        direction = self.directions.draw(self.vector.numel(), self.looking)
+        direction = self.directions.draw(self.vector.numel(), self.looking).to(self.vector.device)
         radius = self.directions.radius
         torch.add(self.vector, direction, alpha=radius, out=self.near.vector)
         plus = self.near.outputs(batch, embeddings)
@@ -241,8 +244,9 @@ class NoisedTop(ZerothOrderTop):
     def _noised_gradient(self, batch: Batch, embeddings: torch.Tensor) -> torch.Tensor:
         """DP-SGD: every row's gradient clipped to norm C, their mean, noise on every coordinate."""
         clip, noise = self._settings.server_clip_bound, self._settings.server_noise
-        total = _flat(clipped_sum(self.row_gradients(batch, embeddings), clip))
-        return self._noise.added_to(total.div_(batch.rows), noise, 2 * clip / batch.rows, total.numel()).float()
+        mean = _flat(clipped_sum(self.row_gradients(batch, embeddings), clip)).div_(batch.rows).cpu()
+        noised = self._noise.added_to(mean, noise, 2 * clip / batch.rows, mean.numel()).float()
+        return noised.to(self.vector.device)
 
 
 def _flat(gradients: list[torch.Tensor]) -> torch.Tensor:

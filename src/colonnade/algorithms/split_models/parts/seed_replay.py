@@ -73,7 +73,7 @@ class SeedReplayBottom(Embedder):
         self._check_range()
 
     def __init__(self, seat: FeatureSeat, directions: Directions) -> None:
-        super().__init__(seat, network_for(seat.bottom))
+        super().__init__(seat, network_for(seat.bottom, device=seat.device))
         training, chosen = seat.training, optimiser_of_bottom(seat)
         if chosen.name not in ("sgd", "scale-free"):
             raise SettingsError(
@@ -220,7 +220,7 @@ class SeedReplayBottom(Embedder):
         steps = abs(scale) / GRID
         step = math.copysign(times, times * scale) * GRID
         for piece in self._moved_pieces:
-            piece.add_(self._drawn.draw_scaled(piece.numel(), replay, steps).round_(), alpha=step)
+            piece.add_(self._drawn.draw_scaled(piece.numel(), replay, steps).round_().to(piece.device), alpha=step)
 
     def _by_rows(self, seed: int, rows: int) -> torch.Tensor:
         """What is drawn for the rows of a batch, in the place of wide layers' weights."""
@@ -242,7 +242,7 @@ class SeedReplayBottom(Embedder):
         for place, numbers, inputs in directions:
             stretch = math.sqrt(inputs / rows) if self._chosen.name == "scale-free" else 1.0
             piece = self._vector[place : place + numbers.numel()]
-            piece.sub_(numbers.mul_(scale * stretch / GRID).round_(), alpha=GRID)
+            piece.sub_(numbers.mul_(scale * stretch / GRID).round_().to(piece.device), alpha=GRID)
 
     def _factor(self, seed: int, rows: int) -> float:
         """What brings the drawn direction to the sphere of radius √d; needs a pass of its own."""

@@ -38,11 +38,11 @@ class ZerothOrderBottom(Embedder):
     DERIVED = ("_vector", "_near", "_near_vector")  # the network's parameters, and those beside them
 
     def __init__(self, seat: FeatureSeat, directions: Directions) -> None:
-        super().__init__(seat, network_for(seat.bottom))
+        super().__init__(seat, network_for(seat.bottom, device=seat.device))
         self._directions = directions
         self._vector = flatten([self.network], seat.name)
         # A second network holds the perturbed parameters, so that the party's own are never touched.
-        self._near = network_for(seat.bottom)
+        self._near = network_for(seat.bottom, device=seat.device)
         self._near.generator = self.generator
         self._near_vector = flatten([self._near], seat.name)
         self._looking = generator_for(seat.secret, seat.name, "directions")
@@ -79,7 +79,7 @@ class ZerothOrderBottom(Embedder):
         here_others, near_others = self._others_of(self._vector), self._others_of(self._near_vector)
         sizes = [one.numel() for one in here_others]
         looked = directions.draw_rows(directions.count, by_rows + sum(sizes), self._looking)
-        own = torch.split(looked[:, by_rows:], sizes, 1)
+        own = torch.split(looked[:, by_rows:].to(self._vector.device), sizes, 1)
         moves: list[torch.Tensor | None] = []
         if wide is None:
             here = self.network.embed(inputs, self.noise)
@@ -133,7 +133,7 @@ class ZerothOrderBottom(Embedder):
             others = self._others_of(estimate)
             for own, found in zip(others, torch.split(drawn, [one.numel() for one in others]), strict=True):
                 own.copy_(found)
-        self._optimiser.step([estimate])
+        self._optimiser.step([estimate.to(self._vector.device)])
         self.steps += 1
         return True
 

@@ -94,7 +94,7 @@ class ZerothOrderTop(Top):
         factor = directions.factor(vector.numel()) / directions.count
         estimates = []
         for _ in range(directions.count):
-            direction = directions.draw(vector.numel(), self.looking)
+            direction = directions.draw(vector.numel(), self.looking).to(vector.device)
             torch.add(vector, direction, alpha=directions.radius, out=near.vector)
             ahead, behind, apart = near.mean_loss(read), here, directions.radius
             if directions.two_sided:
