@@ -30,10 +30,10 @@ from colonnade.models.linear_rows import (
     SIGMOID,
     SMOOTHED_HINGE,
     Floats,
-    fill_curvature,
     fill_residuals,
 )
 from colonnade.models.machine_code import readable
+from colonnade.models.row_curvature import fill_curvature
 
 LossName = Literal["auto", "smoothed-hinge", "sigmoid", "huber", "robust"]
 
