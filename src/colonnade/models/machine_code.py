@@ -65,13 +65,13 @@ def _teach_prefetch() -> None:
         builder.call(known, [at, number(0), number(3), number(1)])  # to be read, kept near, of data
         return context.get_dummy_value()
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def ask(typing: Any, values: Any, index: Any) -> Any:
         return types.void(values, index), instruction
 
-    @overload(prefetch, strict=False)  # type: ignore[untyped-decorator]
+    @overload(prefetch, strict=False)
     def compiled_prefetch(values: Any, index: Any) -> Any:
-        return lambda values, index: ask(values, index)
+        return lambda values, index: ask(values, index)  # type: ignore[call-arg]
 
 
 def machine_code(function: Function) -> Function:
