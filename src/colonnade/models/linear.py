@@ -555,7 +555,8 @@ class LinearBlock(Remembering):
     def _times(self, chosen: Chosen, vector: Floats, vector_b: Floats) -> Floats:
         products = self._columns.times(chosen, vector)
         constant = vector_b if self.has_intercept else np.zeros(vector.shape[1])
-        return products + (constant if self._centre is None else constant - self._centre @ vector)
+        products += constant if self._centre is None else constant - self._centre @ vector
+        return products
 
     def _chosen(self, rows: RowNumbers) -> Chosen:
         chosen: RowNumbers = readable(rows, np.uint32)

@@ -14,7 +14,6 @@ import torch
 
 from colonnade.errors import DataError
 from colonnade.models import linear_rows as kernels
-from colonnade.models import row_fetching
 from colonnade.models.linear_rows import CLOCK, CLOCKS, DRIFTS, PENALTY, SCALE, SGD, STRIDE, TICKS, Floats
 from colonnade.models.machine_code import readable
 from colonnade.state import Remembering, Remembers, State, array, custom
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 RowNumbers = npt.NDArray[np.uint32]
 IN_ORDER: RowNumbers = readable((), np.uint32)
 ROWS_AT_ONCE = 4096
-MANY_ROWS = 256
-"""Drawn at random, from which on it pays to fetch them into a cache before they are read one after the other."""
 MOST_TICKS = 1024
 """Steps with L1 after which all lazy columns are settled: one in a thousand touches every column."""
 
@@ -167,8 +164,6 @@ class SparseColumns(Remembering):
     def products(self, chosen: Chosen, test: bool = False) -> Floats:
         products = np.empty((chosen.number, self._outputs))
         data = self._test if test else self._train
-        if chosen.rows.size >= MANY_ROWS:
-            row_fetching.fetch(data, chosen.rows, self._lazy)
         kernels.lazy_times(data, chosen.rows, chosen.first, self._lazy, self._running, self._prox, products)
         return products
 
@@ -244,9 +239,6 @@ class SparseColumns(Remembering):
             self._prox[DRIFTS] = drifts
         elif not self._prox.size and rule == SGD and self._running[CLOCK] != 0.0:
             self._settle()
-        rows: RowNumbers = arguments[3]
-        if rows.size >= MANY_ROWS:
-            row_fetching.fetch(self._train, rows, self._lazy)
         return kernels.sparse_window(self._train, self._lazy, self._running, self._prox, *arguments)
 
     def _settle(self) -> None:

@@ -30,10 +30,10 @@ from colonnade.models.linear_rows import (
     SIGMOID,
     SMOOTHED_HINGE,
     Floats,
-    fill_curvature,
     fill_residuals,
 )
 from colonnade.models.machine_code import readable
+from colonnade.models.row_curvature import fill_curvature
 
 LossName = Literal["auto", "smoothed-hinge", "sigmoid", "huber", "robust"]
 
@@ -278,10 +278,10 @@ class LinearLoss:
 
 def _logistic(outputs: Floats, targets: Floats) -> tuple[Floats, float]:
     """What `fill_residual` gives of two classes, for all rows at once: ±σ(z), and the sum of log(1 + eᶻ)."""
-    positive = (targets > 0.5)[:, None]
-    z = np.where(positive, -outputs, outputs)
+    signs = 1.0 - 2.0 * (targets > 0.5)[:, None]  # no choice row by row: it takes longer than an exponential
+    z = outputs * signs
     small = np.exp(-np.abs(z))
-    residuals = np.where(z >= 0.0, 1.0, small)
+    residuals = np.maximum(small, (z >= 0.0).astype(np.float64))
     residuals /= 1.0 + small
-    np.negative(residuals, out=residuals, where=positive)
+    residuals *= signs
     return residuals, float(np.maximum(z, 0.0).sum() + np.log1p(small).sum())

@@ -2,8 +2,8 @@
 
 Data are float32 and never written to; everything that is computed is float64. A vector of weights is laid out as its
 storage reads it fastest: (c, d) beside dense rows, (d,) for one output and (d, c) for more beside sparse rows. All
-compiled code is in this file, because Numba's cache on disk only notices a change in the file of the kernel that is
-called, not in the files of those that it calls.
+kernels that call one another are in this file, because Numba's cache on disk only notices a change in the file of the
+kernel that is called, not in the files of those that it calls.
 """
 
 import math
@@ -11,7 +11,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from colonnade.models.machine_code import compiled
+from colonnade.models.machine_code import compiled, compiled_in_order, prefetch
 
 Floats = npt.NDArray[np.float64]
 Data = npt.NDArray[np.float32]
@@ -29,6 +29,7 @@ SCALE, CLOCK = 0, 1  # the two running numbers of lazy columns
 STRIDE = 4  # numbers a lazy column with one output: u, ḡ, paid and one unused, so that none straddles a cache line
 SMALLEST_SCALE = 1e-6
 PENALTY, DRIFTS, TICKS, CLOCKS = 0, 1, 2, 3  # of lazy columns with L1: l1, whether ḡ counts, k, and C_0 … C_k
+SOON, LATER = 16, 32  # rows ahead: whose entries, and whose ends, memory is asked for
 
 
 # Losses. The residual of a row is ϑ = ∂loss/∂θ, a number for each of its c outputs. None is formed as 1 − p, which
@@ -99,47 +100,6 @@ def fill_residuals(loss: int, scale: float, outputs: Floats, targets: Floats, re
     for row in range(outputs.shape[0]):
         total += fill_residual(loss, scale, outputs, row, targets[row], residuals)
     return total
-
-
-@compiled
-def curvature_of(loss: int, scale: float, residual: float) -> float:
-    """loss''(θ) of one output, or what stands for it where a loss is not convex, from the residual."""
-    size = abs(residual)
-    if loss == BINARY:
-        return size * (1.0 - size)
-    if loss == SMOOTHED_HINGE:
-        return 1.0 if 0.0 < size < 1.0 else 0.0
-    if loss == SIGMOID:
-        return size * math.sqrt(max(1.0 - 4.0 * size, 0.0))
-    if loss == HUBER:
-        return 2.0 if size < 2.0 * scale else 0.0
-    if loss == ROBUST:
-        root = math.sqrt(max(1.0 - 2.0 * (size / scale) * (size / scale), 0.0))
-        return root * (1.0 + root) / 2.0
-    return 2.0
-
-
-@compiled
-def fill_curvature(loss: int, scale: float, residuals: Floats, direction: Floats, products: Floats) -> None:
-    """loss''(θ_i) · direction_i, with loss'' from the residual."""
-    for row in range(residuals.shape[0]):
-        if loss != MULTICLASS:
-            products[row, 0] = curvature_of(loss, scale, residuals[row, 0]) * direction[row, 0]
-        else:
-            label = 0
-            for k in range(1, residuals.shape[1]):
-                if residuals[row, k] < residuals[row, label]:
-                    label = k
-            others = 0.0
-            for k in range(residuals.shape[1]):
-                if k != label:
-                    others += residuals[row, k] * direction[row, k]
-            own = 1.0 + residuals[row, label]  # p_y
-            mean = others + own * direction[row, label]  # pᵀd
-            for k in range(residuals.shape[1]):
-                products[row, k] = residuals[row, k] * (direction[row, k] - mean)
-            # p_y(d_y − pᵀd) with 1 − p_y = −ϑ_y. A saturated row has ϑ = 0 and no label to find: the result is 0.
-            products[row, label] = own * (-residuals[row, label] * direction[row, label] - others)
 
 
 # Dense rows. With an empty list of rows, all kernels take the rows in their order from `first` on.
@@ -287,6 +247,20 @@ def after_steps(u: float, mean: float, paid: float, clock: float, prox: Floats) 
 
 
 @compiled
+def read_ahead(data: SparseData, rows: Indices, p: int) -> None:
+    """Ask memory for what rows after the p-th need. Drawn at random, they are seldom in a cache."""
+    starts, columns, values = data
+    last = rows.size - 1
+    prefetch(starts, np.uint64(rows[min(p + LATER, last)]))
+    soon = np.uint64(rows[min(p + SOON, last)])
+    first, end = starts[soon], starts[soon + np.uint64(1)]
+    prefetch(columns, first)
+    prefetch(columns, end)
+    prefetch(values, first)
+    prefetch(values, end)
+
+
+@compiled_in_order
 def lazy_times(
     data: SparseData, rows: Indices, first: int, lazy: Floats, running: Floats, prox: Floats, products: Floats
 ) -> None:
@@ -295,6 +269,8 @@ def lazy_times(
     scale, clock = running[SCALE], running[CLOCK]
     outputs = products.shape[1]
     for p in range(products.shape[0]):
+        if rows.size:
+            read_ahead(data, rows, p)
         i = np.uint64(rows[p]) if rows.size else np.uint64(first + p)
         if lazy.ndim == 1:
             total = 0.0
@@ -317,13 +293,14 @@ def lazy_times(
                 products[p, k] *= scale
 
 
-@compiled
+@compiled_in_order
 def paid_times(data: SparseData, rows: Indices, lazy: Floats, running: Floats, prox: Floats, products: Floats) -> None:
     """The same, and every column of these rows pays."""
     starts, columns, values = data
     scale, clock = running[SCALE], running[CLOCK]
     outputs = products.shape[1]
     for p in range(rows.size):
+        read_ahead(data, rows, p)
         i = np.uint64(rows[p])
         if lazy.ndim == 1:
             total = 0.0
@@ -350,16 +327,27 @@ def paid_times(data: SparseData, rows: Indices, lazy: Floats, running: Floats, p
                 products[p, k] *= scale
 
 
-@compiled
+@compiled_in_order
 def lazy_add(
-    data: SparseData, rows: Indices, coefficients: Floats, factors: tuple[float, float], clock: float, lazy: Floats
+    data: SparseData,
+    rows: Indices,
+    first: int,
+    count: int,
+    coefficients: Floats,
+    factors: tuple[float, float],
+    clock: float,
+    lazy: Floats,
 ) -> None:
-    """u += weight_factor · Σ_i coefficient_i x_i, and ḡ with its own factor; one output pays first, up to `clock`."""
+    """u += weight_factor · Σ_i coefficient_i x_i, and ḡ with its own factor; one output pays first, up to `clock`.
+
+    Of `count` rows from the `first` on; those after them will be stepped on next.
+    """
     starts, columns, values = data
     outputs = coefficients.shape[1]
     weight_factor, mean_factor = factors
-    for p in range(rows.size):
-        i = np.uint64(rows[p])
+    for p in range(count):
+        read_ahead(data, rows, first + p)
+        i = np.uint64(rows[first + p])
         if lazy.ndim == 1:
             weight, mean = weight_factor * coefficients[p, 0], mean_factor * coefficients[p, 0]
             for e in range(starts[i], starts[i + np.uint64(1)]):
@@ -591,7 +579,8 @@ def sparse_window(
             prox[CLOCKS + int(prox[TICKS])] = running[CLOCK]
             prox_add(data, batch, differences, tick, mean_factor, lazy, prox)
         else:  # the step owes SAGA's old ḡ, but its columns will pay with the new one: they get the excess back
-            lazy_add(data, batch, differences, (weight_factor + tick * mean_factor, mean_factor), clock, lazy)
+            factors = (weight_factor + tick * mean_factor, mean_factor)
+            lazy_add(data, rows, first, count, differences, factors, clock, lazy)
         if has_intercept:
             step_intercept(rule, differences, count, total_rows, eta, b, mean_b)
     return total_loss / rows.size if loss != RESIDUALS_GIVEN else math.nan

@@ -120,7 +120,8 @@ class Direction(Remembering):
         w, gradient = self._inverse.weights(), self._inverse.gradient(residuals)
         self.gradient_square = float(np.square(gradient).sum())
         self.d = self._inverse.direction(residuals, gradient)
-        told = np.zeros((block.rows + _SCALARS, block.outputs))
+        told = np.empty((block.rows + _SCALARS, block.outputs))
+        told[block.rows :] = 0.0
         told[: block.rows] = block.all_times(*self._inverse.split(self.d))
         held = slice(0, block.columns)
         pairs = ((w, self.d), (w, self.p), (self.d, self.d), (self.d, self.p), (self.p, self.p))
