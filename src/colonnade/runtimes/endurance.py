@@ -15,3 +15,8 @@ class Endurance:
     sync: bool = False  # whether the journal also survives a loss of power
     waiting_frames: int = 1024  # of one peer, before reading from it pauses
     waiting_bytes: int = 64 << 20
+
+    @property
+    def services_a_turn(self) -> int:
+        """How much is handled before the disk is waited for: of what gathers meanwhile, all. Without sync, one."""
+        return 16 if self.sync else 1

@@ -40,7 +40,6 @@ from colonnade.wire.codec import DEFAULT_LIMITS, Limits
 log = logging.getLogger("colonnade.station")
 
 _UNHANDLED = "What it sent could not be handled."
-_SERVICES_A_SYNC = 16  # of what waits when a sync of the disk is over: for all of it one more is enough
 FAREWELL_SECONDS = 3.0
 """How long a party that died after its end looks for those who may not have heard of it: who waits for it is there."""
 
@@ -107,7 +106,7 @@ class Station:
         self._replaying_at: float | None = None  # the time of the event that is handled again, while there are such
         endurance = endurance or Endurance()
         self._silent_seconds = endurance.silent_seconds
-        self._services_a_turn = _SERVICES_A_SYNC if endurance.sync else 1
+        self._services_a_turn = endurance.services_a_turn
         self._keeper = Keeper(name, directory, endurance)
         saved = self._keeper.load()
         values = saved.values["station"] if saved else {}
