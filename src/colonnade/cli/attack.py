@@ -14,7 +14,7 @@ import typer
 
 from colonnade.cli import attack_result
 from colonnade.cli.names import DEFAULT_ALGORITHM, SUMS, WITH_SNAPSHOTS, algorithm_names, data_set_names, offering
-from colonnade.cli.options import Changes, Seed, Trials, json_option
+from colonnade.cli.options import Changes, Seed, Trials, json_option, was_given
 from colonnade.cli.output import console, interrupted, tell
 from colonnade.cli.verbs import Verb, Verbs
 from colonnade.errors import SettingsError, unknown_name
@@ -309,19 +309,13 @@ def _own(context: typer.Context, file: Path | None, changes: list[str] | None, p
         if changes or party:
             raise SettingsError("--set and --party are for a federation of your own: give its FEDERATION.toml, too.")
         return None
-    given = [name for name in context.params if _was_given(context, name)]
-    for name in (name for name in given if name in OF_DATA_SETS):
+    for name in sorted(one for one in OF_DATA_SETS & context.params.keys() if was_given(context, one)):
         option = "--" + name.replace("_", "-")
         raise SettingsError(
             f"{option} is for federations over a data set; {file} says this itself. Leave it out, or change the file's "
             "settings with --set."
         )
     return _Own(file, changes or [], party)
-
-
-def _was_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 @dataclass(frozen=True)
