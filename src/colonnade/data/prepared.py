@@ -168,7 +168,7 @@ class Sheet:
     columns to rows where it is.
     """
 
-    COLUMNS_AT_ONCE = 32
+    COLUMNS_AT_ONCE = 16  # at most: what waits is memory
     ROWS_AT_ONCE = 8192  # a piece of which, with so many columns, is in a core's cache
 
     def __init__(self, rows: ChosenRows, width: int) -> None:
@@ -192,8 +192,8 @@ class Sheet:
         rows = len(self._rows.lying)
         size = max(1, min(self.ROWS_AT_ONCE, rows))
         if not len(self._waiting):
-            columns = min(self.COLUMNS_AT_ONCE, self._width)
-            self._waiting = np.empty((-(-rows // size), columns, size), np.float32)
+            groups = -(-self._width // self.COLUMNS_AT_ONCE)
+            self._waiting = np.empty((-(-rows // size), -(-self._width // groups), size), np.float32)
         pieces = [piece[self._count] for piece in self._waiting]
         if rows % size:
             pieces[-1] = pieces[-1][: rows % size]
