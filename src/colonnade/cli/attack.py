@@ -34,7 +34,7 @@ app = typer.Typer(
 Own = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[FEDERATION.toml]",
+        metavar="FEDERATION.toml",
         help="Your own federation, whose tables are on this machine: its data, models and settings as they are.",
         show_default=False,
     ),

@@ -21,7 +21,7 @@ def audit(
     algorithm: Annotated[
         str,
         typer.Argument(
-            metavar="[ALGORITHM|FEDERATION.toml]",
+            metavar="ALGORITHM|FEDERATION.toml",
             help=f"One of: {', '.join(AUDITED)}; or your own federation, whose tables are on this machine: its noise, "
             "clips, models, batches, rows and epochs.",
             autocompletion=offering(AUDITED),
