@@ -109,7 +109,7 @@ def test_the_training_ends_as_if_nobody_had_died(algorithm: str, town: Callable[
     undisturbed.label.options["milliseconds_an_event"] = 1.0
     undisturbed.start()
     expected = undisturbed.end()["test"]["accuracy"]
-    assert expected > 0.94
+    assert expected > 0.93  # it depends on who comes when: .93875 was seen, and .95
 
     one = with_tables(town, PLANS[algorithm], checkpoint_seconds=0.7, linger_seconds=60.0)
     # So that the training lasts long enough to be disturbed so often; then the label party does as undisturbed.
