@@ -65,7 +65,7 @@ def test_ones_own_federation_is_audited_with_its_own_noise() -> None:
     assert result["canaries"] % 8 == 0 and result["correct"] > result["canaries"] / 2
     assert "--rows is for an audit of an algorithm" in refused("audit", file, "--rows", "64")
     assert "nothing that an audit could refute" in refused("audit", toml("plain.toml", IRIS))
-    assert "algorithm with an audit" in refused("audit", file, "--set", "algorithm.name=zoo")
+    assert "algorithm with an audit" in refused("audit", file, "--set", "algorithm.name=split")
     assert "--set and --party" in refused("audit", "vafl", "--party", "shop")
 
 
