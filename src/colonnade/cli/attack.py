@@ -279,8 +279,8 @@ def product_inference(
         raise SettingsError("--known-rows is for an adversary that knows rows: leave it out, or add --knows rows.")
     known = ExposedParty.known_rows if known_rows is None else known_rows
     exposures = [
-        ExposedParty(count, zeros, kind, known, tolerance)
-        for count in ([0] if own is not None else columns)
+        ExposedParty(count, zeros, kind, known, tolerance, as_it_is=own is not None)
+        for count in columns
         for zeros in padding
         for kind in knows
     ]

@@ -293,16 +293,17 @@ KNOWLEDGE = {"rows": "", "range": ", knows the range", "introduction": ", knows 
 class ExposedParty:
     """The feature party that is attacked, and what its adversaries know of it."""
 
-    columns: int = 1  # of its own that it keeps, drawn by the seed; the first one is the secret; 0: it is as it is
+    columns: int = 1  # of its own that it keeps, drawn by the seed; the first one is the secret
     padding: int = 0  # columns of zeros that it adds, so that others do not know how many it has
     knows: str = "rows"  # rows | range | introduction: a few rows' values | smallest and largest value | neither
     known_rows: int = 5  # how many, if it knows rows
     tolerance: float = 0.1  # ε of Definition 5, in deviations of the column: a value this near counts as found
+    as_it_is: bool = False  # with all of its columns and no others
 
     def __post_init__(self) -> None:
         if self.knows not in KNOWLEDGE:
             raise unknown_name("knowledge", self.knows, KNOWLEDGE)
-        if self.columns < (1 if self.padding else 0) or self.padding < 0 or self.known_rows < 1:
+        if self.columns < 1 or self.padding < 0 or self.known_rows < 1:
             raise SettingsError(
                 f"The attacked party has {self.columns} columns and {self.padding} of zeros, and {self.known_rows} "
                 "rows are known; it needs at least 1 column, 0 of zeros and 1 known row."
@@ -328,7 +329,7 @@ def product_inference(
     single: dict[str, list[float]] = {}
     chance: list[float] = []
     for seed in trials.seeds():
-        narrow = with_columns(data, party, exposed.columns, exposed.padding, seed) if exposed.columns else data
+        narrow = with_columns(data, party, exposed.columns, exposed.padding, seed) if not exposed.as_it_is else data
         truth = _first_varying(narrow.columns[party])
         near = exposed.tolerance * float(truth.std())
         order = np.random.default_rng(seed_for(seed, "known rows")).permutation(truth.size).astype(np.uint32)
@@ -357,7 +358,7 @@ def product_inference(
             "success",
             tuple(values),
             {
-                "columns": exposed.columns or len(data.columns[party].names),
+                "columns": len(data.columns[party].names) if exposed.as_it_is else exposed.columns,
                 "zeros": exposed.padding,
                 "known rows": exposed.known_rows if exposed.knows == "rows" else 0,
                 "tolerance": exposed.tolerance,
