@@ -92,7 +92,8 @@ def _present(positions: Array) -> int:
 
 
 def _here(rows: Array, positions: Array) -> Array:
-    return rows[positions[rows] != NOWHERE]
+    here: Array = rows[positions[rows] != NOWHERE]
+    return here
 
 
 def match_rows(ids: Mapping[str, RowIds], rows: str = "same") -> MatchedRows:
