@@ -71,8 +71,8 @@ def audit(
         elif changes or party:
             raise SettingsError("--set and --party are for a federation of your own: give its FEDERATION.toml.")
         else:
-            how = {"server_update": server_update, "seed": seed}
-            asked = Audit(algorithm, epsilon, delta, formula, rows, batch_size, epochs, **how)
+            update = server_update
+            asked = Audit(algorithm, epsilon, delta, formula, rows, batch_size, epochs, server_update=update, seed=seed)
         results = [run_audit(replace(asked, seed=seed + trial), own) for trial in range(trials)]
     values = [result.as_values() for result in results]
     if page is not None:
