@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.data import alignment
-from colonnade.data.alignment import Picked, Rows, match_rows, row_digest, split_rows
+from colonnade.data.alignment import ChosenIds, Rows, match_rows, row_digest, split_rows
 from colonnade.data.ids import RowIds, text_order
 from colonnade.errors import DataError
 
@@ -22,7 +22,7 @@ def ids(*names: str) -> RowIds:
 def digest(train: list[str], test: list[str]) -> str:
     text = pa.array([*test, *train], pa.string())
     rows = np.arange(len(text))
-    return row_digest(Picked(text, rows[len(test) :]), Picked(text, rows[: len(test)]))
+    return row_digest(ChosenIds(text, rows[len(test) :]), ChosenIds(text, rows[: len(test)]))
 
 
 def test_same_ids_in_any_order_are_common() -> None:

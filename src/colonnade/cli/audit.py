@@ -60,10 +60,10 @@ def audit(
     """Guess the secret bits of canary rows from one training run: how large must ε have been?"""
     from colonnade.reports.audit_page import audit_page
     from colonnade.reports.observed import AUDIT_FILE
-    from colonnade.trials.audit import Audit, OwnMechanism, run_audit
+    from colonnade.trials.audit import Audit, OwnSettings, run_audit
     from colonnade.trials.own_audit import own_audit
 
-    own: OwnMechanism | None = None
+    own: OwnSettings | None = None
     with interrupted("No audit is kept."):
         if algorithm.endswith(".toml"):
             _refuse_beside_file(context, algorithm)

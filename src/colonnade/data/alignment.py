@@ -297,7 +297,7 @@ def set_apart(train: Array, fraction: float, groups: Array | None = None) -> tup
     return train[:first], train[first:]
 
 
-class Picked(NamedTuple):
+class ChosenIds(NamedTuple):
     """The texts of some rows, which need not be put together to be read."""
 
     text: pa.StringArray
@@ -308,7 +308,7 @@ class Picked(NamedTuple):
 
 
 def row_digest(
-    train_ids: Array | Picked, test_ids: Array | Picked, validation_ids: Array | Picked | None = None
+    train_ids: Array | ChosenIds, test_ids: Array | ChosenIds, validation_ids: Array | ChosenIds | None = None
 ) -> str:
     """A sha256 that two parties share exactly when their rows and their split agree, in order."""
     parts = [train_ids, test_ids]
@@ -324,13 +324,13 @@ def row_digest(
     return total.hexdigest()
 
 
-def _as_json(ids: Array | Picked) -> Iterator[bytes | memoryview]:
+def _as_json(ids: Array | ChosenIds) -> Iterator[bytes | memoryview]:
     """What json.dumps writes of the ids as texts, without its brackets, a piece at a time."""
-    plain = isinstance(ids, Picked) and _is_plain(ids.text)
-    width = one_width(ids.text) if isinstance(ids, Picked) and plain else 0
+    plain = isinstance(ids, ChosenIds) and _is_plain(ids.text)
+    width = one_width(ids.text) if isinstance(ids, ChosenIds) and plain else 0
     for start in range(0, len(ids), IDS_AT_ONCE):
         yield b", " if start else b""
-        if not isinstance(ids, Picked):
+        if not isinstance(ids, ChosenIds):
             yield json.dumps([str(id) for id in ids[start : start + IDS_AT_ONCE].tolist()])[1:-1].encode()
             continue
         rows = ids.rows[start : start + IDS_AT_ONCE]

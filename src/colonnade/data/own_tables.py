@@ -19,8 +19,8 @@ from colonnade.alignment.results import Aligned, check_one_alignment, read_align
 from colonnade.data import partition
 from colonnade.data.absence import ABSENT, LABELS_OF_ALL_ROWS, NOWHERE, share_to_drop, with_absent
 from colonnade.data.alignment import (
+    ChosenIds,
     MatchedRows,
-    Picked,
     Rows,
     all_rows,
     match_any,
@@ -319,7 +319,7 @@ def _matched(tables: Mapping[str, Table], data: DataSettings, label_party: str) 
     train, test = split_rows(matched.rows, fraction, seed=data.seed, max_rows=data.max_rows)
     rows = Rows(*set_apart(train, data.validation), test)
     at, text = matched.at[holder], ids[holder].text
-    digest = row_digest(*(Picked(text, at[part]) for part in (rows.train, rows.test, rows.validation)))
+    digest = row_digest(*(ChosenIds(text, at[part]) for part in (rows.train, rows.test, rows.validation)))
     return replace(matched, ids=pa.array([], pa.string())), rows, digest
 
 

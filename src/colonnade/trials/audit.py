@@ -161,7 +161,7 @@ class Audited:
 
 
 @dataclass(frozen=True)
-class OwnMechanism:
+class OwnSettings:
     """What an audit takes of somebody's own federation besides numbers."""
 
     algorithm: Any  # its settings
@@ -171,7 +171,7 @@ class OwnMechanism:
     shape: tuple[int, ...]  # of the attacked party's rows
 
 
-def run_audit(audit: Audit, own: OwnMechanism | None = None) -> Audited:
+def run_audit(audit: Audit, own: OwnSettings | None = None) -> Audited:
     """One training run with canaries."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -273,7 +273,7 @@ def _spend(ledger: Ledger, name: str, effects: Sequence[Effect]) -> None:
 # --- labels: a feature party that crafts its uploads --------------------------------------------------------------
 
 
-def _audit_labels(audit: Audit, own: OwnMechanism | None) -> Audited:
+def _audit_labels(audit: Audit, own: OwnSettings | None) -> Audited:
     batches = audit.rows // audit.batch_size  # one canary in each
     rows = batches * audit.batch_size
     coin = np.random.default_rng([audit.seed, 1])
@@ -351,7 +351,7 @@ def _noised_settings(audit: Audit, rows: int) -> tuple[Any, ClaimedPrivacy | Non
     return settings, None if claim is None else claim.of(noise, audit.clip, exchanges, rows)
 
 
-def _own_settings(audit: Audit, own: OwnMechanism, rows: int) -> tuple[Any, ClaimedPrivacy | None]:
+def _own_settings(audit: Audit, own: OwnSettings, rows: int) -> tuple[Any, ClaimedPrivacy | None]:
     """Those of the federation, and the μ that the paper would claim for its noise."""
     claim = _conversation(algorithms.find(audit.algorithm)).answers_claim
     exchanges = audit.epochs * (rows // audit.batch_size)
@@ -375,7 +375,7 @@ def _towards_class_one(label: Party, width: int) -> NDArray[np.float32]:
 # --- columns: a label party that keeps the bottom model where it is ------------------------------------------------
 
 
-def _audit_columns(audit: Audit, own: OwnMechanism | None) -> Audited:
+def _audit_columns(audit: Audit, own: OwnSettings | None) -> Audited:
     rows = audit.rows // audit.batch_size * audit.batch_size
     coin = np.random.default_rng([audit.seed, 2])
     bits = coin.random(rows) < 0.5

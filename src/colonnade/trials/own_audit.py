@@ -15,12 +15,12 @@ from colonnade.errors import SettingsError, unknown_name
 from colonnade.models.bottom import BottomSettings
 from colonnade.privacy.gaussian import epsilon_of
 from colonnade.trials.attacked import Federated, own_federation
-from colonnade.trials.audit import AUDITED, GIVEN, Audit, OwnMechanism
+from colonnade.trials.audit import AUDITED, GIVEN, Audit, OwnSettings
 
 _MOST_EPSILON = 1e3
 
 
-def own_audit(path: Path, changes: Sequence[str], party: str, seed: int) -> tuple[Audit, OwnMechanism]:
+def own_audit(path: Path, changes: Sequence[str], party: str, seed: int) -> tuple[Audit, OwnSettings]:
     """What to audit of a federation.toml."""
     data, federated = own_federation(path, changes, party)
     if federated.name not in AUDITED:
@@ -48,17 +48,17 @@ def own_audit(path: Path, changes: Sequence[str], party: str, seed: int) -> tupl
     return audit, own
 
 
-def _mechanism(federated: Federated, shape: tuple[int, ...], data: Any) -> OwnMechanism:
+def _mechanism(federated: Federated, shape: tuple[int, ...], data: Any) -> OwnSettings:
     bottom = federated.bottom
     if isinstance(bottom, Mapping):
         bottom = bottom.get(federated.feature_party(data), BottomSettings())
     assert isinstance(bottom, BottomSettings)
     plain = algorithms.find(federated.name).settings()
     schedule = {one.name: getattr(plain, one.name) for one in fields(Asynchronous) if hasattr(plain, one.name)}
-    return OwnMechanism(replace(federated.algorithm, **schedule), federated.privacy, bottom, federated.top, shape)
+    return OwnSettings(replace(federated.algorithm, **schedule), federated.privacy, bottom, federated.top, shape)
 
 
-def _noise_of(path: Path, own: OwnMechanism, of_labels: bool) -> tuple[float, float]:
+def _noise_of(path: Path, own: OwnSettings, of_labels: bool) -> tuple[float, float]:
     """The noise on what is sent, and the clip that it rests on, in the same units."""
     if not of_labels:
         noise, clip = own.privacy.noise, own.privacy.clip
