@@ -413,9 +413,25 @@ def _audit_columns(audit: Audit, own: OwnSettings | None) -> Audited:
     network = network_for(party.model()["bottom"])
     of_one = _clipped(network.embed(torch.from_numpy(sides.astype(np.float32))), audit.clip)
     of_zero = _clipped(network.embed(torch.from_numpy(-sides.astype(np.float32))), audit.clip)
-    towards = of_one - of_zero
-    scores, digits = np.zeros(rows), np.zeros(rows)
     ledger = Ledger()
+    scores, digits = _compared(party, of_one, of_zero, queries, noise, ledger)
+    return _judged(
+        audit,
+        _Guesses(bits, scores, digits),
+        None if claim is None else claim.of(noise, audit.clip, queries, audit.batch_size, rows),
+        _worst_row_mu(ledger),
+        False,  # the adversary holds the bottom model still: it has no hidden state
+        noise,
+        alone=True,
+    )
+
+
+def _compared(
+    party: Party, of_one: torch.Tensor, of_zero: torch.Tensor, queries: int, noise: float, ledger: Ledger
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What each canary's embeddings speak for, of the two that they could be: by values, and by last digits."""
+    towards = of_one - of_zero
+    scores, digits = np.zeros(len(towards)), np.zeros(len(towards))
     effects = party.handle(Started(0.0))
     for exchange in range(queries):
         _spend(ledger, _PARTY, effects)
@@ -436,15 +452,7 @@ def _audit_columns(audit: Audit, own: OwnSettings | None) -> Audited:
             points = 1 + len(upload.perturbed)
             reply = RowLossReply(upload.exchange, np.zeros((points, upload.rows.size), np.float32))
         effects = party.handle(Received(float(exchange), "label", reply)) if exchange + 1 < queries else []
-    return _judged(
-        audit,
-        _Guesses(bits, scores, digits),
-        None if claim is None else claim.of(noise, audit.clip, queries, audit.batch_size, rows),
-        _worst_row_mu(ledger),
-        False,  # the adversary holds the bottom model still: it has no hidden state
-        noise,
-        alone=True,
-    )
+    return scores, digits
 
 
 def _first_claim() -> Claim:
