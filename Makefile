@@ -2,18 +2,21 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+USABLE := $(VENV)/.usable
 INSTALLED := $(VENV)/.installed
 
 # What Python has compiled is kept, also by who asks it not to: tests start many interpreters.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test postgres chromium quick lint style format tables coverage bench fuzz docs lock clean
+.PHONY: demo test postgres chromium prometheus quick lint style format tables coverage bench fuzz docs accessible \
+	deployment lock clean
 
-demo: $(INSTALLED)
+# What a user installs, and no more: the demo begins a good while before everything for developers would be there.
+demo: $(USABLE)
 	$(BIN)/colonnade demo
 
 # Types are checked beside the tests, which now and then leave a core idle; what is wrong with them is said at the end.
-test: $(INSTALLED) style postgres chromium
+test: $(INSTALLED) style postgres chromium prometheus
 	@mkdir -p build; $(BIN)/mypy >build/types.txt 2>&1 & types=$$!; \
 	$(BIN)/python -m pytest -n 3 --dist worksteal; tests=$$?; \
 	wait $$types || { cat build/types.txt; exit 1; }; exit $$tests
@@ -29,6 +32,12 @@ chromium:
 	@if command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && apt-get install -qq --no-install-recommends chromium >/dev/null || true; fi
+
+# And for the alerts, which a real Prometheus is asked about.
+prometheus:
+	@if command -v promtool >/dev/null && command -v prometheus >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && apt-get install -qq --no-install-recommends prometheus >/dev/null || true; fi
 
 # What a developer wants every minute: style, types, agreements, the codec, the arithmetic, the twins of a few algorithms.
 quick: $(INSTALLED) lint
@@ -64,6 +73,17 @@ SECONDS ?= 300
 fuzz: $(INSTALLED)
 	$(BIN)/python tests/fuzz/fuzz.py --seconds $(SECONDS) --seed $$(date +%s)
 
+# In Chromium, by axe-core: pages of the site, and a run's own.
+accessible: docs chromium
+	$(BIN)/python tools/accessibility.py
+
+# What deploy/ describes is built, verified and started: as root on Linux, with buildah, systemd and helm. Where Docker Hub cannot
+# be reached: make deployment BASE=--debian, over Debian's Python (debootstrap).
+BASE ?=
+deployment: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet kubernetes-validate
+	$(BIN)/python tools/deployment.py unit chart image $(BASE)
+
 docs: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	$(BIN)/mkdocs build --strict
@@ -74,7 +94,7 @@ lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet uv==0.13.7
 	cp requirements.lock build/lock/requirements.txt
-	build/lock/bin/uv pip compile pyproject.toml --config-file lock.toml --extra ray --extra sql --extra serve --extra export --extra dev \
+	build/lock/bin/uv pip compile pyproject.toml --config-file lock.toml --extra ray --extra sql --extra serve --extra export --extra mlflow --extra tensorboard --extra otel --extra dev \
 		--constraint constraints.txt --python-version 3.11 --universal --generate-hashes --no-emit-package torch \
 		--no-header --no-emit-index-url --no-emit-find-links $(UPGRADE) --quiet --output-file build/lock/requirements.txt
 	sed -n -e '/^#/!q' -e p requirements.lock | cat - build/lock/requirements.txt > build/lock/whole.txt
@@ -84,7 +104,11 @@ lock:
 clean:
 	rm -rf $(VENV) build dist site .coverage .coverage.* *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(USABLE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $(USABLE)
+
+$(INSTALLED): $(USABLE)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(INSTALLED)

@@ -188,8 +188,13 @@ def with_comparison(text: str) -> str:
     return f"{before}{MARKERS[0]}\n{_comparison()}\n{MARKERS[1]}{rest.split(MARKERS[1])[1]}"
 
 
+def _compared() -> dict[str, Any] | None:
+    """The full run; the quick one as long as there is no other."""
+    return recorded_result(COMPARISON, quick=False) or recorded_result(COMPARISON, quick=True)
+
+
 def _comparison() -> str:
-    result = recorded_result(COMPARISON, quick=False)
+    result = _compared()
     if result is None:
         return f"Not recorded yet: `colonnade reproduce {COMPARISON}`."
     exact: dict[str, dict[str, str]] = {}  # algorithm → what → number
@@ -206,7 +211,8 @@ def _comparison() -> str:
     took = minutes(result)
     parts = [
         f"{result['remark']} {result['date']}, {result['machine']}, commit {result['commit']}, seeds "
-        f"{', '.join(map(str, result['seeds']))}, {took:.0f} minutes: `colonnade reproduce {COMPARISON}`.",
+        f"{', '.join(map(str, result['seeds']))}, {took:.0f} minutes: `colonnade reproduce "
+        f"{COMPARISON}{' --quick' if result['quick'] else ''}`.",
         _pivot("algorithm", exact),
         "What is left where a target is kept, soundly:",
         _pivot("algorithm, what it protects", private),
@@ -238,7 +244,7 @@ def figures() -> dict[str, Sequence[Mapping[str, Any]]]:
         f"docs/{FIGURES}/{_file_name(result, figure)}": panels
         for one in reproductions().values()
         for result in _results(one)
-        if one.name != COMPARISON or not result["quick"]
+        if one.name != COMPARISON or result == _compared()
         for figure, panels in by_figure(result["panels"]).items()
     }
 

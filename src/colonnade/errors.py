@@ -22,19 +22,42 @@ def plain(sentence: str) -> str:
 
 
 class ColonnadeError(Exception):
-    """Everything that Colonnade raises on purpose. `exit_code` is what the command line returns."""
+    """Everything that Colonnade raises on purpose. `exit_code` is what the command line returns.
+
+    >>> import colonnade
+    >>> try:
+    ...     colonnade.dataset("irsi")
+    ... except colonnade.ColonnadeError as error:
+    ...     print(type(error).__name__, int(error.exit_code))
+    SettingsError 2
+    """
 
     exit_code = ExitCode.FAILED
 
 
 class SettingsError(ColonnadeError):
-    """A wrong call or configuration: the caller can mend it without touching any data."""
+    """A wrong call or configuration: the caller can mend it without touching any data.
+
+    >>> import colonnade
+    >>> colonnade.Training(epochs=0)
+    Traceback (most recent call last):
+        ...
+    colonnade.errors.SettingsError: training.epochs is 0; it must be above 0.
+    """
 
     exit_code = ExitCode.WRONG
 
 
 class DataError(ColonnadeError):
-    """A party's data do not fit what was asked of them."""
+    """A party's data do not fit what was asked of them.
+
+    >>> import colonnade
+    >>> try:
+    ...     colonnade.from_frames({"bank": "no-such-file.csv", "shop": "shop.csv"}, label_party="bank", label="paid")
+    ... except colonnade.DataError:
+    ...     print("a table could not be read")
+    a table could not be read
+    """
 
     exit_code = ExitCode.WRONG
 
@@ -43,6 +66,13 @@ class ProtocolError(ColonnadeError):
     """Bytes or a message that no honest peer would have sent. The only error that decoding may raise.
 
     Its sentence may hold what the peer said, so it is made fit for a log where it is born.
+
+    >>> from colonnade.wire.codec import decode
+    >>> try:
+    ...     decode(b"not a frame")
+    ... except ProtocolError:
+    ...     print("refused")
+    refused
     """
 
     def __init__(self, sentence: str) -> None:
@@ -50,7 +80,11 @@ class ProtocolError(ColonnadeError):
 
 
 class RunError(ColonnadeError):
-    """A run that could not go on, though its settings and data were accepted."""
+    """A run that could not go on, though its settings and data were accepted.
+
+    >>> issubclass(RunError, ColonnadeError), int(RunError.exit_code)
+    (True, 1)
+    """
 
 
 class TrainingError(RunError):

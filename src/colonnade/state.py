@@ -9,7 +9,7 @@ test holds every party to it. Keys are what checkpoints hold: to change one is t
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, ClassVar, Protocol
 
@@ -23,23 +23,121 @@ from colonnade.errors import RunError
 _AS_SIGNED = {"uint32": np.int32, "uint64": np.int64}
 
 
+@dataclass(frozen=True)
+class RowFile:
+    """A file that has rows of some large arrays."""
+
+    checksum: str
+    rows: int
+    used: int  # of these, rows that are not in a newer file
+
+
+class ChangedRows:
+    """Which rows of some large arrays have changed since the last checkpoint, and which file has each of the others.
+
+    The owner of the arrays notes what changes. Whoever writes checkpoints asks, and says when they are written.
+    """
+
+    def __init__(self, rows: int, row_bytes: int) -> None:
+        self.row_bytes = row_bytes
+        self.flags: NDArray[np.bool_] = np.zeros(rows, np.bool_)
+        self.file: NDArray[np.int32] = np.zeros(rows, np.int32)  # its number; 0: none, the row is all zeros
+        self.files: dict[int, RowFile] = {}
+        self.folder = ""  # where those files are, and what their names begin with; "": there are none yet
+        self._at_most = 0  # so many have changed, if none has twice
+        self._counted = 0
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing has ever been written into the arrays."""
+        return not self.files and not self._at_most
+
+    def note(self, rows: NDArray[np.uint32]) -> None:
+        self.flags[rows] = True
+        self._at_most += rows.size
+
+    def note_all(self) -> None:
+        """Every row that is not as it was at first."""
+        np.logical_or(self.flags, self.file > 0, out=self.flags)
+        self._at_most = self.flags.size
+
+    def size_bytes(self) -> int:
+        """Of the rows that have changed; counted afresh when there may be an eighth more than were counted last."""
+        if self._at_most > self._counted + max(4096, self._counted // 8):
+            self._at_most = self._counted = int(np.count_nonzero(self.flags))
+        return self._at_most * self.row_bytes
+
+    def files_without(self, rows: NDArray[np.int64]) -> dict[int, RowFile]:
+        """The files that are still used when these rows are in another one."""
+        moved = dict(zip(*(one.tolist() for one in np.unique(self.file[rows], return_counts=True)), strict=True))
+        left = {number: replace(one, used=one.used - moved.get(number, 0)) for number, one in self.files.items()}
+        return {number: one for number, one in left.items() if one.used}
+
+    def are_written(self, rows: NDArray[np.int64], number: int, files: dict[int, RowFile], folder: str) -> None:
+        """These rows are in the file of that number, and a checkpoint rests on these files."""
+        self.file[rows] = number
+        self.files, self.folder = files, folder
+        self.flags[:] = False
+        self._at_most = self._counted = 0
+
+    def take_up(self, file: NDArray[np.int32], files: dict[int, RowFile], folder: str) -> None:
+        """The arrays are as these files have them."""
+        self.file[...] = file
+        self.are_written(np.zeros(0, np.int64), 0, files, folder)
+
+    def move(self) -> None:
+        """The files are not where the next one will be."""
+        self.note_all()
+        self.file[:] = 0
+        self.files = {}
+
+
+class LargeArrays(Protocol):
+    """Arrays of the same rows in a state, by name: too large to be copied, and written a few rows at a time."""
+
+    @property
+    def changed(self) -> ChangedRows | None:
+        """Of arrays that their owner has; None of those that were read."""
+
+    def copy_into(self, arrays: Mapping[str, NDArray[Any]], changed: ChangedRows | None) -> None:
+        """Write what was saved into arrays that are there, of zeros or not."""
+
+
+@dataclass
+class HeldArrays:
+    """Such arrays as their owner has them, not copied: a checkpoint is written before the owner's next event."""
+
+    arrays: Mapping[str, NDArray[Any]]
+    changed: ChangedRows | None
+
+    def copy_into(self, arrays: Mapping[str, NDArray[Any]], changed: ChangedRows | None) -> None:
+        for name, array in arrays.items():
+            array[...] = self.arrays[name]
+        if changed is not None:
+            changed.flags[:] = True
+            changed.move()
+
+
 @dataclass
 class State:
     """Everything a party must remember: tensors by name, and values that JSON can hold."""
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
+    large: dict[str, LargeArrays] = field(default_factory=dict)
 
     def add(self, name: str, part: "State") -> None:
         """Put a part's state under a name of its own."""
         self.tensors.update({f"{name}.{key}": tensor for key, tensor in part.tensors.items()})
+        self.large.update({f"{name}.{key}": arrays for key, arrays in part.large.items()})
         self.values[name] = part.values
 
     def part(self, name: str) -> "State":
         """What `add` put under that name."""
         start = f"{name}."
         tensors = {key[len(start) :]: value for key, value in self.tensors.items() if key.startswith(start)}
-        return State(tensors, self.values.get(name, {}))
+        large = {key[len(start) :]: value for key, value in self.large.items() if key.startswith(start)}
+        return State(tensors, self.values.get(name, {}), large)
 
     def put(self, name: str, array: NDArray[Any]) -> None:
         """Keep a copy of an array."""
@@ -175,14 +273,53 @@ def array(
         if not in_place:
             setattr(owner, attribute, kept)
             return
-        if kept.shape != there.shape:
-            raise RunError(
-                f"The saved state has {under!r} of shape {kept.shape} where this run needs {there.shape}. Resume with "
-                "the data and the settings that the run was started with."
-            )
+        check_shape(under, kept.shape, there.shape)
         there[...] = kept
 
     return Memory((attribute,), save, load)
+
+
+def large_arrays(key: str, *attributes: str, changes: str) -> Memory:
+    """Arrays of the same rows, written into those that are there, as `array` does with `in_place`.
+
+    `changes` names an attribute: a `ChangedRows` where the arrays are so large that a checkpoint has only what has
+    changed since the one before it; None where they are saved whole.
+    """
+    keys = {name: _key(name, "") for name in attributes}
+
+    def save(owner: Any, state: State) -> None:
+        held = {under: getattr(owner, name) for name, under in keys.items()}
+        changed: ChangedRows | None = getattr(owner, changes)
+        if changed is not None:
+            state.large[key] = HeldArrays(held, changed)
+            return
+        for under, array in held.items():
+            state.put(under, array)
+
+    def load(owner: Any, state: State) -> None:
+        there = {under: getattr(owner, name) for name, under in keys.items()}
+        changed: ChangedRows | None = getattr(owner, changes)
+        if key in state.large:
+            state.large[key].copy_into(there, changed)
+            return
+        for under, array in there.items():
+            kept = state.take(under, array.dtype)
+            check_shape(under, kept.shape, array.shape)
+            array[...] = kept
+        if changed is not None:
+            changed.flags[:] = True
+            changed.move()
+
+    return Memory((*attributes, changes), save, load)
+
+
+def check_shape(name: str, kept: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    """Refuse an array of another run."""
+    if kept != wanted:
+        raise RunError(
+            f"The saved state has {name!r} of shape {kept} where this run needs {wanted}. Resume with the data and the "
+            "settings that the run was started with."
+        )
 
 
 def array_or_none(attribute: str, key: str = "", dtype: DTypeLike | None = None, flag: str = "") -> Memory:
@@ -341,6 +478,7 @@ def included(attribute: str) -> Memory:
     def save(owner: Any, state: State) -> None:
         held: State = getattr(owner, attribute).state()
         state.tensors.update(held.tensors)
+        state.large.update(held.large)
         state.values.update(held.values)
 
     def load(owner: Any, state: State) -> None:

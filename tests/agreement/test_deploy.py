@@ -1,13 +1,15 @@
 """What deploy/ says is so: its commands parse, its files, ports, secrets and health checks fit one another.
 
-Neither a container nor a service is started here; the commands that they would run are given to the command line's own
-parser.
+Neither a container nor a service is started here (`make deployment` does that); the commands that they would run are
+given to the command line's own parser.
 """
 
 import configparser
+import json
 import re
 import shlex
 import tomllib
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,9 @@ from colonnade.runtimes.network.settings import parse_address
 
 DEPLOY = ROOT / "deploy"
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
-SERVICES: dict[str, Any] = COMPOSE["services"]
+ALL_SERVICES: dict[str, Any] = COMPOSE["services"]
+MONITORING = ("prometheus", "grafana")
+SERVICES = {name: service for name, service in ALL_SERVICES.items() if name not in MONITORING}
 COMMAND: Any = typer.main.get_command(app)
 
 
@@ -81,7 +85,7 @@ def test_a_service_has_its_own_key_and_nobody_elses(name: str) -> None:
 
 
 def test_every_volume_and_every_secret_is_used() -> None:
-    mounted = {mount.split(":")[0] for service in SERVICES.values() for mount in service["volumes"]}
+    mounted = {mount.split(":")[0] for service in ALL_SERVICES.values() for mount in service["volumes"]}
     assert set(COMPOSE["volumes"]) == {source for source in mounted if not source.startswith(".")}
     assert set(COMPOSE["secrets"]) == {secret for service in SERVICES.values() for secret in service["secrets"]}
 
@@ -89,10 +93,10 @@ def test_every_volume_and_every_secret_is_used() -> None:
 def test_only_the_label_party_is_reached_from_outside() -> None:
     outside = {
         name: [port for port in map(str, service["ports"]) if not port.startswith("127.0.0.1:")]
-        for name, service in SERVICES.items()
+        for name, service in ALL_SERVICES.items()
     }
-    assert outside == {"bank": ["7443:7443"], "shop": [], "clinic": []}
-    published = [port.split(":")[-2] for service in SERVICES.values() for port in service["ports"]]
+    assert outside == {"bank": ["7443:7443"]} | {name: [] for name in ("shop", "clinic", *MONITORING)}
+    published = [port.split(":")[-2] for service in ALL_SERVICES.values() for port in service["ports"]]
     assert len(published) == len(set(published)), "two services want one port of the machine"
 
 
@@ -181,6 +185,48 @@ def test_the_unit_may_touch_its_run_directory_and_nothing_else() -> None:
     caches = re.findall(r"_CACHE_DIR=(\S+)|MPLCONFIGDIR=(\S+)", service["Environment"])
     assert caches and all("".join(pair).startswith("/var/cache/colonnade/") for pair in caches)
     assert service["CacheDirectory"] == "colonnade"
+
+
+# --- the chart of Helm ------------------------------------------------------------------------------------------
+# It is rendered by helm itself in `make deployment`; here its own files are held against one another.
+
+CHART = DEPLOY / "helm" / "colonnade"
+JOB = (CHART / "templates" / "party.yaml").read_text(encoding="utf-8")
+
+
+def test_the_chart_is_of_this_version_and_its_values_are_those_of_its_schema() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert chart["appVersion"] == metadata.version("colonnade")
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    assert set(values) == set(schema["properties"]) - {"global"}
+    for section, described in schema["properties"].items():
+        assert section == "global" or set(described.get("properties", values[section])) == set(values[section])
+    used = set(
+        re.findall(r"\.Values\.([\w.]+)", "".join(path.read_text("utf-8") for path in CHART.glob("templates/*")))
+    )
+    leaves = {
+        f"{section}.{name}" if isinstance(own, dict) and own and section != "resources" else section
+        for section, own in values.items()
+        for name in (own if isinstance(own, dict) and own else [""])
+    }
+    assert used == leaves
+
+
+def test_the_chart_runs_a_call_that_parses_as_the_user_of_the_image() -> None:
+    found = re.search(r"args: \[(join.*)\]", JOB)
+    assert found is not None
+    verb, options = parsed(found[1].split(", "))
+    assert verb == "join" and options["party"] == Path("/etc/colonnade/party.toml")
+    places = re.findall(r"mountPath: ([^\s,}]+)", JOB)
+    assert {"/etc/colonnade", str(options["out"].parent), "/run/colonnade/keys"} <= set(places)
+    uid = re.search(r"--uid (\d+)", (DEPLOY / "Dockerfile").read_text(encoding="utf-8"))
+    assert uid is not None and {*re.findall(r"(?:runAsUser|fsGroup): (\d+)", JOB)} == {uid[1]}
+
+
+def test_the_chart_knows_what_the_exit_codes_mean() -> None:
+    rules = dict(re.findall(r"action: (\w+)\n\s+onExitCodes: .*values: \[(\d+)\]", JOB))
+    assert rules == {"FailJob": str(int(SettingsError.exit_code)), "Ignore": str(int(ExitCode.STOPPED))}
 
 
 def test_connections_do_not_take_all_files() -> None:

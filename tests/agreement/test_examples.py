@@ -1,12 +1,16 @@
 """The examples run as they are shown, with fewer epochs where they take some; so does the README's Python."""
 
+import copy
 import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
 
+import nbformat
 import pytest
 from command_line import colonnade
+from nbclient import NotebookClient
+from traitlets.config import Config
 
 from colonnade import Training
 from colonnade.data import load
@@ -38,6 +42,7 @@ def test_every_example_is_tested_here() -> None:
         "without_gradients.py",
         "federation.toml",
         "three_organisations.py",  # in tests/network/test_three_organisations.py
+        "first_federation.ipynb",
     }
 
 
@@ -107,6 +112,31 @@ def test_stragglers_cost_the_synchronous_schedule_more() -> None:
 def test_thresholds_are_learnt_without_gradients() -> None:
     accuracy = example("without_gradients").main(epochs=8)
     assert accuracy["learnt"] > accuracy["fixed"] + 0.03
+
+
+def test_the_notebook_runs_and_shows_what_it_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a kernel, as Jupyter would: the bar replaces itself in one output, and an outcome shows itself."""
+    for variable in ("JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    stored = nbformat.read(EXAMPLES / "first_federation.ipynb", as_version=4)
+    notebook = copy.deepcopy(stored)
+    for cell in notebook.cells:
+        cell.source = cell.source.replace("epochs=5", "epochs=1")
+    # Sockets of files: nothing listens on a port.
+    NotebookClient(notebook, timeout=120, config=Config({"KernelManager": {"transport": "ipc"}})).execute()
+    shown = {cell.id: cell.outputs for cell in notebook.cells if cell.cell_type == "code"}
+    assert {name: [one.output_type for one in outputs] for name, outputs in shown.items()} == {
+        cell.id: [one.output_type for one in cell.outputs] for cell in stored.cells if cell.cell_type == "code"
+    }
+    bar, outcome = next(outputs for outputs in shown.values() if len(outputs) == 2)
+    assert 'value="172" max="172"></progress> vafl: 172 of 172' in bar.data["text/html"]
+    assert "<strong>vafl, finished: 1 epochs, 172 exchanges" in outcome.data["text/html"]
+    assert not [
+        name
+        for name, outputs in shown.items()
+        for one in outputs
+        if one.output_type in ("error", "stream") and name != "cell-2"
+    ]
 
 
 def test_the_federation_file_runs(tmp_path: Path) -> None:

@@ -24,6 +24,13 @@ def test_every_public_name_exists_and_is_documented() -> None:
         assert (getattr(colonnade, name).__doc__ or "").strip(), name
 
 
+def test_every_name_on_the_page_for_python_has_an_example() -> None:
+    """Which runs, by the test of examples below. The settings of algorithms are described on the algorithms' pages."""
+    of_algorithms = {row.settings.__name__ for row in algorithms.ALGORITHMS.values()}
+    names = [name for name in colonnade.__all__ if name not in of_algorithms]
+    assert [name for name in names if ">>> " not in (getattr(colonnade, name).__doc__ or "")] == []
+
+
 def test_everything_imported_for_the_public_is_public_and_comes_from_where_types_say() -> None:
     imported = {
         alias.name: node.module

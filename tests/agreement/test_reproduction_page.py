@@ -54,8 +54,11 @@ def test_the_comparison_is_written_from_its_record(monkeypatch: pytest.MonkeyPat
         "remark": "Few.",
     }
     record |= {"date": "d", "machine": "m", "commit": "c", "seeds": [0], "processor_seconds": 240.0}
-    (tmp_path / "which-one-full.json").write_text(json.dumps(record), "utf-8")
+    (tmp_path / "which-one-quick.json").write_text(json.dumps({**record, "quick": True}), "utf-8")
     monkeypatch.setattr(recorded, "FOLDER", tmp_path)
+    quick = TOOL["with_comparison"]("{}{}".format(*TOOL["MARKERS"]))
+    assert "`colonnade reproduce which-one --quick`" in quick and "which-one-time-quick.png" in quick
+    (tmp_path / "which-one-full.json").write_text(json.dumps(record), "utf-8")
     text = TOOL["with_comparison"]("before\n{}old\n{}after\n".format(*TOOL["MARKERS"]))
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
     assert "| `vafl` | 97.5 ± 0.2 | 12.0 |" in text and "| `dpzv`, labels | 50.0 ± 3.0 |" in text

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from command_line import IRIS, colonnade, toml
 
+from colonnade.wire.authority import issue, make_authority
+
 HEAVY = (
     "torch",
     "numpy",
@@ -119,6 +121,42 @@ def test_the_version() -> None:
     from colonnade import __version__
 
     assert colonnade("--version") == (0, f"colonnade {__version__}\n", "")
+
+
+JOINING = """
+import sys
+from pathlib import Path
+from colonnade.cli import application, join as verb
+from colonnade.federation.file import read_federation
+from colonnade.federation.party_file import read_party_file
+from colonnade.launch.join import join
+from colonnade.runtimes import operations
+
+verbs = application.command()
+own = read_party_file(Path("party.toml"))
+ready = join(read_federation(Path("federation.toml")), own, without=["shop"], stop_requested=lambda: True)
+assert (ready.directory / "journal").exists(), "the label party had begun"
+print(*sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+
+
+def test_a_party_is_ready_without_what_its_run_does_not_use(tmp_path: Path) -> None:
+    """A label party that reads its table, builds its model, listens and begins: everything before the first message."""
+    make_authority(tmp_path / "authority", "a test", 2)
+    issue(tmp_path / "authority", "bank", tmp_path, [], 1)
+    (tmp_path / "bank.csv").write_text("id,income,paid\n" + "".join(f"{i},{i / 7},{i % 2}\n" for i in range(40)))
+    (tmp_path / "party.toml").write_text(
+        '[party]\nname = "bank"\nlisten = "127.0.0.1:0"\n[data]\nfile = "bank.csv"\n'
+        '[keys]\ncertificate = "bank.pem"\nkey = "bank.key"\nauthority = "authority.pem"\n'
+    )
+    (tmp_path / "federation.toml").write_text(
+        '[federation]\nlabel_party = "bank"\n[data]\nlabel = "paid"\nid = "id"\n[parties.bank]\n[parties.shop]\n'
+        '[training]\nlearning_rate = 0.1\n[network]\naddress = "127.0.0.1:7443"\n'
+    )
+    done = subprocess.run([sys.executable, "-c", JOINING], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    unused = {"pandas", "sklearn", "scipy", "matplotlib", "numba", "ray", "dp_accounting", "grpc", "sympy", "duckdb"}
+    assert unused & set(done.stdout.split()) == set()
 
 
 ALIGNING = """

@@ -34,6 +34,7 @@ VERBS = [
     ("certs", "show"),
     ("sweep",),
     ("tune",),
+    ("plan",),
     ("align",),
     ("predict",),
     ("serve",),
@@ -186,7 +187,7 @@ def test_bench_runtimes_gives_every_key_that_has_a_target(monkeypatch: pytest.Mo
         monkeypatch.setattr(runtimes, measured, lambda _: 4.0)
     monkeypatch.setattr(runtimes, "_linear_rates", lambda: dict.fromkeys(runtimes.LINEAR_EPOCHS, 4.0))
     monkeypatch.setattr(runtimes, "_seconds_to_the_same_loss", lambda _: (6.0, 2.0))
-    monkeypatch.setattr(runtimes.slow_links, "_rate", lambda in_flight, _: 3.0 * in_flight)
+    monkeypatch.setattr(runtimes.slow_links, "link_rate", lambda in_flight, _: 3.0 * in_flight)
     away = {"others_exchanges_per_second_before": 100.0, "others_exchanges_per_second_meanwhile": 99.0}
     monkeypatch.setattr(runtimes.absence, "rate_lost_percent", lambda: {**away, "rate_lost_percent": 1.0})
     monkeypatch.setattr(runtimes, "mnist_shaped", lambda: None)

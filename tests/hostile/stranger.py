@@ -9,16 +9,21 @@ import queue
 import socket
 import ssl
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
+from tls_caller import TlsCaller
 
 from colonnade.runtimes.network.carrier import Keys
+from colonnade.runtimes.network.carriers import dialler, listener
+from colonnade.runtimes.network.grpc_lines import METHOD, SERVICE
+from colonnade.runtimes.network.guest import Guest
 from colonnade.runtimes.network.host import Host
-from colonnade.runtimes.network.stream import METHOD, SERVICE
+from colonnade.runtimes.station import Station
 from colonnade.wire.authority import issue, make_authority
 from colonnade.wire.certificates import CredentialFiles, Credentials
 from colonnade.wire.handshake import PROTOCOL, VERSION, WORD, Hello, Refused, Welcome, heard, say
@@ -64,8 +69,43 @@ def through_tls(port: int, authority: Path, certificate: Path | None = None, key
 # --- with a certificate -------------------------------------------------------------------------------------------
 
 
-class Caller:
+class Caller(ABC):
     """A stream to the label party with somebody's certificate."""
+
+    @abstractmethod
+    def say(self, *words: bytes) -> None: ...
+
+    @abstractmethod
+    def listen(self) -> bytes | None:
+        """The next message; None when the stream has ended."""
+
+    @abstractmethod
+    def details(self) -> str:
+        """What a caller is told of how the stream ended."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def hear(self) -> Any:
+        """The next word; None when the stream has ended."""
+        data = self.listen()
+        return None if data is None else heard(data)
+
+    def refusal(self) -> Refused:
+        while (word := self.hear()) is not None:
+            if isinstance(word, Refused):
+                return word
+        raise AssertionError(f"the stream ended without a refusal: {self.details()}")
+
+    def __enter__(self) -> "Caller":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class GrpcCaller(Caller):
+    """Over gRPC."""
 
     def __init__(self, port: int, own: Credentials) -> None:
         credentials = grpc.ssl_channel_credentials(own.authority_pem, own.key_pem, own.certificate_pem)
@@ -79,32 +119,45 @@ class Caller:
         for word in words:
             self._words.put(word)
 
-    def hear(self) -> Any:
-        """The next word; None when the stream has ended."""
+    def listen(self) -> bytes | None:
         try:
-            return heard(next(self._call))
+            return bytes(next(self._call))
         except (StopIteration, grpc.RpcError):
             return None
 
-    def refusal(self) -> Refused:
-        while (word := self.hear()) is not None:
-            if isinstance(word, Refused):
-                return word
-        raise AssertionError(f"the stream ended without a refusal: {self._call.code()}, {self._call.details()}")
-
     def details(self) -> str:
-        """What gRPC tells a caller of how the stream ended."""
         while self.hear() is not None:
             pass
         return str(self._call.details())
 
-    def __enter__(self) -> "Caller":
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         self._words.put(None)
         self._call.cancel()
         self._channel.close()
+
+
+class TlsCall(Caller):
+    """Over a socket with TLS."""
+
+    def __init__(self, port: int, own: Credentials) -> None:
+        self._call = TlsCaller.calling(port, own.authority_pem, own.certificate_pem, own.key_pem)
+
+    def say(self, *words: bytes) -> None:
+        self._call.say(*words)
+
+    def listen(self) -> bytes | None:
+        return self._call.hear()
+
+    def details(self) -> str:
+        while self.hear() is not None:
+            pass
+        return self._call.ending
+
+    def close(self) -> None:
+        self._call.close()
+
+
+CALLERS: Mapping[str, Callable[[int, Credentials], Caller]] = {"tls": TlsCall, "grpc": GrpcCaller}
 
 
 def hello(own: Credentials, sealing: SealingKey, **changes: Any) -> Hello:
@@ -157,8 +210,9 @@ class OpenDoor:
 class Place:
     """Certificates of a federation, and a label party that listens."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, carrier: str = "tls") -> None:
         self.folder = folder
+        self.carrier = carrier
         self.authority = folder / "authority"
         make_authority(self.authority, "a test", 2)
         self.sealing = {name: SealingKey.generate() for name in (LABEL, *PARTIES)}
@@ -173,10 +227,22 @@ class Place:
         return CredentialFiles(folder / f"{name}.key", folder / f"{name}.pem", folder / "authority.pem", None)
 
     def caller(self, name: str) -> Caller:
-        return Caller(self.port, self.files(name).read())
+        return CALLERS[self.carrier](self.port, self.files(name).read())
 
     def hello(self, name: str, **changes: Any) -> Hello:
         return hello(self.files(name).read(), self.sealing[name], **changes)
+
+    def guest(self, name: str, carrier: str) -> Guest:
+        """That party's own end, by a file that names a carrier."""
+        return Guest(
+            *(name, LABEL, dialler(carrier, f"127.0.0.1:{self.port}")),
+            Keys(self.files(name).read, self.sealing[name], DIGEST),
+            lambda nonce: self.hello(name, nonce=nonce, carrier=carrier),
+            neighbours=(),
+            begin=lambda roster: cast(Station, None),
+            linger_seconds=1.0,
+            stop_requested=lambda: False,
+        )
 
     def greets(self, name: str) -> bool:
         """Whether a party that is who it says is let in now."""
@@ -192,7 +258,7 @@ class Place:
 
         async def serve() -> None:
             self.host = Host(
-                *(LABEL, PARTIES, keys, "127.0.0.1:0", self.door),
+                *(LABEL, PARTIES, keys, listener(self.carrier, "127.0.0.1:0"), self.door),
                 relays=False,
                 begin=lambda hellos: None,
                 linger_seconds=1.0,

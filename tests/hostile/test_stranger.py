@@ -1,5 +1,6 @@
 """Whatever comes to the label party's port, a certified party is let in afterwards, and nobody hears of our machine."""
 
+import asyncio
 import logging
 import os
 from collections.abc import Iterator
@@ -9,20 +10,22 @@ from pathlib import Path
 import pytest
 import stranger
 from stranger import NONSENSE, PARTIES, Place
+from tls_caller import TlsCaller
 
-from colonnade.errors import ProtocolError
+from colonnade.errors import ProtocolError, RunError
 from colonnade.runtimes.network import limits
 from colonnade.wire.authority import issue, make_authority
-from colonnade.wire.handshake import Refused, Welcome, say
+from colonnade.wire.handshake import Refused, Welcome, heard, say
 
 SHOP, CLINIC = PARTIES
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+@pytest.fixture(scope="module", params=stranger.CALLERS)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "HELLO_SECONDS", 0.3)
-        with Place(tmp_path_factory.mktemp("place")).listening() as one:
+        patch.setattr(limits, "HANDSHAKE_SECONDS", 1.0)
+        with Place(tmp_path_factory.mktemp("place"), request.param).listening() as one:
             yield one
 
 
@@ -64,12 +67,55 @@ def test_a_certificate_and_no_http(place: Place) -> None:
     assert place.greets(SHOP)
 
 
+def test_who_is_slow_is_put_out(place: Place) -> None:
+    """Whether it never begins, or stops half way: after a time the connection ends from our side."""
+    if place.carrier == "grpc":
+        pytest.skip("gRPC's own bound, of ten seconds")
+    quiet, slow = stranger.connect(place.port), stranger.connect(place.port)
+    quiet.sendall(b"\x16")
+    slow.sendall(stranger.first_words_of_tls())
+    for link in (quiet, slow):
+        with link:
+            while link.recv(1 << 14):
+                pass
+    assert place.greets(SHOP)
+
+
+def test_a_length_is_not_believed_before_it_is_there(place: Place) -> None:
+    if place.carrier == "grpc":
+        pytest.skip("gRPC's own bound")
+    own = place.files(SHOP).read()
+    for length, said in ((0xFFFFFFFF, "A message of 4294967295 bytes came"), (1 << 19, "are the most")):
+        caller = TlsCaller.calling(place.port, own.authority_pem, own.certificate_pem, own.key_pem)
+        caller.say_raw(length.to_bytes(4, "little") + b"x" * 100_000)
+        data = caller.hear()
+        assert data is not None
+        word = heard(data)
+        assert isinstance(word, Refused) and said in word.sentence
+        caller.close()
+    assert place.greets(SHOP)
+
+
+@pytest.mark.parametrize("theirs", stranger.CALLERS)
+def test_another_carrier_is_told_of_on_both_sides(place: Place, theirs: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A party whose file names the other one finds out what is spoken here, and is refused in that."""
+    guest = place.guest(SHOP, theirs)
+    if theirs == place.carrier:
+        pytest.skip("there is nothing to tell of")
+    with caplog.at_level(logging.WARNING), pytest.raises(RunError) as ended:
+        asyncio.run(guest.run())
+    sentence = f'shop has [network] carrier = "{theirs}", and that of label "{place.carrier}": use the same file.'
+    assert sentence in str(ended.value)
+    assert f"refused shop: The federation.toml of {sentence}" in caplog.text
+    assert place.greets(SHOP)
+
+
 # --- with one -----------------------------------------------------------------------------------------------------
 
 
 def test_a_good_certificate_of_nobody_in_the_federation(place: Place, tmp_path: Path) -> None:
     issue(place.authority, "visitor", place.folder / "visitor", [], 1)
-    with stranger.Caller(place.port, place.files("visitor").read()) as caller:
+    with place.caller("visitor") as caller:
         assert "is not a feature party of this federation" in caller.refusal().sentence
 
 

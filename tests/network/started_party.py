@@ -88,12 +88,19 @@ def record_bytes(path: Path) -> None:
     file: BinaryIO = path.open("ab", buffering=0)
     stream, socket_write = Stream.__init__, sockets.SocketCarrier._write
 
-    def watched(self: Any, peer: str, write: Any, close: Any) -> None:
+    def watched(self: Any, *given: Any) -> None:
+        stream(self, *given)
+        write, put = self.write, self.put
+
         async def tell(data: bytes) -> None:
             file.write(data)
             await write(data)
 
-        stream(self, peer, tell, close)
+        def tell_at_once(data: bytes) -> None:
+            file.write(data)
+            put(data)
+
+        self.write, self.put = tell, put and tell_at_once
 
     def watched_socket(self: Any, connection: Any) -> bool:
         for part in connection.unsent:
@@ -149,7 +156,7 @@ def _load_everything() -> None:
     """What a training would load or compile in every process anew: everything that a small one does."""
     for module in ("sklearn.metrics", "colonnade.launch.join", "colonnade.runtimes.operations"):
         importlib.import_module(module)
-    for module in ("grpc.aio", "pyarrow.csv", "pyarrow.pandas_compat"):
+    for module in ("colonnade.runtimes.network.tls_lines", "pyarrow.csv", "pyarrow.pandas_compat"):
         importlib.import_module(module)
     data = colonnade.from_arrays(np.arange(24.0).reshape(6, 4), np.arange(6) % 2, parties=2, test_fraction=0.5)
     colonnade.train(data, Afsaga(), training=colonnade.Training(epochs=1, batch_size=3))

@@ -3,17 +3,17 @@
 Both speak the protocol's own bytes and can say anything at any point of it.
 """
 
-import queue
 import socket
+import ssl
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import grpc
 import msgspec
 from parties import LABEL, Organisation
+from tls_caller import OURS, TlsCaller, show
 
 from colonnade.federation.file import read_federation
 from colonnade.federation.party_file import read_party_file
@@ -23,7 +23,6 @@ from colonnade.launch.party_directory import PartyDirectory
 from colonnade.launch.run_options import RunOptions
 from colonnade.messages import Message
 from colonnade.runtimes.network.guest import Guest
-from colonnade.runtimes.network.stream import METHOD, SERVICE
 from colonnade.runtimes.recorder import Recorder
 from colonnade.wire.codec import encode
 from colonnade.wire.handshake import PACKETS, WORD, Hello, Refused, Roster, Welcome, heard, say, sign_welcome
@@ -54,12 +53,7 @@ class Caller:
     """A stream to the label party, with the certificate of one's choice."""
 
     def __init__(self, port: int, key: bytes | None, certificate: bytes | None, authority: bytes) -> None:
-        credentials = grpc.ssl_channel_credentials(authority, key, certificate)
-        options = [("grpc.ssl_target_name_override", LABEL), ("grpc.enable_retries", 0)]
-        self._channel = grpc.secure_channel(f"127.0.0.1:{port}", credentials, options)
-        self._words: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        connect = self._channel.stream_stream(f"/{SERVICE}/{METHOD}")
-        self._call = connect(iter(self._words.get, None), timeout=PATIENCE_SECONDS)
+        self._call = TlsCaller.calling(port, authority, certificate, key)
 
     @classmethod
     def like(cls, one: Organisation, port: int | None = None) -> "Caller":
@@ -68,24 +62,20 @@ class Caller:
         return cls(port or int(listen), own.key_pem, own.certificate_pem, own.authority_pem)
 
     def say(self, *words: bytes) -> None:
-        for word in words:
-            self._words.put(word)
+        self._call.say(*words)
 
     def packets(self, *parts: bytes | bytearray) -> None:
         self.say(bytes([PACKETS]) + b"".join(parts))
 
     def hear(self) -> bytes | None:
         """The next thing said; None when the stream has ended, however."""
-        try:
-            return bytes(next(self._call))
-        except (StopIteration, grpc.RpcError):
-            return None
+        return self._call.hear()
 
     def failure(self) -> str:
-        """How the stream ended, in gRPC's words."""
+        """How the stream ended, in TLS's words."""
         while self.hear() is not None:
             pass
-        return f"{self._call.code()}: {self._call.details()}"
+        return self._call.ending
 
     def refusal(self) -> str:
         """The sentence with which the label party ends the stream, or nothing if it ends without one."""
@@ -104,9 +94,7 @@ class Caller:
         return word
 
     def close(self) -> None:
-        self._words.put(None)
-        self._call.cancel()
-        self._channel.close()
+        self._call.close()
 
 
 @contextmanager
@@ -137,35 +125,56 @@ class FakeLabelParty:
         own = one.credentials()
         self._script = script
         self.calls = 0
-        self._server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
-        handler = grpc.stream_stream_rpc_method_handler(self._serve)
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
-        credentials = grpc.ssl_server_credentials(
-            [(own.key_pem, own.certificate_pem)], own.authority_pem, require_client_auth=True
-        )
-        assert self._server.add_secure_port(f"127.0.0.1:{port}", credentials) == port
-        self._server.start()
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.verify_mode = ssl.CERT_REQUIRED
+        self._context.load_verify_locations(cadata=own.authority_pem.decode())
+        self._context.set_alpn_protocols([OURS])
+        show(self._context, own.certificate_pem, own.key_pem)
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self._links: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._listen)]
+        self._threads[0].start()
 
-    def _serve(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        self.calls += 1
-        conversation = Conversation(requests)
-        self._script(conversation)
-        yield from conversation.said
-        while conversation.stays and context.is_active():
+    def _listen(self) -> None:
+        while True:
             try:
-                conversation.heard.append(next(requests))
-            except (StopIteration, grpc.RpcError):
+                link, _ = self._listener.accept()
+            except OSError:
                 return
+            self._links.append(link)
+            self._threads.append(threading.Thread(target=self._serve, args=(link,)))
+            self._threads[-1].start()
+
+    def _serve(self, link: socket.socket) -> None:
+        link.settimeout(PATIENCE_SECONDS)
+        with link, suppress(OSError), self._context.wrap_socket(link, server_side=True) as secure:
+            self._links.append(secure)
+            line = TlsCaller(secure)
+            if (hello := line.hear()) is None:
+                return
+            self.calls += 1
+            conversation = Conversation(hello)
+            self._script(conversation)
+            line.say(*conversation.said)
+            while conversation.stays and (data := line.hear()) is not None:
+                conversation.heard.append(data)
+            line.say(b"")  # the end
 
     def close(self) -> None:
-        self._server.stop(0).wait()
+        for link in (self._listener, *self._links):
+            with suppress(OSError):
+                link.shutdown(socket.SHUT_RDWR)
+            if link is self._listener:
+                link.close()
+        for thread in self._threads:
+            thread.join(PATIENCE_SECONDS)
 
 
 class Conversation:
     """One call of a guest at a fake label party."""
 
-    def __init__(self, requests: Iterator[bytes]) -> None:
-        self.hello = heard(next(requests))
+    def __init__(self, hello: bytes) -> None:
+        self.hello = heard(hello)
         self.said: list[bytes] = []
         self.heard: list[bytes] = []
         self.stays = False  # whether the stream stays open after the script

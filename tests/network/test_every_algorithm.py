@@ -1,4 +1,4 @@
-"""Every algorithm trains the same federation over Unix sockets and over gRPC as it does in virtual time.
+"""Every algorithm trains the same federation over Unix sockets and over TLS as it does in virtual time; some over gRPC.
 
 Where everybody waits for everybody, nothing but arithmetic decides: the same bits. Elsewhere the order of arrivals is
 the machine's, and the test metric must be one that virtual time could have given as well.
@@ -71,6 +71,16 @@ def test_over_the_network(algorithm: str, town: Callable[..., Town], simulated: 
     assert summary["runtime"] == "network"
     for party in one.feature_parties:
         assert party.summary()["status"] == "finished"
+
+
+@pytest.mark.parametrize("algorithm", ["split", "fsaga"])
+def test_over_grpc(algorithm: str, town: Callable[..., Town], simulated: Callable[[str], Outcome]) -> None:
+    """One algorithm whose feature parties talk to the label party alone, and one whose talk to one another."""
+    one = town(plan(algorithm))
+    for party in one.parties.values():
+        party.write_files(network={**one.shared["network"], "carrier": "grpc"})
+    one.start()
+    assert_like(algorithm, one.end(), one.models(), simulated(algorithm))
 
 
 @pytest.mark.parametrize("algorithm", ALL)

@@ -10,12 +10,12 @@ from hosts import Hosts, why_not
 from parties import IRIS, LABEL, Town, assert_same_bits, shared
 
 NETWORK = "colonnade.runtimes.network"
-KEEPALIVE = [
-    *(["grpc.keepalive_time_ms", 500], ["grpc.keepalive_timeout_ms", 500], ["grpc.keepalive_permit_without_calls", 1]),
-    *(["grpc.http2.max_pings_without_data", 0], ["grpc.http2.min_ping_interval_without_data_ms", 250]),
-]
+SOON = {
+    f"{NETWORK}.limits.LONGEST_RETRY_SECONDS": 0.3,
+    f"{NETWORK}.limits.KEEPALIVE_SECONDS": 0.5,
+    f"{NETWORK}.limits.KEEPALIVE_PATIENCE_SECONDS": 0.5,
+}
 """As the product has it, but sooner than after fifteen seconds."""
-SOON = {f"{NETWORK}.limits.LONGEST_RETRY_SECONDS": 0.3, f"{NETWORK}.limits.OPTIONS": KEEPALIVE}
 
 
 @pytest.fixture

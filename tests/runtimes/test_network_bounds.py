@@ -24,6 +24,7 @@ from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.network import doorstep, limits, relay
 from colonnade.runtimes.network.allowance import Allowance
 from colonnade.runtimes.network.doorstep import Doorstep, closed_to_all, open_to
+from colonnade.runtimes.network.line import Line
 from colonnade.runtimes.network.relay import Relay, unwrap, wrap
 from colonnade.runtimes.network.stream import Stream
 from colonnade.runtimes.network.waiting import Awaited
@@ -176,6 +177,22 @@ def test_who_is_awaited_is_named_at_growing_intervals(caplog: pytest.LogCaptureF
 A, B, C = PARTIES = ("a", "b", "c")
 
 
+class SilentLine(Line):
+    """Nobody writes here."""
+
+    async def read(self) -> None:
+        raise NotImplementedError
+
+    async def write(self, message: bytes) -> None:
+        raise NotImplementedError
+
+    async def conclude(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
 class Post:
     """A relay between three parties whose streams write nothing by themselves."""
 
@@ -187,15 +204,12 @@ class Post:
             self.come(name)
 
     def come(self, name: str) -> None:
-        async def write(data: bytes) -> None:
-            raise AssertionError("nobody writes here")
-
         before = self.streams.pop(name, None)
         if before is not None:
             self.relay.goes(before)
         self.relay.comes(name)
         self.lives[name] += 1
-        stream = self.streams[name] = Stream(name, write, lambda: None)
+        stream = self.streams[name] = Stream(name, SilentLine(), lambda: None)
         self.relay.introduce(stream, [other for other in self.streams.values() if other is not stream])
 
     def generation(self, one: str, other: str) -> int:

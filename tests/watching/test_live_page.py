@@ -144,10 +144,19 @@ def test_one_partys_page_shows_no_loss(training: RunningTraining, browser: Any) 
 
 def test_curves_of_a_report_are_explored(browser: Any, tmp_path: Path) -> None:
     lines = [
-        {"party": "label", "exchange": at, "epoch": at / 4, "loss": 1 / at, "metric": {"accuracy": 0.5}}
+        {
+            "party": "label",
+            "exchange": at,
+            "epoch": at / 4,
+            "wall_seconds": at,
+            "loss": 1 / at,
+            "metric": {"accuracy": 0.5},
+        }
         for at in (1, 2, 4)
     ]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    spans = [{"party": "label", "start": start, "end": start + 1, "what": "busy"} for start in (0, 2)]
+    (tmp_path / "timeline.jsonl").write_text("".join(json.dumps(span) + "\n" for span in spans))
     complaints: list[str] = []
     page = browser.new_page()
     page.on("console", lambda said: complaints.append(said.text))
@@ -159,8 +168,16 @@ def test_curves_of_a_report_are_explored(browser: Any, tmp_path: Path) -> None:
     page.get_by_label("epochs").check()
     page.get_by_label("log scale of the loss").check()
     assert page.locator(".explorer .u-legend").first.inner_text().startswith("epochs")
+    assert page.inner_text(".lanes p") == "0 to 4 wall seconds. At work: label 50 %."
+    page.locator(".lanes canvas").press("+")
+    page.locator(".lanes canvas").press("ArrowLeft")
+    page.locator(".lanes canvas").press("ArrowLeft")
+    page.locator(".lanes canvas").press("+")
+    assert page.inner_text(".lanes p") == "0.5 to 1.5 wall seconds. At work: label 50 %."
+    page.dblclick(".lanes canvas")
+    assert page.inner_text(".lanes p").startswith("0 to 4 ") and not page.is_visible(".pictured")
     page.emulate_media(media="print")
-    assert page.is_visible(".curves") and not page.is_visible(".explorer")
+    assert page.is_visible(".pictured") and page.is_visible(".curves") and not page.is_visible(".explorer")
     page.close()
     assert complaints == []
 

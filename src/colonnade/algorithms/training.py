@@ -14,6 +14,7 @@ from colonnade.algorithms.parts.optimiser import OPTIMISERS, OptimiserSettings
 from colonnade.data.batches import batches_per_epoch
 from colonnade.data.weights import check_class_weight
 from colonnade.errors import SettingsError, unknown_name
+from colonnade.mapped import check_share
 
 AUTO: Literal["auto"] = "auto"
 Auto = Literal["auto"]
@@ -21,12 +22,17 @@ Auto = Literal["auto"]
 
 KEEP = (AUTO, "best", "last")
 DECAYS = (AUTO, "none", "linear")
+TABLES = ("float32", "float16")
 METRICS_BY_NAME = (AUTO, *dict.fromkeys(name for names in METRICS.values() for name in names))
 
 
 @dataclass(frozen=True)
 class Training:
-    """`[training]` of a federation. One epoch is n / batch_size exchanges of one party."""
+    """`[training]` of a federation. One epoch is n / batch_size exchanges of one party.
+
+    >>> Training(epochs=5, batch_size=32, learning_rate=0.1).optimiser
+    'auto'
+    """
 
     epochs: float = 20.0
     batch_size: int | Auto = AUTO
@@ -47,6 +53,8 @@ class Training:
     end_when_diverged: bool = True  # a loss far above one prediction for all rows, and not falling, fails the run
     heal: bool | Auto = AUTO  # a run that does not descend goes back to a good model and takes shorter steps
     embedding_bound: float = 100_000.0  # the label party refuses a training embedding with a larger number; 0: none
+    table: Literal["float32", "float16"] = "float32"  # how the label party keeps everybody's last embeddings
+    mapped_share: float = 0.5  # of its machine's memory: a table that takes more lies in a file, memory-mapped
     class_weight: Literal["none", "balanced"] | Mapping[str, float] = "none"  # what rows of a class weigh in the loss
     threshold: float | Auto = 0.5  # the second of two classes is predicted above this probability; auto: the best found
 
@@ -66,6 +74,9 @@ class Training:
         if self.optimiser not in (AUTO, *OPTIMISERS):
             raise unknown_name("value of training.optimiser", self.optimiser, (AUTO, *OPTIMISERS))
         check_class_weight(self.class_weight)
+        if self.table not in TABLES:
+            raise unknown_name("value of training.table", self.table, TABLES)
+        check_share(self.mapped_share, "training.mapped_share")
         if self.threshold != AUTO and not 0 < self.threshold < 1:
             raise SettingsError(f'training.threshold is {self.threshold}; it must lie between 0 and 1, or be "auto".')
         for name in ("decay", "top_decay"):

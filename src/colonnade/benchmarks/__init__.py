@@ -24,8 +24,11 @@ def benchmarks() -> dict[str, Benchmark]:
         linear,
         loading,
         missing_rows,
+        parties,
+        plan,
         privacy,
         quasi_newton,
+        rows,
         runtimes,
         serve,
         split,
@@ -50,6 +53,9 @@ def benchmarks() -> dict[str, Benchmark]:
         serve,
         tabular,
         watch,
+        plan,
+        rows,
+        parties,
     )
     return {module.BENCHMARK.name: module.BENCHMARK for module in known}
 

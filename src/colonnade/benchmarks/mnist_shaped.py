@@ -40,8 +40,12 @@ def mnist_shaped(rows: int = ROWS, parties: int = PARTIES) -> FederatedData:
 class Simulated:
     """An algorithm under `simulate`: codec, driver, heap, table, counters, no trace."""
 
-    def __init__(self, data: FederatedData, algorithm: Any, embedding: int = WIDTH, rate: float = RATE) -> None:
-        training = Training(epochs=1000, batch_size=BATCH, learning_rate=rate, optimiser="sgd", evaluate_every_epochs=0)
+    def __init__(
+        self, data: FederatedData, algorithm: Any, embedding: int = WIDTH, rate: float = RATE, **kept: Any
+    ) -> None:
+        """`kept`: other settings of the training."""
+        often: dict[str, Any] = {"optimiser": "sgd", "evaluate_every_epochs": 0, **kept}
+        training = Training(epochs=1000, batch_size=BATCH, learning_rate=rate, **often)
         bottom = BottomSettings(embedding=embedding, hidden=())
         top = TopSettings(hidden=(128,))
         parties = build_parties(data, algorithm, training, PerturbationSettings(), bottom, top, seed=0)
@@ -54,7 +58,7 @@ class Simulated:
         return self._simulation._places[0]
 
     def exchanges(self) -> int:
-        return int(self._label._books.exchange)  # type: ignore[attr-defined]
+        return int(self._label._record.exchange)  # type: ignore[attr-defined]
 
     def _reached(self) -> bool:
         return self.exchanges() >= self._stop_at

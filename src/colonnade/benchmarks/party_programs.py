@@ -33,14 +33,16 @@ def training_lines(folder: Path) -> list[dict[str, Any]]:
     return [line for line in map(json.loads, lines) if line["loss"] is not None]
 
 
-def write_federation(folder: Path, data: FederatedData, settings: Mapping[str, object], port: int) -> dict[str, Path]:
+def write_federation(
+    folder: Path, data: FederatedData, settings: Mapping[str, object], port: int, carrier: str = "tls"
+) -> dict[str, Path]:
     """Files of a whole federation over loopback: everybody's data, certificates and party.toml. Dense tables only."""
     parties: dict[str, dict[str, object]] = {name: {} for name in data.feature_parties}
     shared = {
         **settings,
         "data": {"label": "label", "standardise": False, "test_fraction": 0.0, "task": data.labels.task},
         "parties": {data.label_party: {}, **parties},
-        "network": {"address": f"127.0.0.1:{port}", "private_randomness": False},
+        "network": {"address": f"127.0.0.1:{port}", "private_randomness": False, "carrier": carrier},
     }
     (folder / "federation.toml").write_text(write_toml(shared), encoding="utf-8")
     make_authority(folder / "authority", "benchmark", 2)

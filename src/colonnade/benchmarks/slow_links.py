@@ -22,6 +22,7 @@ from colonnade.benchmarks.party_programs import (
 
 DELAY_SECONDS = 0.025  # one way, so a round trip takes 50 ms
 BYTES_PER_SECOND = 10e6 / 8  # 10 Mbit/s, each way
+BATCH, RATE = 64, 0.01
 _PIECE_BYTES = 1 << 14
 _PIECES_UNDER_WAY = 64  # more than fit on the link at once; then the sender must wait, as with a router's buffer
 
@@ -106,7 +107,7 @@ class SlowLink:
 
 def in_flight_gain(in_flight: int = 4, seconds: float = 15.0) -> dict[str, float]:
     """Exchanges a second over slow links with so many uploads in flight and with one, and the one over the other."""
-    rates = {number: _rate(number, seconds) for number in (1, in_flight)}
+    rates = {number: link_rate(number, seconds) for number in (1, in_flight)}
     return {
         "exchanges_per_second_1_in_flight": rates[1],
         f"exchanges_per_second_{in_flight}_in_flight": rates[in_flight],
@@ -114,9 +115,9 @@ def in_flight_gain(in_flight: int = 4, seconds: float = 15.0) -> dict[str, float
     }
 
 
-def _rate(in_flight: int, seconds: float) -> float:
-    """Two feature parties' `vafl` over a slow link each."""
-    parties, rows, batch = 2, 2048, 64
+def link_rate(in_flight: int, seconds: float) -> float:
+    """Exchanges a second of two feature parties' `vafl` over a slow link each."""
+    parties, rows, batch = 2, 2048, BATCH
     exchanges = seconds * parties * in_flight / (2 * DELAY_SECONDS)
     data = random_data(parties, rows)
     settings: Mapping[str, object] = {
@@ -124,7 +125,7 @@ def _rate(in_flight: int, seconds: float) -> float:
         "training": {
             "epochs": exchanges * batch / (parties * rows),
             "batch_size": batch,
-            "learning_rate": 0.01,
+            "learning_rate": RATE,
             "evaluate_every_epochs": 0.0,
             "observe_every_epochs": 0.1,
         },

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from colonnade.cli.one_party import one_party
-from colonnade.cli.options import PartyDirectory, PartyFile, SharedFile, Trace, WatchAddress, Watched, json_option
+from colonnade.cli.options import (
+    PartyDirectory,
+    PartyFile,
+    SharedFile,
+    Trace,
+    Tracked,
+    WatchAddress,
+    Watched,
+    json_option,
+)
 from colonnade.cli.output import console, interrupted, tell
 from colonnade.cli.party_log import last_words, log, set_up_logging
 from colonnade.cli.watch import page_for
@@ -61,14 +70,16 @@ def join(
     ] = False,
     watched: Watched = False,
     watch_address: WatchAddress = "127.0.0.1:0",
+    track: Tracked = None,
     as_json: Annotated[bool, json_option("Print the summary as JSON, and nothing else.")] = False,
 ) -> None:
     """Take part in a federation over the network, as one party. Start it again to go on after a stop or a crash."""
-    again = shlex.join(["colonnade", "join", *_arguments(federation, party, out, without, party_timeout, trace)])
+    again = shlex.join(["colonnade", "join", *_arguments(federation, party, out, without, party_timeout, trace, track)])
     with one_party(party, again) as (own, stop), ExitStack() as stack:
         from colonnade.federation.file import read_federation
         from colonnade.launch.join import join as take_part
         from colonnade.launch.member import default_directory
+        from colonnade.tracking.settings import with_asked
 
         shared = read_federation(federation)
         if party_timeout is not None:
@@ -85,6 +96,7 @@ def join(
             trace=trace,
             quarantine=quarantine,
             operate=running.begin,
+            track=with_asked(own.track.with_absolute_folders(own.base), track or []),
             stop_requested=stop,
         )
         running.conclude()
@@ -109,6 +121,7 @@ def _arguments(
     without: list[str] | None,
     party_timeout: float | None,
     trace: bool,
+    track: list[str] | None,
 ) -> list[str]:
     """What to give once more to go on in the same way."""
     arguments = [str(federation), "--party", str(party)]
@@ -118,6 +131,8 @@ def _arguments(
         arguments += ["--without", name]
     if party_timeout is not None:
         arguments += ["--party-timeout", f"{party_timeout:g}"]
+    for sink in track or ():
+        arguments += ["--track", sink]
     return [*arguments, "--trace"] if trace else arguments
 
 

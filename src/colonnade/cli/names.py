@@ -14,6 +14,7 @@ AUDITED = ("dpzv", "vafl", "czofo")
 # algorithms: names end
 
 RUNTIMES = ("simulate", "processes", "ray")
+PLACES = ("network", "processes", "simulate")
 BENCHMARKS = (
     "defaults",
     "split",
@@ -30,6 +31,9 @@ BENCHMARKS = (
     "serve",
     "tabular",
     "watch",
+    "plan",
+    "rows",
+    "parties",
 )
 EXPORT_FORMS = ("onnx", "torchscript", "torch-export", "sklearn", "coefficients")
 ROW_PARTS = ("test", "validation", "train")

@@ -50,6 +50,16 @@ Watched = Annotated[
 WatchAddress = Annotated[
     str, typer.Option("--watch-address", metavar="HOST:PORT", help="With --watch: where the page is served.")
 ]
+Tracked = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track",
+        metavar="NAME=WHERE",
+        help="Tell another program of the run too, such as mlflow=sqlite:///mlflow.db, tensorboard=FOLDER, "
+        "wandb=PROJECT or module:Class=TEXT. May be repeated.",
+        show_default=False,
+    ),
+]
 Workers = Annotated[
     int | None,
     typer.Option("--workers", help="Processes on this machine. Default: one per core.", min=1, show_default=False),

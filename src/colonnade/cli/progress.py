@@ -3,17 +3,15 @@
 import time
 from typing import TYPE_CHECKING, Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-
 from colonnade.cli.output import console, errors, tell
+from colonnade.launch.progress import SECONDS_BETWEEN_LINES, TrainingPace, terminal_bar
 
 if TYPE_CHECKING:
+    from rich.progress import TaskID
+
     from colonnade.data import FederatedData
     from colonnade.federation.file import Federation
     from colonnade.federation.plan import Plan
-
-SECONDS_BETWEEN_LINES = 5.0
-"""Where there is no terminal, a line of progress at most this often."""
 
 
 def progress_of(federation: "Federation", data: "FederatedData", quiet: bool, title: str = "") -> "TrainingProgress":
@@ -39,41 +37,23 @@ def tell_data(data: "FederatedData", plan: "Plan") -> None:
 
 
 class TrainingProgress:
-    """Exchanges, exchanges a second, loss, metric and time left; fed with the lines of metrics.jsonl."""
+    """A training's bar and its parties' lines; fed with the lines of metrics.jsonl."""
 
     def __init__(self, title: str, epochs: float, unit: str = "exchanges", quiet: bool = False) -> None:
-        """`epochs`: what a line's `epoch` is at the end. How many exchanges that will be is worked out from it.
-
-        It depends on more than batches: full passes over all rows, tolerances, parties that are away.
-        """
         self._title = title
-        self._epochs = epochs
-        self._total = 0
-        self._unit = unit
         self._quiet = quiet
         self._live = console.is_terminal and not quiet
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[facts]}"),
-            TimeRemainingColumn(),
-            console=console,
-            transient=False,
-        )
+        self._pace = TrainingPace(epochs, unit)
+        self._bar = terminal_bar(console)
         self._task: TaskID | None = None
-        self._began = time.perf_counter()
-        self._first: int | None = None
-        self._last_line = self._began
-        self._loss: float | None = None
-        self._metric: dict[str, float] = {}
+        self._last_line = time.perf_counter()
         self._parties: dict[str, TaskID] = {}
         self._reported: dict[str, str] = {}
 
     def __enter__(self) -> "TrainingProgress":
         if self._live:
             self._bar.start()
-            self._task = self._bar.add_task(self._title, total=self._total or None, facts="")
+            self._task = self._bar.add_task(self._title, total=self._pace.total or None, facts="")
         return self
 
     def __exit__(self, *failure: object) -> None:
@@ -84,19 +64,14 @@ class TrainingProgress:
         """Take one line of metrics."""
         if line.get("note"):
             (self._bar.console if self._live else errors).print(line["note"], style="yellow", markup=False)
-        done = line["exchange"]
-        if self._first is None:
-            self._first, self._began = done, time.perf_counter()
-        if line["epoch"]:
-            self._total = max(done, round(done * self._epochs / line["epoch"]))
-        self._loss = line["loss"] if line["loss"] is not None else self._loss
-        self._metric = line["metric"] or line.get("validation") or self._metric
+        self._pace.take(line)
+        done, total = self._pace.done, self._pace.total
         if self._task is not None:
-            self._bar.update(self._task, completed=done, total=self._total or None, facts=self._facts(done))
+            self._bar.update(self._task, completed=done, total=total or None, facts=self._pace.facts())
         elif not self._quiet and time.perf_counter() - self._last_line > SECONDS_BETWEEN_LINES:
             self._last_line = time.perf_counter()
-            facts = "  ".join([self._facts(done), *self._reported.values()])
-            words = f"{self._title}: {done}/{self._total or '?'} {self._unit}, {facts}"
+            facts = "  ".join([self._pace.facts(with_time_left=not self._live), *self._reported.values()])
+            words = f"{self._title}: {done}/{total or '?'} {self._pace.unit}, {facts}"
             errors.print(words, markup=False, soft_wrap=True)
 
     def report(self, party: str, said: dict[str, Any]) -> None:
@@ -113,21 +88,6 @@ class TrainingProgress:
                 self._parties[party] = self._bar.add_task(f"  {party}", total=None, facts="")
             self._bar.update(self._parties[party], completed=done, facts=waits)
 
-    def _facts(self, done: int) -> str:
-        facts = []
-        elapsed = time.perf_counter() - self._began
-        if self._first is not None and done > self._first and elapsed > 0:
-            rate = (done - self._first) / elapsed
-            facts.append(f"{rate:.0f} {self._unit}/s")
-            if self._total and not self._live:
-                facts.append(f"about {(self._total - done) / rate:.0f} s left")
-        if self._loss is not None:
-            facts.append(f"loss {self._loss:.4f}")
-        shown = next((name for name in ("accuracy", "rmse") if name in self._metric), None)
-        if shown:
-            facts.append(f"{shown} {self._metric[shown]:.4f}")
-        return "  ".join(facts)
-
 
 class SweepProgress:
     """How many cells have ended, and the last of them."""
@@ -135,14 +95,7 @@ class SweepProgress:
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet
         self._live = console.is_terminal and not quiet
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[facts]}", markup=False),
-            TimeRemainingColumn(),
-            console=console,
-        )
+        self._bar = terminal_bar(console)
         self._task = self._bar.add_task("cells", total=None, facts="")
 
     def __enter__(self) -> "SweepProgress":

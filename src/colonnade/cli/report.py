@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from colonnade.cli.options import RunDirectory, json_option
-from colonnade.cli.output import console
+from colonnade.cli.output import console, interrupted, tell
 
 
 def report(
@@ -20,12 +20,25 @@ def report(
             show_default=False,
         ),
     ] = None,
+    baselines: Annotated[
+        bool,
+        typer.Option(
+            "--baselines",
+            help="Before, train what to hold the run against: all columns in one place, each party alone, everybody "
+            "but one. Needs the tables of all parties.",
+        ),
+    ] = False,
     svg: Annotated[bool, typer.Option("--svg", help="Write the figures as SVG files, too.")] = False,
     as_json: Annotated[bool, json_option("Print {report: path}.")] = False,
 ) -> None:
     """Write report.html and its figures into a run's directory."""
     from colonnade.reports.run_page import write_report
 
+    if baselines:
+        with interrupted("Baselines that were not all trained are not kept."):
+            from colonnade.launch.baselines import write_baselines
+
+            write_baselines(run, say=tell)
     page = write_report(run, audit, svg=svg)
     if as_json:
         print(json.dumps({"report": str(page)}))

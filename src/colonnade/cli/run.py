@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from colonnade.cli.names import RUNTIMES, offering
-from colonnade.cli.options import Changes, Trace, WatchAddress, Watched, json_option
+from colonnade.cli.options import Changes, Trace, Tracked, WatchAddress, Watched, json_option
 from colonnade.cli.output import console, interrupted, megabytes, tell
 from colonnade.cli.watch import page_for
 from colonnade.errors import SettingsError, unknown_name
@@ -67,6 +67,7 @@ def run(
     ] = 30.0,
     watched: Watched = False,
     watch_address: WatchAddress = "127.0.0.1:0",
+    track: Tracked = None,
     as_json: Annotated[bool, json_option("Print the summary as JSON, and nothing else.")] = False,
 ) -> None:
     """Train a federation and write its run directory."""
@@ -77,16 +78,14 @@ def run(
         raise SettingsError(f"{path} is a directory. Give a federation.toml, or --resume to continue the run in it.")
     with interrupted("The training had not begun; nothing was written."):
         from colonnade.cli.progress import progress_of, tell_data
-        from colonnade.federation.file import federation_values, read_federation
+        from colonnade.federation.file import federation_values
         from colonnade.launch.baseline import LITTLE_LEARNT
         from colonnade.launch.experiment import train_plan
         from colonnade.launch.run_options import RunOptions
         from colonnade.prediction.starting import load_with_start, notes_on_start
         from colonnade.runtimes.interrupt import stop_on_interrupt
 
-        settings = read_federation(path, changes or [])
-        if start is not None:
-            settings = replace(settings, start=replace(settings.start, model=str(Path(start).absolute())))
+        settings = _asked_for(path, changes or [], start, track or [])
         directory = out or (federation if federation.is_dir() else default_directory(settings, path))
         data, model = load_with_start(settings, path.parent)
     if not as_json:
@@ -114,6 +113,7 @@ def run(
             threads=threads,
             settings=federation_values(settings),
             start=model,
+            track=settings.track,
             accept_if_better=accept_if_better,
         )
         outcome = train_plan(data, settings.plan(data), _chosen(settings, runtime, address), options)
@@ -130,6 +130,18 @@ def run(
     if not outcome.summary.get("acceptance", {}).get("accepted", True):
         tell("The model is not accepted, and was not written: the one that the training began with is better.")
         raise typer.Exit(ExitCode.NOT_BETTER)
+
+
+def _asked_for(path: Path, changes: list[str], start: str | None, track: list[str]) -> "Federation":
+    """The federation of a file, with what the command line says besides."""
+    from colonnade.federation.file import read_federation
+    from colonnade.tracking.settings import with_asked
+
+    settings = read_federation(path, changes)
+    settings = replace(settings, track=with_asked(settings.track.with_absolute_folders(path.parent), track))
+    if start is None:
+        return settings
+    return replace(settings, start=replace(settings.start, model=str(Path(start).absolute())))
 
 
 def _file_of_run(directory: Path) -> Path:

@@ -59,7 +59,7 @@ def sweep(
     from colonnade.reports.sweep_page import best_on_test_rows, failures, write_sweep
     from colonnade.trials.sweep import sweep as run_sweep
 
-    each = _grid(set_each or [])
+    each = grid_of(set_each or [])
     directory = out or Path("sweeps") / federation.stem
     check_where(workers, address)
     with (
@@ -92,7 +92,8 @@ def sweep(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _grid(set_each: list[str]) -> dict[str, list[str]]:
+def grid_of(set_each: list[str]) -> dict[str, list[str]]:
+    """The values of `--set-each`, by setting."""
     from colonnade.trials.sweep import split_values
 
     grid: dict[str, list[str]] = {}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from colonnade.data.absence import NOWHERE
+from colonnade.data.arrow_arrays import no_texts, numbers, one_text
 from colonnade.data.federated import RowCounts
 from colonnade.data.ids import Array, RowIds, letters_of, one_width, taken
 from colonnade.errors import DataError
@@ -55,7 +56,7 @@ class MatchedRows:
 
 def all_rows(party: str, own: RowIds) -> MatchedRows:
     """The rows of a party that reads its own table alone: all of them. Their ids stay where they are."""
-    return MatchedRows(pa.array([], pa.string()), {party: own.order}, {party: len(own)}, len(own))
+    return MatchedRows(no_texts(), {party: own.order}, {party: len(own)}, len(own))
 
 
 def match_any(ids: Mapping[str, RowIds], whose: str = "") -> MatchedRows:
@@ -339,7 +340,9 @@ def _as_json(ids: Array | ChosenIds) -> Iterator[bytes | memoryview]:
             continue
         some = taken(ids.text, rows)
         if plain:
-            joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(some)], pa.int32()), some), '", "')
+            joined = pc.binary_join(
+                pa.ListArray.from_arrays(numbers(np.array([0, len(some)], np.int32)), some), one_text('", "')
+            )
             yield b'"' + joined[0].as_buffer().to_pybytes() + b'"'
         else:
             yield json.dumps(some.to_pylist())[1:-1].encode()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from colonnade.data.arrow_arrays import as_numpy
 from colonnade.data.ids import Array
 from colonnade.data.sources import Table, is_number
 from colonnade.errors import DataError
@@ -121,7 +122,8 @@ def numbers_of(column: pa.ChunkedArray) -> Array:
         column = column.cast(pa.float64(), safe=False)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
-    return np.asarray(column.to_numpy())
+    is_whole = not column.null_count and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type))
+    return as_numpy(column) if is_whole else np.asarray(column.to_numpy())
 
 
 def numbers_in(words: Words, decimal: str) -> tuple[Array, Array]:

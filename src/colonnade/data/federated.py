@@ -149,7 +149,13 @@ def data_digest(held: "PartyColumns | Labels") -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FederatedData:
-    """All parties' columns and the labels, as one experiment on one machine sees them."""
+    """All parties' columns and the labels, as one experiment on one machine sees them.
+
+    >>> import colonnade
+    >>> data = colonnade.dataset("iris", parties=2)
+    >>> data.rows, data.test_rows, data.feature_parties, data.columns["party1"].train.shape
+    (112, 38, ('party1', 'party2'), torch.Size([112, 2]))
+    """
 
     name: str
     label_party: str

@@ -73,7 +73,7 @@ def _filled_in(fitting: _Fitting, kept: Sequence[str], train: Array, rows: Array
     # Whose outputs can be counted only after they were looked at.
     fitted = {name: fitting.fit(name, fitted_on) for name in kept if fitting.needs_a_look(name)}
     widths = [len(column.outputs) if (column := fitted.get(name)) else 1 for name in kept]
-    sheet = Sheet(both, sum(widths))
+    sheet = Sheet(both, sum(widths), fitting.data.mapped_share)
     columns: list[PreparedColumn] = []
     place = 0
     for name, width in zip(kept, widths, strict=True):
@@ -100,7 +100,7 @@ class _Fitting:
         self._known = {column.name: column for column in known.columns} if known else {}
         self._table = table
         self._own = own
-        self._data = data
+        self.data = data
         self.complaints = complaints
 
     def _asked(self, name: str) -> ColumnSettings:
@@ -123,14 +123,14 @@ class _Fitting:
         if name in self._known:
             return self._known[name]
         raw = raw or self.raw(name)
-        standardise = self._data.standardise if asked.standardise is None else asked.standardise
+        standardise = self.data.standardise if asked.standardise is None else asked.standardise
         if asked.kind == "image":
             return self._fit_images(name, raw, chosen, standardise)
         if not cells.is_known(raw.column.type):
             images = ": if it holds images, say so with kind = 'image'" if cells.is_bytes(raw.column.type) else ""
             self.complaints.of_column(name, f"is of the type {raw.column.type}, which cannot be used{images}")
             return None
-        missing = asked.missing or self._data.missing or "indicator"
+        missing = asked.missing or self.data.missing or "indicator"
         kind = asked.kind or self._kind(raw, train)
         if ":" in kind:
             return PreparedColumn(name, encoders.OwnEncoder.fit(kind, raw.anything(chosen.wanted)))
@@ -166,7 +166,7 @@ class _Fitting:
             return None
         size = asked.size[0], asked.size[1]
         some = raw.pixels(chosen.wanted[:FITTED_ROWS], size, asked.channels)  # which are in random order
-        missing = asked.missing or self._data.missing
+        missing = asked.missing or self.data.missing
         fine = self._gaps_are_fine(name, np.where(some.gaps, np.nan, 0.0), missing)
         if name in self.complaints.columns or not fine:
             return None

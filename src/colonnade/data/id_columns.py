@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from colonnade.data.arrow_arrays import numbers
 from colonnade.data.cells import is_text
 from colonnade.data.csv_files import read_csv
 from colonnade.data.databases import table_of_query
@@ -68,9 +69,8 @@ def listed(texts: Texts | Sequence[str], rows: npt.NDArray[np.int64] | None = No
     """A column's texts as Python's own, "" where there is none; `rows`: those of these rows alone."""
     if isinstance(texts, Sequence):
         return list(texts)
-    if rows is not None:  # `pa.array` and `pa.scalar` would load pandas, for thirty megabytes
-        whole = np.ascontiguousarray(rows, np.int64)
-        texts = texts.take(pa.Array.from_buffers(pa.int64(), len(whole), [None, pa.py_buffer(whole)]))
+    if rows is not None:
+        texts = texts.take(numbers(rows))
     found: list[str | None] = texts.to_pylist()
     return [text or "" for text in found]
 

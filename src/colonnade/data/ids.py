@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from colonnade.data.arrow_arrays import numbers, one_text
 from colonnade.errors import DataError
 from colonnade.on_demand import on_demand
 
@@ -78,7 +79,7 @@ def taken(text: pa.StringArray, rows: Array) -> pa.StringArray:
     """
     width = one_width(text)
     if not width or not 0 < width * len(rows) < 2**31:
-        return text.take(pa.array(rows))
+        return text.take(numbers(rows))
     letters = letters_of(text, width).reshape(-1).view(np.dtype((np.void, width)))
     offsets = np.arange(0, (len(rows) + 1) * width, width, dtype=np.int32)
     return pa.StringArray.from_buffers(len(rows), pa.py_buffer(offsets), pa.py_buffer(letters.take(rows)))
@@ -214,7 +215,7 @@ def id_texts(column: pa.ChunkedArray, *, party: str, where: str) -> pa.StringArr
     if _are_trimmed(text):
         return text
     text = pc.utf8_trim_whitespace(text)
-    blank = int(pc.sum(pc.equal(text, "")).as_py() or 0)
+    blank = pc.is_in(text, value_set=one_text("")).true_count
     if blank:
         raise DataError(f"Party {party!r}: {where} has {blank} rows without an id: fill in or remove them.")
     return text

@@ -29,6 +29,7 @@ from colonnade.data.alignment import (
     set_apart,
     split_rows,
 )
+from colonnade.data.arrow_arrays import as_numpy, no_texts
 from colonnade.data.cells import is_text, words_of
 from colonnade.data.federated import FederatedData, Labels, OwnData, PartyColumns, RowCounts, first_to_validate
 from colonnade.data.fitting import prepare_own
@@ -320,7 +321,7 @@ def _matched(tables: Mapping[str, Table], data: DataSettings, label_party: str) 
     rows = Rows(*set_apart(train, data.validation), test)
     at, text = matched.at[holder], ids[holder].text
     digest = row_digest(*(ChosenIds(text, at[part]) for part in (rows.train, rows.test, rows.validation)))
-    return replace(matched, ids=pa.array([], pa.string())), rows, digest
+    return replace(matched, ids=no_texts()), rows, digest
 
 
 def _prepared(
@@ -404,6 +405,9 @@ def _prepared_labels(table: Table, rows: Rows, party: str, data: DataSettings) -
         words = words_of(column, table.gap_words)
         texts = np.array([*words.words.to_pylist(), None], dtype=object)
         train, scored = texts[words.codes[rows.train]], texts[words.codes[rows.scored]]
+    elif (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)) and not column.null_count:
+        values = as_numpy(column)
+        train, scored = values[rows.train], values[rows.scored]
     else:
         values = column.to_pandas()
         train, scored = values.iloc[rows.train], values.iloc[rows.scored]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,12 +16,14 @@ import torch
 
 from colonnade.data import cells, encoders
 from colonnade.data.absence import ABSENT, NOWHERE, with_absent
+from colonnade.data.arrow_arrays import numbers
 from colonnade.data.cells import Complaints, Words
 from colonnade.data.encoders import Encoder, all_finite
 from colonnade.data.ids import Array
 from colonnade.data.images import ImageEncoder, Pixels, pixels_in
 from colonnade.data.sources import Table, is_number
 from colonnade.errors import DataError
+from colonnade.mapped import zeros
 from colonnade.on_demand import on_demand
 
 if TYPE_CHECKING:
@@ -171,9 +174,10 @@ class Sheet:
     COLUMNS_AT_ONCE = 16  # at most: what waits is memory
     ROWS_AT_ONCE = 8192  # a piece of which, with so many columns, is in a core's cache
 
-    def __init__(self, rows: ChosenRows, width: int) -> None:
+    def __init__(self, rows: ChosenRows, width: int, mapped_share: float = inf) -> None:
         self._rows = rows
         self._width = width
+        self._mapped_share = mapped_share
         self._waiting: Array = np.zeros((0, 0, 0), np.float32)  # [pieces, columns, rows of a piece]
         self._count = 0  # columns that wait
         self._first = 0
@@ -181,7 +185,8 @@ class Sheet:
     @cached_property
     def _values(self) -> Array:
         """What comes out: made when it is needed, beside columns that wait and not beside one that is read."""
-        return np.zeros((len(self._rows.wanted), self._width), dtype=np.float32)
+        shape = (len(self._rows.wanted), self._width)
+        return zeros(shape, np.float32, self._mapped_share, "A party's prepared columns")
 
     def column(self, place: int) -> list[Array]:
         """Where one column goes, to be filled by the caller: float32, the rows as they lie, piece after piece."""
@@ -294,7 +299,7 @@ class RawColumn:
         if cells.is_text(self.column.type):
             words = self.words.words.to_pylist()
             return [None if code < 0 else words[code] for code in self.words.codes[rows].tolist()]
-        return list(self.column.take(pa.array(rows)).to_pylist())
+        return list(self.column.take(numbers(rows)).to_pylist())
 
     def pixels(self, rows: Array, size: tuple[int, int], channels: int) -> Pixels:
         found = pixels_in(self.anything(rows), self._table.folder, size, channels)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from colonnade.errors import SettingsError, unknown_name
+from colonnade.mapped import check_share
 
 SPLITS = ("equal-columns", "named-columns", "row-strips", "patches", "channels")
 TASKS = ("binary", "multiclass", "regression")
@@ -45,6 +46,7 @@ class DataSettings:
     rows: str = "same"  # "same" = all must hold the same ids | "intersection" = use those all hold | "any" | "aligned"
     absence: float = DEFAULT_ABSENCE  # where parties may lack rows: in how many each is absent in training, at least
     max_rows: int = 0  # 0 = all; else the first ones after the shuffle (of each part, if there is a test part)
+    mapped_share: float = 0.25  # of memory: a party's prepared columns that take more lie in a file, memory-mapped
     seed: int = 0  # of the shuffle that orders rows and separates train from test
 
     def __post_init__(self) -> None:
@@ -69,6 +71,7 @@ class DataSettings:
         for name in ("parties", "max_rows", "seed"):
             if getattr(self, name) < 0:
                 raise SettingsError(f"data.{name} is {getattr(self, name)}; it must be 0 or more.")
+        check_share(self.mapped_share, "data.mapped_share")
         fraction = self.test_fraction
         if fraction is not None and not (math.isfinite(fraction) and 0 <= fraction < 1):
             raise SettingsError(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
+from colonnade.data.arrow_arrays import no_texts, numbers
 from colonnade.data.csv_files import GAPS, read_csv
 from colonnade.data.databases import rows_where, table_of_query
 from colonnade.data.ids import Array, RowIds, unique_ids
@@ -81,7 +82,7 @@ class Table:
         if self.sparse is not None and name not in self.columns:
             return pa.chunked_array([self.sparse[:, [self.sparse_names.index(name)]].toarray()[:, 0]])
         column = self.read(name)
-        return column if self.kept is None else column.take(pa.array(self.kept))
+        return column if self.kept is None else column.take(numbers(self.kept))
 
     def is_full_of_numbers(self, name: str) -> bool:
         """Whether a column is known to hold numbers alone and no null, without reading it from a file."""
@@ -103,7 +104,7 @@ class Table:
 
 def without_ids(table: Table) -> Table:
     """The same once its rows are matched: ids take as much memory as several columns."""
-    return replace(table, ids=RowIds(pa.array([], pa.string())))
+    return replace(table, ids=RowIds(no_texts()))
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -217,7 +218,7 @@ def _table(names: Iterable[str], read: Callable[[str], pa.ChunkedArray], *, part
     if twice:
         raise DataError(f"Party {party!r}: {where} has more than one column {twice[0]!r}: rename all but one.")
     if not id:
-        numbered = RowIds(pa.array([], pa.string()))
+        numbered = RowIds(no_texts())
         return Table(numbered, tuple(known), lambda name: _chunked(read(name)), where)
     if id not in known:
         raise DataError(
@@ -248,7 +249,7 @@ def _filtered(table: Table, own: PartyData, id: str, party: str, path: Path = _N
     kept = rows_where(own.where, whole, party=party)
     if not len(kept):
         raise DataError(f"Party {party!r}: no row of {table.where} fits its condition `where`.")
-    return replace(table, ids=RowIds(table.ids.text.take(pa.array(kept))) if id else table.ids, kept=kept)
+    return replace(table, ids=RowIds(table.ids.text.take(numbers(kept))) if id else table.ids, kept=kept)
 
 
 # --- Arrow and frames -------------------------------------------------------------------------------------------
@@ -343,7 +344,7 @@ def _numpy_columns(path: Path, party: str, id: str, label: str) -> tuple[list[st
         raise ValueError("names do not fit the columns")
     held = {id: ids, **held, **({} if labels is None else {label or "labels": labels})}
     return [id, *known, *([] if labels is None else [label or "labels"])], {
-        name: _chunked(pa.array(np.ascontiguousarray(values))) for name, values in held.items()
+        name: _chunked(numbers(values)) for name, values in held.items()
     }
 
 
@@ -370,8 +371,8 @@ def _sparse_table(path: Path, party: str, label: str, *, text: bool) -> Table:
     if len(set(known)) < columns:
         raise DataError(f"Party {party!r}: the file {str(path)!r} names a column twice: rename all but one.")
     where = f"the file {str(path)!r}"
-    column = pa.array(np.arange(1, rows + 1) if ids is None else ids)
-    held = {} if labels is None else {label or "labels": _chunked(pa.array(labels))}
+    column = numbers(np.arange(1, rows + 1) if ids is None else ids)
+    held = {} if labels is None else {label or "labels": _chunked(numbers(labels))}
     row_ids = unique_ids(_chunked(column), party=party, where=where)
     return Table(row_ids, tuple(held), held.__getitem__, where, sparse=matrix, sparse_names=tuple(known))
 

@@ -9,7 +9,11 @@ PARTS = ("test", "validation", "train")
 
 @dataclass(frozen=True)
 class ExplainSettings:
-    """How much is computed."""
+    """How much is computed.
+
+    >>> ExplainSettings(rows=500, steps=0).repeats
+    5
+    """
 
     part: str = "test"  # which rows: "test" | "validation" | "train"
     rows: int = 2000  # at most so many of them, drawn at random

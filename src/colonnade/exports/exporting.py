@@ -31,6 +31,15 @@ def export(model: JointModel | SavedModel | str | Path, to: str, out: str | Path
     `model`: itself, a run directory, or a folder that `save` wrote. `to`: "onnx", "torchscript" or "torch-export", with
     a folder `out`; "coefficients", with a .csv or .json file; "sklearn", with a .json file. `party`: that one's model
     alone; default: all there are. Of a linear model all together are the whole model, one party's is its part.
+
+    >>> import colonnade, tempfile
+    >>> data = colonnade.dataset("breast_cancer", parties=2)
+    >>> outcome = colonnade.train(data, "afsaga", training=colonnade.Training(epochs=1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     written = export(outcome.model, "coefficients", f"{folder}/weights.csv")
+    ...     lines = len(written[0].read_text().splitlines())
+    >>> lines  # a heading, 30 columns and a constant
+    32
     """
     if to not in FORMS:
         raise unknown_name("form to export to", to, FORMS)

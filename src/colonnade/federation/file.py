@@ -1,8 +1,8 @@
 """`federation.toml`: what all parties of a federation share, read strictly and written back whole.
 
 Sections: [federation], [data], [alignment], [parties.NAME], [algorithm], [training], [start], [privacy], [bottom],
-[top], and one for each runtime: [simulate], [processes], [ray], [network]. Every name must exist; a misspelt one is
-refused with the nearest. A run keeps the file it ran with, defaults filled in.
+[top], [track], and one for each runtime: [simulate], [processes], [ray], [network]. Every name must exist; a misspelt
+one is refused with the nearest. A run keeps the file it ran with, defaults filled in.
 """
 
 import hashlib
@@ -33,10 +33,11 @@ from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.simulate.settings import Simulate
 from colonnade.settings import as_values, build, check_table
+from colonnade.tracking.settings import Track
 
 _SECTIONS = (
     *("federation", "data", "alignment", "parties", "algorithm", "training", "start", "privacy", "bottom", "top"),
-    *("simulate", "processes", "ray", "network"),
+    *("track", "simulate", "processes", "ray", "network"),
 )
 
 
@@ -67,6 +68,7 @@ class Federation:
     processes: Processes = field(default_factory=Processes)
     ray: Ray = field(default_factory=Ray)
     network: Network = field(default_factory=Network)
+    track: Track = field(default_factory=Track)
 
     def party_data(self) -> dict[str, PartyData]:
         return dict(self.parties)
@@ -93,7 +95,8 @@ class Federation:
 
         model = self.start.model and str((base / self.start.model).resolve())
         parties = {name: absolute(own) for name, own in self.parties.items()}
-        return replace(self, parties=parties, start=replace(self.start, model=model))
+        start, track = replace(self.start, model=model), self.track.with_absolute_folders(base)
+        return replace(self, parties=parties, start=start, track=track)
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,7 @@ def parse_federation(values: Mapping[str, Any]) -> Federation:
         processes=build(Processes, values.get("processes", {}), "processes"),
         ray=build(Ray, values.get("ray", {}), "ray"),
         network=build(Network, values.get("network", {}), "network"),
+        track=build(Track, values.get("track", {}), "track"),
     )
 
 
@@ -179,6 +183,8 @@ def federation_values(federation: Federation) -> dict[str, Any]:
         "parties",
     ):
         values[section] = as_values(getattr(federation, section))
+    if federation.track:  # who is told of a run is no part of it: without that, nothing stands there
+        values["track"] = {name: value for name, value in as_values(federation.track).items() if value}
     return values
 
 

@@ -1,7 +1,7 @@
 """`party.toml`: one organisation's own part of a federation, which never leaves it.
 
 Sections: [party] who and where, [data] its file, [keys] its certificate, [bottom] a model of its own, [start] the model
-that it begins with, [endurance] how patient it is. Paths are relative to the file.
+that it begins with, [endurance] how patient it is, [track] who is told of its run. Paths are relative to the file.
 """
 
 from dataclasses import dataclass, field, fields
@@ -16,6 +16,7 @@ from colonnade.models.bottom import BottomSettings
 from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.network.settings import parse_address
 from colonnade.settings import build, check_table
+from colonnade.tracking.settings import Track
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,19 @@ class PartySettings:
     metrics: str = ""  # host:port for /metrics and /healthz; "" = none
     log: str = "text"  # "text" | "json"
     out: str = ""  # the run's directory; "" = runs/FEDERATION-NAME
+    otel: str = ""  # an OpenTelemetry collector that is told of exchanges, such as http://127.0.0.1:4318; "" = none
+    otel_share: float = 0.01  # of the exchanges
 
     def __post_init__(self) -> None:
         parse_address(self.listen, "[party] listen", any_port=True)
         if self.metrics:
             parse_address(self.metrics, "[party] metrics", any_port=True)
+        if self.otel and not self.otel.startswith(("http://", "https://")):
+            raise SettingsError(
+                f"party.otel is {self.otel!r}; write the address of a collector, such as http://127.0.0.1:4318."
+            )
+        if not 0 < self.otel_share <= 1:
+            raise SettingsError(f"party.otel_share is {self.otel_share:g}; it must be above 0 and at most 1.")
 
 
 @dataclass(frozen=True)
@@ -54,6 +63,7 @@ class PartyFile:
     bottom: BottomSettings | None = None
     start: StartSettings = field(default_factory=StartSettings)
     endurance: Endurance = field(default_factory=Endurance)
+    track: Track = field(default_factory=Track)
     base: Path = Path()
 
     def path(self, name: str) -> Path:
@@ -67,6 +77,7 @@ _KINDS: dict[str, Any] = {
     "bottom": BottomSettings,
     "start": StartSettings,
     "endurance": Endurance,
+    "track": Track,
 }
 _NEEDED = {"party": 'name = "shop"', "keys": 'certificate = "shop.pem", key = "shop.key", authority = "authority.pem"'}
 

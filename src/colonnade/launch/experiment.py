@@ -32,6 +32,7 @@ from colonnade.launch.errors_made import errors_made
 from colonnade.launch.extension import check_noise
 from colonnade.launch.launches import launch_of, placed
 from colonnade.launch.outcome import Outcome
+from colonnade.launch.progress import shown_in_python
 from colonnade.launch.run_directory import data_digests, disk_errors
 from colonnade.launch.run_options import RunKeywords, RunOptions
 from colonnade.launch.run_record import RunRecord
@@ -50,6 +51,8 @@ from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.simulate.settings import Simulate
 from colonnade.settings import as_values
+from colonnade.tracking.run import TrackedRun, settings_of
+from colonnade.tracking.tracker import Tracker, both, tracked
 
 RUNTIMES = (Simulate.name, Processes.name, Ray.name)
 
@@ -77,6 +80,7 @@ def train(
     - `resume`: continue the stopped run in `out`, in virtual time to the same final models; or one that has finished,
       with more epochs.
     - `trace`: record every event and effect, for replay.
+    - `progress`: show how far it is, by a bar in a notebook or on a terminal, by a line now and then elsewhere.
     - `watch`: is given every line of metrics.
     - `report`: is given each party's name and what its process or actor says of itself.
     - `stop_requested`: is asked now and then; once it says True, the run is saved and stopped.
@@ -84,6 +88,9 @@ def train(
     - `threads`: of PyTorch, 1 by default.
     - `start`: a model to begin with, such as `outcome.model` or a run's directory; columns are matched by name.
     - `accept_if_better`: save the model only if it is not worse than `start` on validation rows.
+    - `track`: other programs that are told of the run and where each keeps it, such as
+      `{"mlflow": "sqlite:///mlflow.db"}`.
+    - `name`: by which these know it, by default that of its directory.
     - `settings`: what the run directory records as its federation.toml; by default what was given here.
 
     >>> import colonnade
@@ -117,10 +124,13 @@ def train(
         if asked.start is not None:
             values["start"] = {"model": str(asked.start) if isinstance(asked.start, str | Path) else "given"}
         asked = replace(asked, settings=values)
-    return _told(train_plan(data, plan, carrier, asked))
+    return _told(data, plan, carrier, asked)
 
 
-def _told(outcome: Outcome) -> Outcome:
+def _told(data: FederatedData, plan: Plan, runtime: Simulate | Processes | Ray, asked: RunOptions) -> Outcome:
+    """Train by the plan, and tell whoever waits in Python how far it is, and what to think of its end."""
+    with shown_in_python(asked, algorithms.name_of(plan.algorithm), float(plan.training.epochs)) as options:
+        outcome = train_plan(data, plan, runtime, options)
     if outcome.summary.get("little_learnt"):
         log.warning(LITTLE_LEARNT)
     return outcome
@@ -128,13 +138,14 @@ def _told(outcome: Outcome) -> Outcome:
 
 def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | Ray, options: RunOptions) -> Outcome:
     """The same from a plan, such as a federation.toml's, and the settings of a runtime."""
-    with _threads(options.threads):
+    with _threads(options.threads), tracked(options.sinks) as tracker:
         federation = _agreed(data, plan, options)
         before = _comparable(data, federation, options) if options.accept_if_better else None
         if options.resume and options.directory is not None:
             check_noise(options.directory, plan, federation.plan, federation.facts)
         launch = launch_of(TrainingRun(federation), runtime)
         with launch.ready(), placed(launch, partial(data_digests, data), options) as settled:
+            settled = _told_of(tracker, plan, settled, options.directory)
             record = launch.run(settled)
         viewers = dict.fromkeys(data.feature_parties, (data.label_party,))
         before_it = [
@@ -163,7 +174,18 @@ def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | 
             if record.finished and accepted:
                 _with_outputs(model, data).save(options.directory / "model")
                 write_card(options.directory)
+        tracker.end(summary)
     return Outcome(summary, record.recorder.metrics, model, options.directory, record.finished)
+
+
+def _told_of(tracker: Tracker, plan: Plan, options: RunOptions, kept: Path | None) -> RunOptions:
+    """The options of a run whose sinks are told of it; `kept`: the run directory, if it has one for good."""
+    if not options.sinks:
+        return options
+    settings = settings_of(options.settings or {})
+    name = plan.chosen.name if kept is None else kept.resolve().name
+    tracker.begin(TrackedRun(options.name or name, "", settings, kept), options.resume)
+    return replace(options, watch=both(tracker, options.watch))
 
 
 def _comparable(data: FederatedData, federation: BuiltFederation, options: RunOptions) -> JointModel:

@@ -39,15 +39,20 @@ from colonnade.runtimes.live import Live, as_lane
 from colonnade.runtimes.live_files import Sample, logged_into
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.carrier import Keys
+from colonnade.runtimes.network.carriers import dialler, listener
 from colonnade.runtimes.network.greeting import Door
 from colonnade.runtimes.network.guest import Guest
 from colonnade.runtimes.network.host import Host
 from colonnade.runtimes.network.settings import Network
+from colonnade.runtimes.network.spans import Spans, spans_to, told_of
 from colonnade.runtimes.picture import picture_at_the_door, picture_of_station
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.run_lock import only_process_in
 from colonnade.runtimes.station import Guard, Station
 from colonnade.runtimes.steering import LIVE
+from colonnade.tracking.run import TrackedRun, settings_of
+from colonnade.tracking.settings import Track
+from colonnade.tracking.tracker import tracked
 from colonnade.wire.codec import Limits
 from colonnade.wire.handshake import PROTOCOL, VERSION, Hello, Roster
 from colonnade.wire.sealing import sign_introduction
@@ -82,20 +87,27 @@ def join(
     trace: bool = False,
     quarantine: bool = False,
     operate: Operate | None = None,
+    track: Track | None = None,
     stop_requested: Callable[[], bool] = lambda: False,
 ) -> Joined:
     """Take part in a network run until it ends. `without`: feature parties that the label party does not wait for.
 
+    `track`: who is told of this party's part, of which nobody else's is.
     `quarantine`: pass over what this party's journal holds and the party cannot handle again, and expel who sent it.
     """
     participant = Participant(federation, party_file, out, party_timeout_seconds)
     participant.check_without(without)
-    launch = NetworkLaunch(
-        participant, TrainingMeeting(participant), tuple(without), _of(participant, operate), quarantine
-    )
+    own = party_file.party
+    spans = spans_to(own.otel, own.otel_share, own.name, federation.label_party) if own.otel else None
+    meeting, attend = TrainingMeeting(participant), _of(participant, operate)
+    launch = NetworkLaunch(participant, meeting, tuple(without), attend, quarantine, spans)
     directory = participant.directory
-    with launch.ready():
-        record = launch.run(RunOptions(directory, trace=trace, stop_requested=stop_requested))
+    with tracked(track or Track()) as tracker, launch.ready():
+        run = TrackedRun(directory.resolve().name, participant.name, settings_of(participant.settings), directory)
+        tracker.begin(run, resume=True)  # whether it goes on, its directory tells
+        watch = tracker.line if track else None
+        options = RunOptions(directory, trace=trace, watch=watch, stop_requested=stop_requested)
+        record = launch.run(options)
         before = participant.released_before()
         record = replace(record, randomness=participant.randomness, released=[*record.released, *before])
         summary = _summary(participant, record)
@@ -103,6 +115,7 @@ def join(
             write_atomically(directory / "summary.json", json_text(summary))
         if record.finished and record.counts:
             write_card(directory)
+        tracker.end(summary)
     if summary.get("little_learnt"):
         log.warning(LITTLE_LEARNT)
     return Joined(record.finished, directory, summary)
@@ -177,6 +190,7 @@ class NetworkLaunch:
     without: tuple[str, ...] = ()
     operate: Attend | None = None
     quarantine: bool = False
+    spans: Spans | None = None  # who is told of exchanges
 
     runtime = Network.name
     needs_directory = True
@@ -201,7 +215,8 @@ class NetworkLaunch:
         options = replace(options, stop_requested=lambda: own_stop() or asked_to_stop())
         carrier = (self.host if leads else self.guest)(directory, recorder, options)
         attend = None if self.operate is None else self.operate(carrier, recorder)
-        report = PeriodicReport(recorder, float(participant.federation.training.epochs))
+        epochs = float(participant.federation.training.epochs)
+        report = PeriodicReport(recorder, epochs, watch=None if leads else options.watch)
         live = _live_of(carrier, recorder, directory)
 
         def every_turn() -> None:
@@ -221,6 +236,8 @@ class NetworkLaunch:
             if carrier.station is not None:
                 carrier.station.close()
             recorder.close()
+            if self.spans is not None:
+                self.spans.end()
         if finished and carrier.station is not None:
             station = carrier.station
             participant.keep_model(station.party, recorder.metrics, station.released(), directory.path)
@@ -253,7 +270,7 @@ class NetworkLaunch:
             participant.name,
             participant.feature_parties,
             self._keys(directory),
-            participant.party_file.party.listen,
+            listener(participant.federation.network.carrier, participant.party_file.party.listen),
             self.meeting.door(directory),
             relays=participant.relays,
             begin=begin,
@@ -264,8 +281,8 @@ class NetworkLaunch:
     def guest(self, directory: PartyDirectory, recorder: Recorder, options: RunOptions, leaves: bool = False) -> Guest:
         """A feature party's side: it calls the label party, and introduces itself."""
         participant = self.participant
-        address = participant.federation.network.address
-        if not address:
+        network = participant.federation.network
+        if not network.address:
             raise SettingsError("The federation has no [network] address: say at which host:port the label party is.")
 
         def begin(roster: Roster) -> Station:
@@ -278,7 +295,7 @@ class NetworkLaunch:
         guest = Guest(
             participant.name,
             participant.label_party,
-            address,
+            dialler(network.carrier, network.address),
             self._keys(directory),
             lambda nonce: hello_of(participant, directory, nonce, leaves),
             neighbours=[one for one in participant.feature_parties if one != participant.name],
@@ -315,11 +332,22 @@ class NetworkLaunch:
             extension=directory.extension,
         )
         ledger = directory.path / "ledger.jsonl"
-        label_party = participant.label_party
-        guard = Guard(lambda: participant.build(roster, directory.secret), self.quarantine)
-        return open_station(
-            participant.name, party, label_party, life, recorder, ledger, LIMITS, guard, directory.steering
+        label_party, spans = participant.label_party, self.spans
+        guard = Guard(lambda: told_of(participant.build(roster, directory.secret), spans), self.quarantine)
+        station = open_station(
+            participant.name,
+            told_of(party, spans),
+            label_party,
+            life,
+            recorder,
+            ledger,
+            LIMITS,
+            guard,
+            directory.steering,
         )
+        if spans is not None:
+            spans.begin(roster.run, station.now())
+        return station
 
 
 def _live_of(carrier: Host | Guest, recorder: Recorder, directory: PartyDirectory) -> Live:
@@ -363,6 +391,7 @@ def hello_of(participant: Member, directory: PartyDirectory, nonce: bytes, leave
         nonce,
         leaves,
         VERSION,
+        participant.federation.network.carrier,
     )
 
 

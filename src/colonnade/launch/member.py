@@ -11,7 +11,7 @@ from colonnade.party import Party
 from colonnade.wire.certificates import CredentialFiles, Credentials
 from colonnade.wire.handshake import Roster
 
-_OWN = ("simulate", "processes", "ray", "start")
+_OWN = ("simulate", "processes", "ray", "start", "track")
 """Sections that are about one machine."""
 
 
@@ -40,10 +40,15 @@ class Member:
                 "[start] names a model in the federation.toml that all parties share, but a party's model is its own: "
                 "say it in [start] of each party.toml."
             )
+        if federation.track:
+            raise SettingsError(
+                "[track] stands in the federation.toml that all parties share, but where a party keeps its runs is its "
+                "own matter: say it in [track] of each party.toml."
+            )
         # As JSON, so that a difference can be named; runtimes of one machine are nobody else's business.
         values = federation_values(federation)
         self.settings = {name: value for name, value in values.items() if name not in _OWN}
-        self.agreed = without_address(self.settings)
+        self.agreed = without_way(self.settings)
         self.digest = digest(self.agreed)
 
     def say(self, said: Mapping[str, Any]) -> None:
@@ -122,9 +127,10 @@ def next_directory(trained: Path, purpose: str) -> Path:
     return trained.with_name(f"{trained.name}-{purpose}-{number}")
 
 
-def without_address(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be the same at all parties from beginning to end; how one reaches the label party is its own matter."""
-    network = {name: value for name, value in settings["network"].items() if name != "address"}
+def without_way(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be the same at all parties from beginning to end. By what address one reaches the label party is its
+    own matter; over what carrier is compared when it is greeted, and may change while nobody runs."""
+    network = {name: value for name, value in settings["network"].items() if name not in ("address", "carrier")}
     return {**settings, "network": network}
 
 

@@ -20,7 +20,14 @@ from colonnade.reports.summary import Summary
 
 @dataclass(repr=False)
 class Outcome:
-    """What a run gave: its summary, its curve, and every party's models. A notebook shows it as a table and a curve."""
+    """What a run gave: its summary, its curve, and every party's models. A notebook shows it as a table and a curve.
+
+    >>> import colonnade
+    >>> short = colonnade.Training(epochs=1, batch_size=16)
+    >>> outcome = colonnade.train(colonnade.dataset("iris", parties=2), training=short)
+    >>> outcome.finished, outcome.summary["exchanges"], sorted(outcome.models)
+    (True, 14, ['label', 'party1', 'party2'])
+    """
 
     summary: Summary
     metrics: list[dict[str, Any]]

@@ -15,7 +15,7 @@ from colonnade.errors import RunError, SettingsError
 from colonnade.federation.toml import write_toml
 from colonnade.files import make_folder, read_private, take_over, toml_of, write_atomically
 from colonnade.launch.extension import check_finished, only_longer, write_longer
-from colonnade.launch.member import Member, without_address
+from colonnade.launch.member import Member, without_way
 from colonnade.launch.run_directory import differences
 from colonnade.privacy.ledger import check_journal
 from colonnade.runtimes.journal import first_number
@@ -72,7 +72,7 @@ class PartyDirectory:
         """Settings and data are those of the beginning: frames that are sent again must be the same."""
         kept = self.path / "federation.toml"
         try:
-            settings = without_address(toml_of(read_private(kept)))
+            settings = without_way(toml_of(read_private(kept)))
         except (OSError, ValueError, KeyError):
             raise _damaged(kept) from None
         wanted = toml_of(write_toml(self._participant.agreed).encode())

@@ -17,10 +17,20 @@ REPORT_SECONDS = 10.0
 class PeriodicReport:
     """Is called in every turn, and says something every ten seconds."""
 
-    def __init__(self, recorder: Recorder, epochs: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """`epochs`: how many are planned. How many exchanges that will be is worked out from those so far."""
+    def __init__(
+        self,
+        recorder: Recorder,
+        epochs: float,
+        clock: Callable[[], float] = time.monotonic,
+        watch: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        """`epochs`: how many are planned. How many exchanges that will be is worked out from those so far.
+
+        `watch`: is told the same, where nobody records metrics.
+        """
         self._recorder = recorder
         self._epochs = epochs
+        self._watch = watch
         self._clock = clock
         self._last = clock()
         self._exchanges: int | None = None  # what a process before this one did is not this one's rate
@@ -38,6 +48,8 @@ class PeriodicReport:
         self._last, self._exchanges = now, done
         waits = f"; without {', '.join(absent)}" if absent else ""
         facts: dict[str, Any] = {"exchange": done, "rate": round(rate, 3), "waiting_for": absent}
+        if absent:
+            facts["waited_seconds"] = {name: round(station.links[name].away_seconds, 1) for name in absent}
         if "share" in counts:  # of an alignment, whose end is known
             left = done * (1 / counts["share"] - 1) / rate if rate and counts["share"] else inf
             words = f"{done} multiplications, {rate:.0f} a second, {_time_left(left)} left{waits}"
@@ -45,6 +57,10 @@ class PeriodicReport:
             facts |= self._of_training(counts, rate)
             words = _in_words(facts) + waits
         log.info("%s", words, extra={"event": "progress", "facts": facts})
+        if self._watch is not None:
+            self._watch(
+                {"exchange": done, "step": counts["steps"], "rate": round(rate, 3), "wall_seconds": station.now()}
+            )
 
     def _of_training(self, counts: dict[str, Any], rate: float) -> dict[str, Any]:
         """What the label party knows besides: of how many exchanges, how long that takes, the loss."""

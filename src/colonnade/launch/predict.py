@@ -24,6 +24,21 @@ def predict(
     `ids`: which rows, in their order; None: all that every party holds. `tables`: another file in the place of a
     party's own. `runtime`: what carries messages between the parties ("simulate", "processes", "ray"), each of which
     answers from its own model and table; "": the models are put together here, which comes to the same.
+
+    >>> import colonnade, tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     for name, head in (("shop", "id,orders"), ("bank", "id,debt,paid")):
+    ...         lines = [f"c{i},{i % 5}" + (",yes" if i % 5 > 2 else ",no") * (name == "bank") for i in range(40)]
+    ...         _ = Path(place, f"{name}.csv").write_text("\\n".join([head, *lines]))
+    ...     tables = {name: f"{place}/{name}.csv" for name in ("shop", "bank")}
+    ...     data = colonnade.from_frames(tables, label_party="bank", label="paid")
+    ...     kept = {"federation": {"label_party": "bank"}, "data": {"label": "paid"}}
+    ...     kept["parties"] = {name: {"file": tables[name]} for name in tables}
+    ...     _ = colonnade.train(data, training=colonnade.Training(epochs=1), out=f"{place}/run", settings=kept)
+    ...     found = colonnade.predict(f"{place}/run", ids=["c7", "c8"])
+    >>> found.ids
+    ['c7', 'c8']
     """
     kept = Path(run) / "federation.toml"
     if not kept.exists():

@@ -22,6 +22,8 @@ from colonnade.runtimes.simulate.settings import Simulate
 
 # Among the checkpoints, which are their owners' own: a digest of a few labels could be guessed.
 _DIGESTS = "checkpoints/data.json"
+_AS_GOOD = {Ray.name, "track"}
+"""Another cluster, or more of it, is as good; and who is told of a run is no part of it."""
 
 
 @contextmanager
@@ -139,7 +141,7 @@ def _check(directory: Path, runtime: str, settings: Mapping[str, Any], data: Map
     before = with_new_settings(before)
     different = sorted(
         f"{section}.{name}"
-        for section in {**before, **settings}.keys() - {Ray.name}  # another cluster, or more of it, is as good
+        for section in {**before, **settings}.keys() - _AS_GOOD
         for name in differences(before.get(section, {}), settings.get(section, {}))
     )
     if different == [EPOCHS] and is_longer(before, settings):

@@ -3,7 +3,7 @@
 `Launch` is what every runtime answers to: it is made from what is to be run, made ready, and run with these options.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypedDict
 from colonnade.errors import SettingsError
 from colonnade.launch.run_record import RunRecord
 from colonnade.prediction.joint_model import JointModel
+from colonnade.tracking.settings import Track, track_of
 
 Watch = Callable[[dict[str, Any]], None]
 """Is given every line of metrics."""
@@ -33,6 +34,9 @@ class RunKeywords(TypedDict, total=False):
     settings: dict[str, Any] | None
     start: JointModel | str | Path | None
     accept_if_better: bool
+    track: Mapping[str, str] | Track | None
+    name: str
+    progress: bool
 
 
 @dataclass(frozen=True)
@@ -50,12 +54,19 @@ class RunOptions:
     settings: dict[str, Any] | None = None  # what the run directory keeps as its federation.toml
     start: JointModel | str | Path | None = None  # the model to begin with, or where it lies; None: fresh weights
     accept_if_better: bool = False  # leave a model that is worse than the one to begin with out of the run directory
+    track: Mapping[str, str] | Track | None = None  # other programs that are told of the run, and where they keep it
+    name: str = ""  # by which these know it; "": its directory's
+    progress: bool = False  # show a bar: in a notebook, on a terminal, or lines elsewhere
 
     def __post_init__(self) -> None:
         if self.trace and self.out is None:
             raise SettingsError("A trace is written into the run directory: give out=… as well.")
         if self.resume and self.out is None:
             raise SettingsError("To resume, say which run: give its directory as out=….")
+
+    @property
+    def sinks(self) -> Track:
+        return track_of(self.track)
 
     @property
     def directory(self) -> Path | None:

@@ -22,6 +22,7 @@ from colonnade.prediction.own_rows import id_form
 from colonnade.runtimes.links import Peers
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.carrier import Keys
+from colonnade.runtimes.network.carriers import dialler, listener
 from colonnade.runtimes.network.guest import Guest
 from colonnade.runtimes.network.host import Host
 from colonnade.runtimes.run_lock import only_process_in
@@ -116,7 +117,7 @@ async def _lead(member: ServingMember, directory: PartyDirectory, serving: Servi
         member.name,
         member.feature_parties,
         Keys(member.credentials, directory.sealing, member.digest),
-        member.party_file.party.listen,
+        listener(member.federation.network.carrier, member.party_file.party.listen),
         ServingDoor(member),
         relays=False,
         begin=lambda hellos: (cast(Station, station), _NOBODY),  # which it turns alike
@@ -140,8 +141,8 @@ async def _lead(member: ServingMember, directory: PartyDirectory, serving: Servi
 async def _follow(
     member: ServingMember, directory: PartyDirectory, serving: Serving, hangup: Callable[[], bool]
 ) -> None:
-    address = member.federation.network.address
-    if not address:
+    network = member.federation.network
+    if not network.address:
         raise SettingsError("The federation has no [network] address: say at which host:port the label party is.")
     assert member.rows is not None
     ledger = directory.path / "served.jsonl"
@@ -152,7 +153,7 @@ async def _follow(
     guest = Guest(
         member.name,
         member.label_party,
-        address,
+        dialler(network.carrier, network.address),
         Keys(member.credentials, directory.sealing, member.digest),
         lambda nonce: hello_of(member, directory, nonce, leaves=False),
         neighbours=(),

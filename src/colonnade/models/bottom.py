@@ -21,6 +21,9 @@ class BottomSettings:
     `linear` is one Linear layer. The others end in a Linear layer and, unless `output_activation` is off, a ReLU: with
     `hidden = ()` an mlp is the papers' Linear + ReLU. `multi-view` is one cnn for all channels of an image, of which
     the largest values count.
+
+    >>> BottomSettings(embedding=8, hidden=()).kind
+    'mlp'
     """
 
     kind: str = "mlp"

@@ -23,6 +23,9 @@ class TopSettings:
 
     `sum` has nothing to learn but a bias: with linear bottoms it is the papers' federated logistic, softmax
     or ridge regression.
+
+    >>> TopSettings(kind="sum-mlp", hidden=(32, 16)).hidden
+    (32, 16)
     """
 
     kind: str = "concat-mlp"

@@ -45,7 +45,16 @@ _EVERYBODY = (
 
 @dataclass(frozen=True)
 class JointModel:
-    """The models of all parties of a federation, by name."""
+    """The models of all parties of a federation, by name.
+
+    >>> import colonnade
+    >>> data = colonnade.dataset("iris", parties=2)
+    >>> model = colonnade.train(data, training=colonnade.Training(epochs=1)).model
+    >>> model.label_party, model.order
+    ('label', ('party1', 'party2'))
+    >>> model.predict_proba({party: own.test for party, own in data.columns.items()}).shape
+    (38, 3)
+    """
 
     parties: Mapping[str, SavedModel]
     label_party: str
@@ -135,6 +144,13 @@ def load_model(
 
     `modules`: the modules of your own that it was trained with, by party and name, such as `{"shop": {"bottom": …}}`.
     Their weights are loaded into them.
+
+    >>> import colonnade, tempfile
+    >>> outcome = colonnade.train(colonnade.dataset("iris", parties=2), training=colonnade.Training(epochs=1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     whole, of_one_party = load_model(outcome.save(folder)), load_model(f"{folder}/party1")
+    >>> type(whole).__name__, type(of_one_party).__name__
+    ('JointModel', 'SavedModel')
     """
     folder = Path(folder)
     given = modules or {}

@@ -88,7 +88,13 @@ class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class SavedModel:
-    """One party's modules, and what they are of."""
+    """One party's modules, and what they are of.
+
+    >>> import colonnade
+    >>> outcome = colonnade.train(colonnade.dataset("iris", parties=2), training=colonnade.Training(epochs=1))
+    >>> list(outcome.model.parties["party1"].modules), list(outcome.model.parties["label"].modules)
+    (['bottom'], ['top'])
+    """
 
     description: ModelDescription
     modules: dict[str, nn.Module]  # "bottom", "top"; "bottom of NAME" where one party trained on everybody's columns

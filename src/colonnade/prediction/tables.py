@@ -43,7 +43,12 @@ ENDINGS = (".csv", ".parquet")
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a model says of rows, by id."""
+    """What a model says of rows, by id.
+
+    >>> found = Predictions(["c1", "c2"], np.array(["no", "yes"]), {"yes": np.array([0.2, 0.9])}, unknown=("c3",))
+    >>> dict(zip(found.ids, found.predicted.tolist()))
+    {'c1': 'no', 'c2': 'yes'}
+    """
 
     ids: list[str]
     predicted: NDArray[Any]  # a class or a value for each

@@ -32,6 +32,9 @@ class PerturbationSettings:
 
     A target without a noise: the noise that keeps it is found before the run (private_plan.py). A noise without a
     clip: the sensitivity of a noised row is infinite, and its event says so; no guarantee follows from it.
+
+    >>> PerturbationSettings(columns_epsilon=8.0, clip=0.5, bottom_update="dp-sgd").delta
+    1e-05
     """
 
     noise: float = 0.0  # c: deviation of the Gaussian on the last layer

@@ -58,6 +58,8 @@
     return [xs, ys];
   }
 
+  const withBand = (run) => [...points(run, "metric"), points(run, "low")[1], points(run, "high")[1]];
+
   function draw() {
     plots.forEach((plot) => plot.destroy());
     const style = getComputedStyle(document.documentElement);
@@ -66,10 +68,20 @@
     const runs = told.runs.map((run, place) => ({ run, colour: colours[place % 8] })).filter((_, place) => shown[place]);
     plots = [["loss", "training loss"], ["metric", told.metric]].filter(([, name]) => name).map(([what, name]) => {
       const tables = runs.map(({ run }) => points(run, what));
-      const data = tables.length > 1 ? uPlot.join(tables) : (tables[0] ?? [[]]);
+      const curves = tables.length > 1 ? uPlot.join(tables) : (tables[0] ?? [[]]);
       const look = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
+      // Around a metric the 95 % within which it may lie by the chance of its rows, as a band.
+      const banded = what === "metric" && runs.every(({ run }) => run.low);
+      const data = banded ? uPlot.join(runs.map(({ run }) => withBand(run))) : curves;
+      const series = runs.flatMap(({ run, colour }) => {
+        const line = { label: told.runs.length > 1 ? run.name : name, stroke: colour, width: 2, spanGaps: true, value: (_, y) => number(y) };
+        const edge = { class: "band", label: "", width: 0, spanGaps: true, points: { show: false } };
+        return banded ? [line, { ...edge }, { ...edge }] : [line];
+      });
+      const bands = banded ? runs.map(({ colour }, place) => ({ series: [3 * place + 3, 3 * place + 2], fill: `${colour}2e` })) : [];
       return new uPlot(
         {
+          bands,
           width: box.clientWidth - 2,
           height: 220,
           cursor: { sync: { key: "report" }, drag: { x: true, y: false } },
@@ -80,7 +92,7 @@
           ],
           series: [
             { label: told.axes[axis], value: (_, x) => number(x) },
-            ...runs.map(({ run, colour }) => ({ label: told.runs.length > 1 ? run.name : name, stroke: colour, width: 2, spanGaps: true, value: (_, y) => number(y) })),
+            ...series,
           ],
         },
         data,

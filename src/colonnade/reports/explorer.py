@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
+from colonnade.reports.against import interval, rows_scored
 from colonnade.reports.markup import Markup
 from colonnade.reports.page_parts import CLOCK_WORDS
 from colonnade.reports.rundir import MetricLine, Run, distinct_names
@@ -61,6 +62,19 @@ def _curve(run: Run, name: str) -> dict[str, Any]:
         "epochs": [_short(line.epoch) for line in lines],
         "loss": [_short(line.loss) for line in lines],
         "metric": [_short(metric(line)) for line in lines],
+        **_sure(run, [metric(line) for line in lines]),
+    }
+
+
+def _sure(run: Run, values: Sequence[float | None]) -> dict[str, list[float | None]]:
+    """Between which values each may lie by the chance of the rows that were scored, where that is known."""
+    rows = rows_scored(run, run.scored_on)
+    found = [interval(run.headline, value, rows) for value in values]
+    if not any(found):
+        return {}
+    return {
+        "low": [None if one is None else _short(one[0]) for one in found],
+        "high": [None if one is None else _short(one[1]) for one in found],
     }
 
 

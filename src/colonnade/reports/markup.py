@@ -23,8 +23,9 @@ def join(parts: Iterable[object]) -> Markup:
     return Markup("\n".join(text(part) for part in parts))
 
 
-def element(tag: str, *content: object, css: str = "") -> Markup:
-    attribute = f' class="{escape(css)}"' if css else ""
+def element(tag: str, *content: object, css: str = "", scrolls: bool = False) -> Markup:
+    """`scrolls`: it may be wider than the page; it can then be reached, and moved, by keys."""
+    attribute = (f' class="{escape(css)}"' if css else "") + (' tabindex="0"' if scrolls else "")
     return Markup(f"<{tag}{attribute}>{''.join(text(part) for part in content)}</{tag}>")
 
 
@@ -58,14 +59,14 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], numeric_from: 
     if not body:
         return Markup("")
     head = element("thead", line("th", heads)) if heads else ""
-    return element("div", element("table", head, element("tbody", *body), css=css), css="scroll")
+    return element("div", element("table", head, element("tbody", *body), css=css), css="scroll", scrolls=True)
 
 
 def plot(png: bytes, title: str, caption: str, wide: bool) -> Markup:
     encoded = base64.b64encode(png).decode("ascii")
     image = Markup(f'<img alt="{escape(title)}" src="data:image/png;base64,{encoded}">')
     words = element("figcaption", element("strong", title), " ", caption)
-    return element("figure", element("div", image, css="paper"), words, css="wide" if wide else "")
+    return element("figure", element("div", image, css="paper", scrolls=wide), words, css="wide" if wide else "")
 
 
 def tabs(name: str, choices: Sequence[tuple[str, Markup]]) -> Markup:
@@ -78,6 +79,11 @@ def tabs(name: str, choices: Sequence[tuple[str, Markup]]) -> Markup:
         parts.append(Markup(f'<input type="radio" name="{escape(name)}" id="{key}"{chosen}>'))
         parts.append(Markup(f'<label for="{key}">{text(label)}</label>'))
     return element("div", *parts, *(shown for _, shown in choices), css="tabs")
+
+
+def folded(title: str, content: Markup) -> Markup:
+    """What few readers look for, behind its title; on paper it is unfolded."""
+    return element("details", element("summary", title), content) if content else content
 
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -165,6 +171,15 @@ figcaption strong { color: var(--ink); }
 .explorer .u-legend th, .explorer .u-legend td { border: 0; padding: 0 .2rem; }
 @media screen { .only-print { display: none; } }
 @media print { .explorer { display: none; } }
+figure.wide + .plots, .lanes { margin-bottom: 1.25rem; }
+.lanes canvas { touch-action: pan-y; cursor: crosshair; }
+.lanes canvas:focus-visible { outline: 2px solid var(--muted); outline-offset: 4px; }
+.lanes p { margin: .3rem .9rem 0; max-width: none; }
+details > summary { cursor: pointer; color: var(--muted); }
+details > summary:focus-visible { outline: 2px solid var(--muted); outline-offset: 2px; }
+@media print { details::details-content { content-visibility: visible; block-size: auto; }
+  details > summary { display: none; } }
+.explorer .u-legend .band { display: none; }
 .verdict { font-size: 1.1rem; margin: 1rem 0 0; }
 /* A shadow at the side where a table goes on, covered by the ground where it ends. */
 .scroll { overflow-x: auto; margin: .6rem 0; background:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from colonnade.errors import SettingsError
 from colonnade.reports import error_figures, figures
+from colonnade.reports.against import in_one_place, in_words, interval, partners, rows_scored
 from colonnade.reports.amounts import (
     DASH,
     byte_size,
@@ -25,7 +26,8 @@ from colonnade.reports.amounts import (
 )
 from colonnade.reports.epsilons import figure_rows, heads
 from colonnade.reports.explorer import explorer
-from colonnade.reports.markup import Markup, card, cards, document, element, join, section, table, tabs
+from colonnade.reports.lanes import lanes
+from colonnade.reports.markup import Markup, card, cards, document, element, folded, join, section, table, tabs
 from colonnade.reports.observed import audit_of, observe
 from colonnade.reports.page_parts import (
     CLOCK_WORDS,
@@ -80,6 +82,7 @@ def _run_page(run: Run, plots: Sequence[Plot], audits: Sequence[Mapping[str, Any
     learning = tabs(
         "axis", [(one.title.removesuffix("."), by_key[one.key]) for one in plots if one.key.startswith("curves_")]
     )
+    lanes_shown = lanes(run)
     title = f"{run.algorithm} on {run.data_name}" if run.data_name else run.algorithm
     subtitle = [f"run {run.name}", f"runtime {run.runtime}"]
     if run.summary.get("seed") is not None:
@@ -104,14 +107,22 @@ def _run_page(run: Run, plots: Sequence[Plot], audits: Sequence[Mapping[str, Any
             explorer([run]),
             element("div", element("div", learning, css="curves"), element("div", _test_metrics(run)), css="plots"),
         ),
+        section("What each party adds", *partners(run)),
         section("How it errs", shown("confusion", "roc", "calibration")),
-        section("Who worked when", shown("timeline", "utilisation", "staleness"), _staleness(run)),
+        section(
+            "Who worked when",
+            lanes_shown,
+            element("div", by_key["timeline"], css="pictured") if lanes_shown and "timeline" in by_key else NOTHING,
+            NOTHING if lanes_shown else shown("timeline"),
+            shown("utilisation", "staleness"),
+            _staleness(run),
+        ),
         section("Parties", _parties(run)),
         section("What was sent", shown("bytes", beside=_bytes(run)), _counts(run)),
         section("Privacy", *_privacy(run, audits)),
         section("What each party learnt", *_learnt(run)),
-        section("Settings", pairs_table(flat_settings(run.section("settings")))),
-        section("Versions", pairs_table(flat_settings(run.section("versions")))),
+        section("Settings", folded("All settings", pairs_table(flat_settings(run.section("settings"))))),
+        section("Versions", folded("All versions", pairs_table(flat_settings(run.section("versions"))))),
         footer(run.clock == "virtual"),
     )
 
@@ -220,11 +231,14 @@ def _verdict(run: Run) -> list[Markup]:
     if run.headline is None or run.final_metric is None:
         return []
     name = run.headline.replace("_", " ")
-    told = f"{name} {measure(run.headline, run.final_metric)} on the test rows"
+    sure = in_words(run.headline, interval(run.headline, run.final_metric, rows_scored(run, "test")))
+    told = f"{name} {measure(run.headline, run.final_metric)}{sure} on the test rows"
     if run.baseline is not None:
         how = {True: "better than", False: "no better than", None: "beside"}[run.beats_baseline]
         told += f": {how} one prediction for all rows, which has {measure(run.headline, run.baseline)}"
     said = [f"{told[0].upper()}{told[1:]}."]
+    if beside := in_one_place(run):
+        said.append(beside)
     matched = [
         f"{party} {count(number(rows.get('matched')))} of {count(number(rows.get('held')))}"
         for party, rows in _mapping(run.section("data").get("rows_by_party")).items()

@@ -231,11 +231,11 @@ def read_run(path: Path | str) -> Run:
         )
     lines = tuple(
         _metric_line(found, directory / "metrics.jsonl", line_number)
-        for line_number, found in _json_lines(directory / "metrics.jsonl")
+        for line_number, found in json_lines(directory / "metrics.jsonl")
     )
     timeline: tuple[Span, ...] = ()
     if (directory / "timeline.jsonl").is_file():
-        spans = (_span(found) for _, found in _json_lines(directory / "timeline.jsonl"))
+        spans = (_span(found) for _, found in json_lines(directory / "timeline.jsonl"))
         timeline = tuple(span for span in spans if span is not None)
     has_summary = (directory / "summary.json").is_file()
     summary = _read_summary(directory / "summary.json") if has_summary else _from_federation(directory)
@@ -281,7 +281,7 @@ def _read_bytes(path: Path) -> bytes:
         ) from reason
 
 
-def _json_lines(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
+def json_lines(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
     """The objects of a `.jsonl` file with their line numbers; a torn last line (a crash) is left out."""
     # Lines are split as bytes: a crash can also tear a character in two.
     numbered = [(at, raw) for at, raw in enumerate(_read_bytes(path).split(b"\n"), start=1) if raw.strip()]

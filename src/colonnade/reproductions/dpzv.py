@@ -29,9 +29,13 @@ SETS, VIEWS = ("mnist", "cifar10"), "modelnet10_voxel"
 FULL_EPOCHS = 100.0
 
 
-def _trial(algorithm: str, data: str, scope: Scope, **more: Any) -> Trial:
-    """Quick: 3,000 rows, of which 2,400 are trained on; and as many epochs as leave a minute or two for all."""
-    size = {"epochs": 6.0, "max_rows": 3_000} if scope.quick else {"epochs": FULL_EPOCHS}
+QUICK_EPOCHS, QUICK_LONG_EPOCHS = 6.0, 40.0
+"""The second where few are compared: zeroth order needs many exchanges."""
+
+
+def _trial(algorithm: str, data: str, scope: Scope, quick_epochs: float = QUICK_EPOCHS, **more: Any) -> Trial:
+    """Quick: 3,000 rows, of which 2,400 are trained on; and as many epochs as leave a few minutes for all."""
+    size = {"epochs": quick_epochs, "max_rows": 3_000} if scope.quick else {"epochs": FULL_EPOCHS}
     return Trial(algorithm, data, **{**size, **more})
 
 
@@ -117,9 +121,9 @@ Best = dict[tuple[str, float, str], tuple[float, Learnt]]
 """By set, ε and algorithm: the rate that was best on validation rows, and what came of it."""
 
 
-def _under_noise(cases: Mapping[str, Sequence[float]], scope: Scope) -> Best:
+def _under_noise(cases: Mapping[str, Sequence[float]], scope: Scope, quick_epochs: float = QUICK_EPOCHS) -> Best:
     trials = [
-        _trial(name, data, scope, epsilon=epsilon)
+        _trial(name, data, scope, quick_epochs, epsilon=epsilon)
         for data, epsilons in cases.items()
         for epsilon in epsilons
         for name in METHODS
@@ -165,7 +169,7 @@ def figure_2(scope: Scope) -> Shown:
     return Shown(rows, tuple(panels), f"Curves only in the paper, no numbers. {_missing_sets(scope)}")
 
 
-def _missing_sets(scope: Scope) -> str:
+def _missing_sets(scope: Scope, quick_epochs: float = QUICK_EPOCHS) -> str:
     words = (
         "Its Amazon reviews are not here, and ModelNet10 stands in for ModelNet40 in full runs alone. Bottom models "
         "have one layer, the paper's have convolutions. Sound ε: the batch is known to the party that asked, and the "
@@ -173,10 +177,7 @@ def _missing_sets(scope: Scope) -> str:
         "its last epoch, the others after their best: it keeps no second model."
     )
     if scope.quick:
-        words += (
-            " With 2,400 rows to train on and 6 epochs the noise on a slope is 0.09 C, where all rows and 100 epochs "
-            "have 0.08 C (7 parties, ε = 1), and there are 330 times fewer exchanges."
-        )
+        words += f" Quick: 2,400 rows to train on and {quick_epochs:g} epochs, in place of all rows and 100 epochs."
     return words
 
 
@@ -208,9 +209,11 @@ def figure_3(scope: Scope) -> Shown:
         level = Curve("the label party alone", (finite[0], finite[-1]), (_test(learnt),) * 2, level=True)
         panels.append(Panel(data, "ε, as claimed", "test accuracy, %", (*curves, level), log_x=True))
     words = (
-        "Curves only in the paper, no numbers; it says that dpzv is the best for ε ≤ 1. The label party of dpzv learns "
-        "from labels without any noise. Its rows alone, with feature parties that learn nothing and so are told "
-        f"nothing, show how much of dpzv's accuracy at a small ε that is. {_missing_sets(scope)}"
+        "Curves only in the paper; it says that dpzv is the best for ε ≤ 1. One number stands in the text, over 90 % "
+        "on CIFAR-10 at ε = 0.1; since Table I asks 40 % of CIFAR-10 and 90 % of MNIST, it is most likely MNIST's, and "
+        "nothing is held against it. The label party of dpzv learns from labels without any noise. Its rows alone, "
+        "with feature parties that learn nothing and so are told nothing, show how much of dpzv's accuracy at a small "
+        f"ε that is. {_missing_sets(scope)}"
     )
     return Shown(rows, tuple(panels), words)
 
@@ -218,7 +221,7 @@ def figure_3(scope: Scope) -> Shown:
 def figure_5(scope: Scope) -> Shown:
     """CIFAR-10: accuracy once as much was sent as the most frugal of the four sends in all."""
     data, epsilons = "cifar10", (inf, 5.0, 1.0)
-    best = _under_noise({data: epsilons}, scope)
+    best = _under_noise({data: epsilons}, scope, QUICK_LONG_EPOCHS)
     budget = min(learnt.looks[-1].megabytes for _, learnt in best.values() if learnt.looks)
     rows = []
 
@@ -245,14 +248,21 @@ def figure_5(scope: Scope) -> Shown:
     )
     words = (
         "Bars only in the paper, no numbers; it says that vafl is ahead without noise and dpzv with it. "
-        f"{_missing_sets(scope)}"
+        f"{_missing_sets(scope, QUICK_LONG_EPOCHS)}"
     )
+    if scope.quick:
+        words += (
+            f" Zeroth order needs exchanges: after {QUICK_EPOCHS:g} epochs in place of {QUICK_LONG_EPOCHS:g}, dpzv had "
+            "come to 17.0 and vafl to 20.0 at ε = 5."
+        )
     return Shown(rows, panels, words)
 
 
 # --- Figures 6 and 7: clipping ----------------------------------------------------------------------------------
 
-CLIP_RATES = (0.005, 0.02, 0.1)
+CLIP_RATES = (0.001, 0.005, 0.02)
+CLIP_EPOCHS = 20.0
+"""Of the two figures, quick."""
 
 
 def figure_6(scope: Scope) -> Shown:
@@ -260,7 +270,9 @@ def figure_6(scope: Scope) -> Shown:
     clips = {"clipped to ±1": 1.0, "not clipped": NO_CLIP}
     rows, panels = [], []
     for data in SETS:
-        trials = {words: _trial("dpzv", data, scope, epsilon=inf, clip=clip) for words, clip in clips.items()}
+        trials = {
+            words: _trial("dpzv", data, scope, CLIP_EPOCHS, epsilon=inf, clip=clip) for words, clip in clips.items()
+        }
         found = run_all(rate_by_rate([*trials.values()], CLIP_RATES), scope)
         best = {words: at_best_rate(one, found, by_loss=True) for words, one in trials.items()}
         for words, (rate, learnt) in best.items():
@@ -289,34 +301,46 @@ def figure_6(scope: Scope) -> Shown:
 CLIPS = (1.0, 10.0, 100.0, 500.0)
 ALIKE = 3.0
 """Points within which accuracies are called similar."""
+REACHES, TOP_RATES = (0.002, 0.01), (0.005, 0.02)
+"""Rates of feature parties times the clip: how far the noise of a slope can carry them; and of the label party."""
 
 
 def figure_7(scope: Scope) -> Shown:
-    """Accuracy at ε = 1 with several clips; noise is in proportion to the clip."""
+    """Accuracy at ε = 1 with several clips; noise is in proportion to the clip, and so rates are divided by it."""
     rows, panels = [], []
     for data in SETS:
-        trials = {clip: _trial("dpzv", data, scope, clip=clip) for clip in CLIPS}
-        found = run_all(rate_by_rate([*trials.values()], (0.001, *CLIP_RATES[:2])), scope)
-        best = {clip: at_best_rate(one, found) for clip, one in trials.items()}
-        reached = {clip: _test(learnt) for clip, (_, learnt) in best.items()}
-        for clip, (rate, learnt) in best.items():
+        tries = {
+            clip: [
+                _trial("dpzv", data, scope, CLIP_EPOCHS, clip=clip, rate=reach / clip, top_rate=top)
+                for reach in REACHES
+                for top in TOP_RATES
+            ]
+            for clip in CLIPS
+        }
+        found = run_all([one for own in tries.values() for one in own], scope)
+        best = {clip: max(own, key=lambda one: found[one].best) for clip, own in tries.items()}
+        reached = {clip: found[trial].best for clip, trial in best.items()}
+        for clip, trial in best.items():
             claim, holds = "", None
             if data == "mnist":
                 claim = f"within {ALIKE:g} points of the best"
-                holds = reached[clip] >= max(one for one in reached.values() if one == one) - ALIKE
+                holds = reached[clip] >= max(reached.values()) - ALIKE
             elif clip == 10.0:
-                claim, holds = "above C = 500", not reached[clip] <= reached[500.0]
-            note = f"learning rate {rate:g}; {_sound([learnt])}"
-            label = f"{data}, C = {clip:g}, test accuracy %"
+                claim, holds = "above C = 500", reached[clip] > reached[500.0]
+            note = f"learning rate {trial.rate:g}, the label party's {trial.top_rate:g}; {_sound([found[trial]])}; "
+            note += f"test accuracy after the last epoch {_test(found[trial]):.1f} %"
+            label = f"{data}, C = {clip:g}, best accuracy of validation rows %"
             rows.append(Row(label, None, reached[clip], None, note, "", claim, holds))
         curves = tuple(
-            _curve(f"C = {clip:g}", learnt, lambda look: float(look.exchanges)) for clip, (_, learnt) in best.items()
+            _curve(f"C = {clip:g}", found[trial], lambda look: float(look.exchanges)) for clip, trial in best.items()
         )
         panels.append(Panel(f"{data}, ε = 1 as claimed", "exchanges", "accuracy of validation rows, %", curves))
     words = (
         "Curves only in the paper, no numbers; it says that all clips do as well on MNIST, and C = 10 better than 500 "
-        "on CIFAR-10. Noise grows with C and slopes do not: how large a clip may be follows from how large slopes are, "
-        "of which the paper says nothing."
+        "on CIFAR-10. Noise grows with C and slopes do not, so a feature party's rate is divided by C; the label "
+        "party's, whose steps have no noise, is not. With one rate for both and none below 0.001, as this was first "
+        "done, C = 100 came to 13.7 % on MNIST: the rate decides, not the clip. The paper takes the model that is best "
+        "on validation rows, so accuracy is theirs; dpzv keeps no such model, and test rows are scored by the last."
     )
     return Shown(rows, tuple(panels), words)
 

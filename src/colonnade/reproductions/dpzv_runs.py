@@ -59,6 +59,7 @@ class Trial:
     seed: int = 0
     until: float = inf  # the accuracy of validation rows, in per cent, at which it stops
     patience: float = 0.0  # epochs without a better accuracy after which it stops; 0: goes on
+    top_rate: float = 0.0  # of the label party; 0: that of the feature parties
 
     def __str__(self) -> str:
         noise = "no noise" if self.epsilon == inf else f"ε = {self.epsilon:g}"
@@ -140,7 +141,7 @@ def run(trial: Trial) -> Learnt:
         epochs=trial.epochs,
         batch_size=64,
         learning_rate=STILL if trial.algorithm == ALONE else trial.rate,
-        top_learning_rate=trial.rate,
+        top_learning_rate=trial.top_rate or trial.rate,
         evaluate_every_epochs=EVERY,
         heal=False,  # the papers' form: a rate that is too large fails
     )

@@ -2,7 +2,8 @@
 
 A state is two files, NAME-NUMBER.safetensors and NAME-NUMBER.json. Each is written to a temporary file, synced and
 renamed; the JSON goes last and holds the tensors' checksum, so a torn pair is recognised and the one before it is used.
-The last two of a name are kept.
+The last two of a name are kept. Of large arrays there is a third file, of the rows that have changed since the
+checkpoint before (row_files.py).
 """
 
 import hashlib
@@ -17,6 +18,7 @@ from safetensors.torch import load, save_file
 
 from colonnade.errors import RunError
 from colonnade.files import appearing, json_of, make_folder, names_in, read_private, write_atomically
+from colonnade.runtimes.row_files import saved_rows, written_rows
 from colonnade.state import State
 
 _KEPT = 2
@@ -37,7 +39,10 @@ def write_checkpoint(directory: Path, name: str, number: int, state: State) -> N
             save_file(tensors, unfinished)
             with unfinished.open("rb") as written:
                 checksum = hashlib.file_digest(written, "sha256").hexdigest()
-        described = {"sha256": checksum, "values": state.values}
+        described: dict[str, Any] = {"sha256": checksum, "values": state.values}
+        rows = written_rows(directory, name, number, state.large)
+        if rows is not None:
+            described["rows"] = rows.described()
         write_atomically(directory / f"{stem}.json", json.dumps(described).encode())
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
@@ -47,6 +52,8 @@ def write_checkpoint(directory: Path, name: str, number: int, state: State) -> N
     for old in numbers_of(directory, name)[:-_KEPT]:
         for suffix in ("json", "safetensors"):
             (directory / f"{name}-{old:010d}.{suffix}").unlink(missing_ok=True)
+    if rows is not None:
+        rows.are_safe()
 
 
 def numbers_of(directory: Path, name: str) -> list[int]:
@@ -65,7 +72,7 @@ def read_checkpoint(directory: Path, name: str, number: int) -> State | None:
         if hashlib.sha256(blob).hexdigest() != described["sha256"]:
             return None
         tensors: dict[str, torch.Tensor] = load(blob)
-        return State(tensors, described["values"])
+        return State(tensors, described["values"], saved_rows(directory, name, described.get("rows", {})))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError):
         return None
 

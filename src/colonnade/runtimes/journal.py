@@ -3,8 +3,8 @@
 A party is a pure state machine, so its last checkpoint and the events after it are its whole state: after `kill -9` it
 is rebuilt by handling them again, to the same bits and the same outgoing frames. An event is in the operating system's
 hands before anything that follows from it leaves the party; with `sync` it is on the disk, so that a loss of power
-loses nothing either (a disk sync for every turn is dear). A message that the party could not handle is not here; that
-its sender was expelled for it is.
+loses nothing either (a sync of the disk is dear: one for all that a turn has handled). A message that the party could
+not handle is not here; that its sender was expelled for it is.
 
 One file per checkpoint, NAME-NUMBER.journal, holding the events after checkpoint NUMBER, in the format of a trace. The
 last two are kept, since a torn checkpoint sends the party back to the one before. A torn last record is left out; one

@@ -16,7 +16,7 @@ from colonnade.runtimes.checkpoint import CheckpointError, numbers_of, read_chec
 from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.journal import Expelled, Journal, begin_life, events_after, first_number, last_number
 from colonnade.runtimes.replay import event_of
-from colonnade.state import State
+from colonnade.state import ChangedRows, State
 
 log = logging.getLogger("colonnade.keeper")
 
@@ -25,6 +25,8 @@ JOURNAL_BYTES = 256 << 20
 busy party writes one in ten seconds rather than in two, and handles at most that much again after a crash."""
 
 
+CHANGED_BYTES = 24 << 20
+"""So much of large arrays may change before a checkpoint is written: everybody waits while it is."""
 RETRY_SECONDS = 5.0
 """After a checkpoint that could not be written."""
 _RESERVED_FILES = 4
@@ -47,6 +49,7 @@ class Keeper:
         self._whole = 0  # the number of the newest checkpoint that was found, or written, whole
         self._saved_at = 0.0
         self._checkpoint_bytes = 0
+        self._changed: list[ChangedRows] = []
         self.number = 0  # of the last checkpoint
 
     def load(self) -> State | None:
@@ -99,6 +102,8 @@ class Keeper:
         if self._failed and clock < self._retry_at:
             return False
         long = self.journal.size_bytes > max(JOURNAL_BYTES, 2 * self._checkpoint_bytes)
+        changed = sum(rows.size_bytes() for rows in self._changed)
+        long = long or changed > CHANGED_BYTES
         return long or clock - self._saved_at >= self._endurance.checkpoint_seconds
 
     def save(self, state: State, clock: float) -> None:
@@ -114,10 +119,15 @@ class Keeper:
             self.journal.begin(number, self._whole)
         self.number = self._whole = number
         self._saved_at = clock
+        self.attend(state)
         self._checkpoint_bytes = sum(tensor.nbytes for tensor in state.tensors.values())
         if self._failed:
             self._failed = False
             log.info("a checkpoint could be written again")
+
+    def attend(self, state: State) -> None:
+        """Look from now on how much changes in the large arrays of this state."""
+        self._changed = [one.changed for one in state.large.values() if one.changed is not None]
 
     def put_off(self, error: CheckpointError | OSError, clock: float) -> None:
         """A checkpoint could not be written: a fault of this machine, so the party goes on and tries again."""

@@ -102,6 +102,7 @@ class Link:
     kept_bytes: int = 0
     waiting: int = 0  # frames of it that wait to be handled
     is_gone: bool = False  # for good
+    away_seconds: float = 0.0  # since it was last connected, or since this process began
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +304,7 @@ class Links:
                 peer.delivery.kept_bytes,
                 len(peer.queue),
                 peer.phase is Phase.LEFT or peer.is_done,
+                0.0 if peer.is_connected else self._clock() - peer.away_since,
             )
             for name, peer in self.peers.items()
         }

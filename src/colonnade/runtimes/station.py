@@ -1,7 +1,7 @@
 """One party in real time, turn by turn: what it handles, and that it can be rebuilt after its own death.
 
-A station knows nothing of sockets. A carrier (Unix sockets, gRPC, Ray) tells it who is connected and hands it bytes;
-the station gives back the bytes to send. Each turn: take events, let the party handle them, write them to the journal,
+A station knows nothing of sockets. A carrier (Unix sockets, TLS, gRPC, Ray) tells it who is connected and hands it
+bytes; it gives back the bytes to send. Each turn: take events, let the party handle them, write them to the journal,
 and only then let their effects out. Killed at any moment, it is rebuilt from its last whole checkpoint and the journal
 to the state it had, with the same outgoing frames under the same numbers; peers drop what they had already.
 
@@ -40,6 +40,7 @@ from colonnade.wire.codec import DEFAULT_LIMITS, Limits
 log = logging.getLogger("colonnade.station")
 
 _UNHANDLED = "What it sent could not be handled."
+_SERVICES_A_SYNC = 16  # of what waits when a sync of the disk is over: for all of it one more is enough
 FAREWELL_SECONDS = 3.0
 """How long a party that died after its end looks for those who may not have heard of it: who waits for it is there."""
 
@@ -106,6 +107,7 @@ class Station:
         self._replaying_at: float | None = None  # the time of the event that is handled again, while there are such
         endurance = endurance or Endurance()
         self._silent_seconds = endurance.silent_seconds
+        self._services_a_turn = _SERVICES_A_SYNC if endurance.sync else 1
         self._keeper = Keeper(name, directory, endurance)
         saved = self._keeper.load()
         values = saved.values["station"] if saved else {}
@@ -135,6 +137,7 @@ class Station:
             raise
         self._ledger.settle(journal_is_synced=endurance.sync)
         self._keeper.open(self.clock())
+        self._keeper.attend(self.party.state())
         self._links.begin()
         for peer, why in passed_over.items():
             self._expel(peer, why)
@@ -259,7 +262,10 @@ class Station:
     # --- turns ---
 
     def turn(self) -> bool:
-        """Handle what is due: a question of each peer, and one piece of other work. False if nothing was."""
+        """Handle what is due: a question of each peer, and one piece of other work. False if nothing was.
+
+        Where the journal goes to the disk, which takes long, several times that: the disk is waited for once.
+        """
         if self.is_paused():
             return False
         began = self.clock()
@@ -269,7 +275,9 @@ class Station:
             self._keeper.journal.flush()  # perhaps that somebody was expelled
             self._check_not_over(began)
             return handled
-        if links.busy and not self.finished:
+        for _ in range(self._services_a_turn):
+            if not links.busy or self.finished or self.breaches:
+                break
             self._serve()
             handled = True
         self._keeper.journal.flush()

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -138,6 +139,7 @@ def it_learns_and_reports(candidate: Candidate, folder: Path) -> None:
         require(fits, f"{party} was busy and idle {spent} s of {summary['virtual_seconds']}.")
     require(json.loads(json.dumps(summary)) == summary, "the summary does not survive JSON; give plain values.")
 
+    _foretells_its_end(candidate, outcome.metrics)
     losses = [line["loss"] for line in outcome.metrics if line["loss"] is not None]
     # A quick learner is past chance, ln 2, before its first observation.
     learnt = bool(losses) and losses[-1] < 0.7 * max(losses[0], math.log(2))
@@ -147,6 +149,19 @@ def it_learns_and_reports(candidate: Candidate, folder: Path) -> None:
     predicted = outcome.outputs({party: own.test for party, own in data.columns.items()})[:, 0] > 0
     accuracy = float((predicted == data.labels.test).double().mean())
     require(abs(accuracy - told) <= 0.005, f"the models predict with accuracy {accuracy}; the summary says {told}.")
+
+
+def _foretells_its_end(candidate: Candidate, metrics: list[dict[str, Any]]) -> None:
+    """Progress is told by epochs: from half of the way on they foretell how many exchanges there will be."""
+    require, epochs = candidate.require, [line["epoch"] for line in metrics]
+    rises = all(before <= after for before, after in pairwise(epochs))
+    require(rises, "the epochs of its lines of metrics fall.")
+    end = metrics[-1]["exchange"]
+    for line in metrics:
+        if line["epoch"] >= candidate.epochs / 2:
+            foretold = max(line["exchange"], line["exchange"] * candidate.epochs / line["epoch"])
+            fits = math.isclose(foretold, end, rel_tol=0.25)  # a full pass may be still to come
+            require(fits, f"at epoch {line['epoch']:g} it foretells {foretold:.0f} exchanges; there were {end}.")
 
 
 def evaluation_costs_neither_time_nor_training_bytes(candidate: Candidate, folder: Path) -> None:

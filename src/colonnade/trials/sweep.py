@@ -106,6 +106,15 @@ def sweep(
     rows that every cell is scored on and does not train on; the best row is then trained on all of them, and that run
     alone looks at the test rows. With 0 all cells do, and nothing more is run. A script that calls this must not do so
     while it is imported: put the call under `if __name__ == "__main__":`.
+
+    >>> import colonnade, tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     file = Path(place, "federation.toml")
+    ...     _ = file.write_text('[data]\\nset = "iris"\\nparties = 2\\n[training]\\nepochs = 1')
+    ...     each = {"training.learning_rate": [0.01, 0.1]}
+    ...     found = colonnade.sweep(file, each, out=f"{place}/sweep", workers=1, validation=0)
+    >>> [row["changes"] for row in found["rows"]]
+    [{'training.learning_rate': '0.01'}, {'training.learning_rate': '0.1'}]
     """
     directory = Path(out)
     if not 0 <= validation < 1:
@@ -318,7 +327,8 @@ def run_cell(job: Job) -> Measured:
             shutil.rmtree(directory)  # it was stopped before its first checkpoint
         data, model = load_with_start(settings, Path(job["base"]))
         data = data.held_out(job["validation"]) if job["validation"] else data
-        options = RunOptions(directory, resume=resumes, settings=job["values"], start=model)
+        name = f"{directory.parent.name}-{directory.name}"
+        options = RunOptions(directory, resumes, settings=job["values"], start=model, track=settings.track, name=name)
         outcome = train_plan(data, settings.plan(data), settings.simulate, options)
     except ColonnadeError as error:
         return _failed(str(error))

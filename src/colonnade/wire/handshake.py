@@ -44,6 +44,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     nonce: bytes  # what the label party signs in its answer
     leaves: bool = False  # for good
     version: str = ""  # of Colonnade
+    carrier: str = ""  # by its federation.toml, which may not be the one that carries this
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):

@@ -1,12 +1,14 @@
-"""One long-lived gRPC stream per feature party, opened by it, under mutual TLS; only the label party is reached.
+"""One long-lived stream per feature party, opened by it, under mutual TLS; only the label party is reached.
 
 Who sends is who the certificate names. Packets between the two ends of a stream go through it as they are; what
 feature parties send one another goes through the label party as sealed envelopes (`relay.py`). A stream that breaks is
 opened again after a pause that grows, with jitter; its ends' stations go on where they were.
 
 Everything of one party happens in one thread: per stream one task reads and one writes (what has gathered meanwhile
-goes out together), and one task gives the station its turns. Who sends faster than it is served is not read. Bytes that
-bring nothing new (acknowledgements, repetitions) may take a small share of that thread's time, and no more.
+goes out together), and one task gives the station its turns. Where the line allows it, the two tasks only do what takes
+a while: packets go from the socket into the station, and from its turn into the socket, in the same step. Who sends
+faster than it is served is not read. Bytes that bring nothing new (acknowledgements, repetitions) may take a small
+share of that thread's time, and no more.
 """
 
 import asyncio
@@ -14,17 +16,18 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from colonnade.errors import ColonnadeError
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.allowance import Allowance
-from colonnade.runtimes.network.stream import ENDED, Stream
+from colonnade.runtimes.network.line import Heard, LineEndedError
+from colonnade.runtimes.network.stream import Stream
 from colonnade.runtimes.network.waiting import Awaited
 from colonnade.runtimes.station import Station
 from colonnade.wire.certificates import Credentials
+from colonnade.wire.handshake import PACKETS
 from colonnade.wire.sealing import SealingKey
 
 log = logging.getLogger("colonnade.network")
@@ -63,7 +66,7 @@ class Carrier(ABC):
 
     async def _turns(self, watch: Callable[[], None]) -> bool:
         """Give the station its turns until it has finished (True) or a stop is asked for (False)."""
-        finished_at = 0.0
+        finished_at = look_at = 0.0
         while not self._stop_requested():
             if self._failure is not None:
                 raise self._failure
@@ -86,22 +89,30 @@ class Carrier(ABC):
                             ", ".join(station.absent()) or "a party that is connected and silent",
                         )
                         return True
-            self._awaited.look(*self._waits_for())
-            watch()
+            if time.monotonic() >= look_at:
+                self._awaited.look(*self._waits_for())
+                watch()
+                look_at = time.monotonic() + limits.LOOK_SECONDS
             self._served.set()
             self._served.clear()
             if handled:
                 await asyncio.sleep(0)  # what has arrived meanwhile is taken in
                 continue
-            until = 0.2 if station is None else min(0.2, station.idle_until() - station.clock())
-            if until > 0 and not self._wake.is_set():
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(until):
-                        await self._wake.wait()
-            else:
-                await asyncio.sleep(0)
-            self._wake.clear()
+            until = limits.LOOK_SECONDS if station is None else station.idle_until() - station.clock()
+            await self._rest(min(until, limits.LOOK_SECONDS))
         return False
+
+    async def _rest(self, seconds: float) -> None:
+        """Until somebody stirs, or so long."""
+        if seconds > 0 and not self._wake.is_set():
+            alarm = asyncio.get_running_loop().call_later(seconds, self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                alarm.cancel()
+        else:
+            await asyncio.sleep(0)
+        self._wake.clear()
 
     async def _receive(self, station: Station, peer: str, packets: bytes | memoryview) -> None:
         """Hand a peer's packets to the station, a slice at a time, and wait if they take more than their share.
@@ -113,18 +124,32 @@ class Carrier(ABC):
         for at in range(0, len(view), size):
             if at:
                 await asyncio.sleep(0)  # the others' turn
-            waited = station.queue_depth()
-            began = time.thread_time()
-            station.received(peer, view[at : at + size])
-            taken = time.thread_time() - began
-            frames = max(0, station.queue_depth() - waited)
-            vain = taken - limits.BYTE_SECONDS * min(size, len(view) - at) - limits.FRAME_SECONDS * frames
-            if not frames and len(view) < size:
-                vain += limits.MESSAGE_SECONDS
+            vain = self._hand_over(station, peer, view[at : at + size], is_all=len(view) < size)
             if vain > 0:
                 self._wake.set()
                 await self._bear(peer, vain)
         self._wake.set()
+
+    def _hand_over(self, station: Station, peer: str, packets: memoryview, is_all: bool) -> float:
+        """Hand over a slice; how much of our time went into what was of no use."""
+        waited = station.queue_depth()
+        began = time.thread_time()
+        station.received(peer, packets)
+        taken = time.thread_time() - began
+        frames = max(0, station.queue_depth() - waited)
+        vain = taken - limits.BYTE_SECONDS * len(packets) - limits.FRAME_SECONDS * frames
+        return vain + limits.MESSAGE_SECONDS if is_all and not frames else vain
+
+    def _take_at_once(self, peer: str, message: Heard) -> float | None:
+        """A message that is packets, and short, goes to the station in the step in which it came (`line.Take`)."""
+        station = self.station
+        if station is None or len(message) > limits.SLICE_BYTES or message[0] != PACKETS:
+            return None
+        if not station.wants_more(peer):
+            return None
+        vain = self._hand_over(station, peer, memoryview(message)[1:], is_all=True)
+        self._wake.set()
+        return self._in_vain[peer].take(vain) if vain > 0 else 0.0
 
     async def _bear(self, peer: str, vain_seconds: float) -> None:
         """So much time went into what was of no use: wait if that is more than a peer may have."""
@@ -153,8 +178,16 @@ class Carrier(ABC):
                     stream.is_writing = False
                     await stream.wake.wait()
                     stream.wake.clear()
-        except ENDED:
+        except LineEndedError:
             pass
+
+    def _write_soon(self, stream: Stream) -> None:
+        """There are packets for a stream: out they go, if nothing waits before them; else its writer sees to it."""
+        if stream.put is None or stream.ends or stream.wake.is_set() or not stream.is_clear:
+            stream.wake.set()
+            return
+        for piece in self._outgoing(stream):
+            stream.put(piece)
 
     @property
     @abstractmethod

@@ -6,16 +6,14 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
-
-import grpc
-import grpc.aio
+from typing import Protocol
 
 from colonnade.errors import ColonnadeError, ProtocolError, plain
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.allowance import Allowance
 from colonnade.runtimes.network.carrier import Keys
 from colonnade.runtimes.network.doorstep import Doorstep
+from colonnade.runtimes.network.line import Line
 from colonnade.wire.certificates import Credentials, check_peer
 from colonnade.wire.handshake import PROTOCOL, VERSION, Hello, Welcome, heard, sign_welcome
 from colonnade.wire.sealing import check_introduction
@@ -43,8 +41,9 @@ class Door(Protocol):
 class Greeting:
     """What the label party does before it takes a stream for a party's. Refusals are ProtocolErrors."""
 
-    def __init__(self, name: str, parties: Sequence[str], keys: Keys, door: Door) -> None:
+    def __init__(self, name: str, parties: Sequence[str], keys: Keys, door: Door, carrier: str) -> None:
         self.name = name
+        self._carrier = carrier
         self._parties = frozenset(parties)
         self._keys = keys
         self._door = door
@@ -58,32 +57,24 @@ class Greeting:
         # Who certificates were found to name a moment ago, by our files as they are: one party may open many streams.
         self._recognised: dict[bytes, tuple[Credentials, str, float]] = {}
         self._faults_told_at = -_BETWEEN_FAULTS_SECONDS
+        self._shown: Credentials | None = None
 
-    def credentials(self) -> Any:
-        """TLS that asks for a certificate, and takes a renewed one of our own without a restart."""
-        last = self._keys.read()
+    def knock(self) -> None:
+        """A connection has come; said in any thread."""
+        self._doorstep.knock()
+        self._knocks.append(time.monotonic())
 
-        def configuration(credentials: Credentials) -> Any:
-            pair = (credentials.key_pem, credentials.certificate_pem)
-            return grpc.ssl_server_certificate_configuration([pair], root_certificates=credentials.authority_pem)
-
-        def renewed() -> Any:
-            """Called by gRPC, in a thread of its own, for every connection before its handshake."""
-            nonlocal last
-            self._doorstep.knock()
-            self._knocks.append(time.monotonic())
-            try:
-                now = self._keys.read()
-            except (ColonnadeError, OSError) as error:
-                self.tell_of_fault("our certificate could not be re-read: %s", error)
-                return None
-            if now.certificate_pem == last.certificate_pem and now.authority_pem == last.authority_pem:
-                return None
-            last = now
+    def own(self) -> Credentials | None:
+        """What to show to those who come now, renewed without a restart; None if it cannot be read."""
+        try:
+            now = self._keys.read()
+        except (ColonnadeError, OSError) as error:
+            self.tell_of_fault("our certificate could not be re-read: %s", error)
+            return None
+        if self._shown is not None and now.certificate_pem != self._shown.certificate_pem:
             log.info("a renewed certificate is in use, valid until %s", now.expires.date())
-            return configuration(now)
-
-        return grpc.dynamic_ssl_server_credentials(configuration(last), renewed, require_client_authentication=True)
+        self._shown = now
+        return now
 
     def listens_on(self, port: int) -> None:
         """There is a port now."""
@@ -130,22 +121,21 @@ class Greeting:
                 in_vain,
             )
 
-    def identify(self, context: Any) -> tuple[str, bytes]:
-        """Who has opened a stream, and the certificate that says so."""
-        shown = context.auth_context().get("x509_pem_cert")
+    def identify(self, shown: bytes) -> str:
+        """Whose certificate was shown."""
         if not shown:
             raise ProtocolError("No certificate was shown.")
         own = self._keys.read()
-        known = self._recognised.get(shown[0])
+        known = self._recognised.get(shown)
         if known is not None and known[0] is own and time.monotonic() < known[2]:
-            return known[1], shown[0]
-        name = check_peer(shown[0], own.authority_pem, own.revoked)
+            return known[1]
+        name = check_peer(shown, own.authority_pem, own.revoked)
         if name not in self._parties or name == self.name:
             raise ProtocolError(f"{name} has a good certificate, but is not a feature party of this federation.")
         while len(self._recognised) >= 4 * len(self._parties):
             del self._recognised[next(iter(self._recognised))]
-        self._recognised[shown[0]] = own, name, time.monotonic() + _RECOGNISED_SECONDS
-        return name, shown[0]
+        self._recognised[shown] = own, name, time.monotonic() + _RECOGNISED_SECONDS
+        return name
 
     @contextmanager
     def stream_of(self, name: str) -> Iterator[None]:
@@ -160,12 +150,12 @@ class Greeting:
         finally:
             self._streams[name] -= 1
 
-    async def hello(self, name: str, context: Any) -> Hello:
+    async def hello(self, name: str, line: Line) -> Hello:
         """The first word on a stream; TimeoutError if none comes. Who says it too often is heard later and later."""
         await asyncio.sleep(self._allowances[name].take(1.0))
         async with asyncio.timeout(limits.HELLO_SECONDS):
-            data = await context.read()
-        if data is grpc.aio.EOF:
+            data = await line.read()
+        if data is None:
             raise ProtocolError("The stream ended before its Hello.")
         if len(data) > limits.LARGEST_HELLO_BYTES:
             raise ProtocolError(f"A Hello of {len(data)} bytes came; {limits.LARGEST_HELLO_BYTES} are the most.")
@@ -183,6 +173,12 @@ class Greeting:
                 f"{name} has Colonnade {theirs}, {self.name} has {VERSION}: the first two numbers must be the same at "
                 "all parties, the third may differ."
             )
+        if hello.carrier and hello.carrier != self._carrier:
+            raise ProtocolError(
+                f'The federation.toml of {name} has [network] carrier = "{plain(hello.carrier)[:10]}", and that of '
+                f'{self.name} "{self._carrier}": use the same file.'
+            )
+        line.greeted()
         return hello
 
     def welcome(self, name: str, certificate: bytes, hello: Hello, known: Hello | None) -> Welcome:

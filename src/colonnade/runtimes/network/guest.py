@@ -11,18 +11,17 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from functools import partial
 from typing import Any, NoReturn
-
-import grpc
-import grpc.aio
 
 from colonnade.errors import ColonnadeError, ProtocolError, RunError, SettingsError, plain
 from colonnade.runtimes.delivery import ForgottenError
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.carrier import Carrier, Keys, pass_over_interrupts
+from colonnade.runtimes.network.carriers import dialler
+from colonnade.runtimes.network.line import Dialler, Heard, Line, LineEndedError, UnreachableError
 from colonnade.runtimes.network.relay import Neighbours, unwrap
-from colonnade.runtimes.network.stream import ENDED, METHOD, SERVICE, Stream, pieces
+from colonnade.runtimes.network.stream import Stream, pieces
 from colonnade.runtimes.station import Station
 from colonnade.wire.certificates import Credentials, check_peer
 from colonnade.wire.handshake import (
@@ -55,7 +54,7 @@ class Guest(Carrier):
         self,
         name: str,
         label_party: str,
-        address: str,
+        dialler: Dialler,
         keys: Keys,
         hello: Callable[[bytes], Hello],
         *,
@@ -66,7 +65,8 @@ class Guest(Carrier):
     ) -> None:
         super().__init__(name, (label_party, *neighbours), linger_seconds, stop_requested)
         self._label_party = label_party
-        self._address = address
+        self._dialler = dialler
+        self._address = dialler.address
         self._keys = keys
         self._hello = hello
         self._begin = begin
@@ -76,8 +76,7 @@ class Guest(Carrier):
         self._welcome: Welcome | None = None  # of the stream that is open
         self._outdated = ""  # why it is closed from here
         self._has_met = False  # whether the label party has ever answered as itself
-        self._shown_until = datetime.min  # when the certificate ends that was shown last
-        self._open_call: Any = None
+        self._line: Line | None = None  # that is open
         self._parting = False
         self._jitter = random.Random()
 
@@ -107,7 +106,7 @@ class Guest(Carrier):
         """As the label party's: a stream to it does not outlive its certificate either."""
         while True:
             await asyncio.sleep(limits.EXPIRY_CHECK_SECONDS)
-            if self._welcome is None or self._open_call is None:
+            if self._welcome is None or self._line is None:
                 continue
             try:
                 own = self._keys.read()
@@ -117,16 +116,16 @@ class Guest(Carrier):
                 check_peer(self._welcome.certificate, own.authority_pem, own.revoked)
             except ProtocolError as error:
                 self._outdated = str(error)
-                self._open_call.cancel()
+                self._line.close()
 
     async def _part(self, connecting: "asyncio.Task[None]") -> None:
         """End the stream so that everything written arrives: closing it at once would drop what is on its way."""
         self._parting = True
-        if self._open_call is not None:
-            with suppress(*ENDED):
+        if self._line is not None:
+            with suppress(LineEndedError):
                 try:
                     async with asyncio.timeout(limits.PARTING_SECONDS):
-                        await self._open_call.done_writing()
+                        await self._line.conclude()
                         await asyncio.shield(connecting)
                 except TimeoutError:
                     log.warning(
@@ -137,27 +136,38 @@ class Guest(Carrier):
 
     async def leave(self) -> None:
         """Tell the label party that this party leaves for good."""
-        async with self._channel() as channel:
-            call = self._call(channel)
+        try:
             try:
-                async with asyncio.timeout(limits.WELCOME_SECONDS):
-                    await call.write(say(self._hello(os.urandom(NONCE_BYTES))))
-                    data = await call.read()
-            except TimeoutError:
-                raise RunError(
-                    f"{self._label_party} at {self._address} has not answered within {limits.WELCOME_SECONDS:.0f} "
-                    "seconds, so nobody knows whether it was told. Try again."
-                ) from None
-            except grpc.aio.AioRpcError as error:
-                raise RunError(
-                    f"{self._label_party} cannot be reached at {self._address}, so it was not told: "
-                    f"{self._explained(error)}"
-                ) from None
-        if data is grpc.aio.EOF:
+                data = await self._answer_to_leaving()
+            except UnreachableError as error:
+                if not error.speaks:
+                    raise
+                self._speak(error.speaks)
+                data = await self._answer_to_leaving()
+        except TimeoutError:
+            raise RunError(
+                f"{self._label_party} at {self._address} has not answered within {limits.WELCOME_SECONDS:.0f} "
+                "seconds, so nobody knows whether it was told. Try again."
+            ) from None
+        except UnreachableError as error:
+            raise RunError(
+                f"{self._label_party} cannot be reached at {self._address}, so it was not told: {error}"
+            ) from None
+        if data is None:
             raise RunError(f"{self._label_party} at {self._address} ended the stream without an answer. Try again.")
-        word = heard(data)
+        word = heard(bytes(data))
         if isinstance(word, Refused):
             raise RunError(f"{self._label_party} answered: {plain(word.sentence)}")
+
+    async def _answer_to_leaving(self) -> Heard | None:
+        async with self._dialler.line(self._own(), self._label_party) as line, asyncio.timeout(limits.WELCOME_SECONDS):
+            with suppress(LineEndedError):  # reading tells why
+                await line.write(say(self._hello(os.urandom(NONCE_BYTES))))
+            return await line.read()
+
+    def _speak(self, carrier: str) -> None:
+        """The label party has another carrier: greet it in its own, and be refused with its sentence."""
+        self._dialler = dialler(carrier, self._address)
 
     @contextmanager
     def _reading_own_files(self) -> Iterator[None]:
@@ -171,17 +181,6 @@ class Guest(Carrier):
         with self._reading_own_files():
             return self._keys.read()
 
-    def _channel(self) -> Any:
-        own = self._own()
-        self._shown_until = own.expires
-        credentials = grpc.ssl_channel_credentials(own.authority_pem, own.key_pem, own.certificate_pem)
-        # The label party is who its certificate says, whatever host or address it is reached at.
-        options = [*limits.OPTIONS, ("grpc.ssl_target_name_override", self._label_party), ("grpc.enable_retries", 0)]
-        return grpc.aio.secure_channel(self._address, credentials, options=options)
-
-    def _call(self, channel: Any) -> Any:
-        return channel.stream_stream(f"/{SERVICE}/{METHOD}")()
-
     async def _stay_connected(self) -> None:
         wait = limits.FIRST_RETRY_SECONDS
         while True:
@@ -192,12 +191,13 @@ class Guest(Carrier):
                 was_there = self._welcome is not None
             except _LocalFaultError as error:
                 log.error("%s. It is tried again", str(error).removesuffix("."))
-            except grpc.aio.AioRpcError as error:
+            except UnreachableError as error:
                 was_there = self._welcome is not None
-                details = self._explained(error)
-                if _is_of_a_stranger(error) and not self._has_met:
-                    raise RunError(details) from None  # later on somebody else may have the address for a while
-                log.warning("%s cannot be reached at %s: %s", self._label_party, self._address, details)
+                if error.is_stranger and not self._has_met:
+                    raise RunError(str(error)) from None  # later on somebody else may have the address for a while
+                if error.speaks:
+                    self._speak(error.speaks)
+                log.warning("%s cannot be reached at %s: %s", self._label_party, self._address, error)
             except OSError as error:
                 log.error("no connection can be made: %s. It is tried again", error)
             except ForgottenError as error:
@@ -207,7 +207,7 @@ class Guest(Carrier):
             except ProtocolError as error:
                 log.warning("the stream to %s is closed: %s", self._label_party, error)
             finally:
-                self._open_call = self._welcome = None
+                self._line = self._welcome = None
                 self._lose()
             if self._parting:
                 return
@@ -219,57 +219,40 @@ class Guest(Carrier):
             await asyncio.sleep(wait * self._jitter.uniform(0.5, 1.5))
             wait = min(2 * wait, limits.LONGEST_RETRY_SECONDS)
 
-    def _explained(self, error: Any) -> str:
-        """What gRPC says of a connection that failed; and where TLS has refused one, what it does not say."""
-        said = str(error.details() or error.code().name)
-        if _is_of_a_stranger(error):
-            return (
-                f"What answers at {self._address} could not show a certificate of {self._label_party} from our "
-                "authority. Check the address, and that both parties' certificates are of the same authority."
-            )
-        if "failed to connect" in said and "Socket closed" in said:
-            # Our own certificate was found good when it was read: ours and theirs are of two minds about it.
-            return (
-                f"What answers there closes the connection before a word. If it is {self._label_party}, its TLS does "
-                f"not accept the certificate of {self.name}, which by our clock is valid until "
-                f"{self._shown_until:%Y-%m-%d %H:%M} UTC: compare authority.pem, and the clock, with those of "
-                f"{self._label_party}."
-            )
-        return plain(said)
-
     async def _session(self) -> None:
-        async with self._channel() as channel:
-            call = self._open_call = self._call(channel)
+        async with self._dialler.line(self._own(), self._label_party) as line:
+            self._line = line
             nonce = os.urandom(NONCE_BYTES)
             with self._reading_own_files():
                 hello = self._hello(nonce)
-            stream = Stream(self._label_party, call.write, call.cancel)
+            stream = Stream(self._label_party, line, line.close)
             writer: asyncio.Task[None] | None = None
             try:
-                data = await self._greeted(call, hello)
-                while data is not grpc.aio.EOF:
+                data = await self._greeted(line, hello)
+                while data is not None:
                     if self._welcome is None:
-                        self._recognise(heard(data), nonce)
-                    if writer is None and data[:1] == bytes([WORD]) and isinstance(heard(data), Roster):
+                        self._recognise(heard(bytes(data)), nonce)
+                        line.greeted()
+                    if writer is None and data[:1] == bytes([WORD]) and isinstance(heard(bytes(data)), Roster):
                         writer = asyncio.create_task(self._write(stream))
                     await self._take(stream, data)
-                    data = await call.read()
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if task is None or task.cancelling():
-                    raise
-                raise ProtocolError(self._outdated or "It was cancelled.") from None  # the stream, not this task
+                    line.take = partial(self._take_at_once, self._label_party)
+                    data = await line.read()
+                if self._outdated:
+                    raise ProtocolError(self._outdated)
             finally:
                 self._outdated = ""
+                line.take = None
                 if writer is not None:
                     writer.cancel()
 
-    async def _greeted(self, call: Any, hello: Hello) -> Any:
+    async def _greeted(self, line: Line, hello: Hello) -> Heard | None:
         """Say Hello; the first thing that is answered."""
         try:
             async with asyncio.timeout(limits.WELCOME_SECONDS):
-                await call.write(say(hello))
-                return await call.read()
+                with suppress(LineEndedError):  # reading tells why
+                    await line.write(say(hello))
+                return await line.read()
         except TimeoutError:
             raise ProtocolError(
                 f"{self._label_party} has not answered our greeting within {limits.WELCOME_SECONDS:.0f} seconds: it is "
@@ -303,13 +286,14 @@ class Guest(Carrier):
             self._wake.set()
         self._neighbours.generations.clear()
 
-    async def _take(self, stream: Stream, data: bytes) -> None:
+    async def _take(self, stream: Stream, data: Heard) -> None:
         kind = data[0] if data else -1
         if kind == PACKETS and self.station is not None:
+            await self._room_for(self._label_party)
             await self._receive(self.station, self._label_party, memoryview(data)[1:])
             await self._room_for(self._label_party)
         elif kind == ENVELOPE and self.station is not None:
-            sender, generation, sealed = unwrap(data)
+            sender, generation, sealed = unwrap(bytes(data))
             if self._neighbours.generations.get(sender) != generation:
                 return  # of an earlier connection
             try:
@@ -319,7 +303,7 @@ class Guest(Carrier):
                 self._breach(sender, str(error))
             await self._room_for(sender)
         else:
-            self._hear(stream, heard(data))
+            self._hear(stream, heard(bytes(data)))
 
     async def _bear(self, peer: str, vain_seconds: float) -> None:
         if peer == self._label_party:
@@ -342,6 +326,7 @@ class Guest(Carrier):
                     self.station = self._begun(word)
                 self._stream = stream
                 self.station.connected(self._label_party)
+                self._write_soon(stream)  # what we hold, before what they hold may end this
             case Presence(name, generation, introduced):
                 if self.station is None or name == self.name or name not in self.station.peers:
                     return
@@ -381,11 +366,11 @@ class Guest(Carrier):
 
     def _offer(self, station: Station) -> None:
         if self._stream is not None and any(map(station.has_outgoing, self._reached())):
-            self._stream.wake.set()
+            self._write_soon(self._stream)
 
     def _all_written(self, station: Station) -> bool:
         stream = self._stream
-        return stream is None or not (stream.is_writing or any(map(station.has_outgoing, self._reached())))
+        return stream is None or (stream.is_clear and not any(map(station.has_outgoing, self._reached())))
 
     def _waits_for(self) -> tuple[Collection[str], str]:
         station = self.station
@@ -409,9 +394,3 @@ class Guest(Carrier):
             self._stream.tell_of(peer, say(Presence(peer, 0)))  # so that no more of it is passed on
         if self.station is not None:
             self.station.disconnected(peer)
-
-
-def _is_of_a_stranger(error: Any) -> bool:
-    """Whether a connection failed because of the certificate that the other side showed."""
-    said = str(error.details())
-    return "CERTIFICATE_VERIFY_FAILED" in said or "Hostname Verification" in said

@@ -10,18 +10,16 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
-
-import grpc
-import grpc.aio
+from functools import partial
 
 from colonnade.errors import ColonnadeError, ProtocolError, RunError, SettingsError, plain
 from colonnade.runtimes.delivery import ForgottenError
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.carrier import Carrier, Keys, pass_over_interrupts
 from colonnade.runtimes.network.greeting import Door, Greeting, StreamLimitError
+from colonnade.runtimes.network.line import Heard, Line, LineEndedError, Listener, UnreachableError
 from colonnade.runtimes.network.relay import Relay
-from colonnade.runtimes.network.stream import ENDED, METHOD, SERVICE, Stream, pieces
+from colonnade.runtimes.network.stream import Stream, pieces
 from colonnade.runtimes.station import Station
 from colonnade.wire.certificates import check_peer
 from colonnade.wire.handshake import (
@@ -50,7 +48,7 @@ class Host(Carrier):
         name: str,
         parties: Sequence[str],
         keys: Keys,
-        listen: str,
+        listener: Listener,
         door: Door,
         *,
         relays: bool,
@@ -61,13 +59,13 @@ class Host(Carrier):
         super().__init__(name, parties, linger_seconds, stop_requested)
         self._parties = frozenset(parties)
         self._keys = keys
-        self._listen = listen
+        self._listener = listener
         self._begin = begin
         self._hellos: dict[str, Hello] = {}
         self._certificates: dict[str, bytes] = {}
         self._streams: dict[str, Stream] = {}
         self._everybody: Roster | None = None
-        self._greeting = Greeting(name, parties, keys, door)
+        self._greeting = Greeting(name, parties, keys, door, listener.carrier)
         self._relay = Relay(parties, self._streams, self._introduced) if relays else None
         self._has_failed = False  # then nobody is let in any more
         self._told: set[str] = set()  # who has heard of that
@@ -89,17 +87,11 @@ class Host(Carrier):
             failure = error
             self._has_failed = True
             log.error("the training cannot go on, which the others are told now: %s", error)
-        at_once = ("grpc.max_allowed_incoming_connections", limits.connections_at_once())
-        server = grpc.aio.server(options=[*limits.OPTIONS, *limits.SERVER_OPTIONS, at_once])
-        handler = grpc.stream_stream_rpc_method_handler(self._serve)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
-        try:
-            self.port = server.add_secure_port(self._listen, self._greeting.credentials())
-        except RuntimeError:
-            self.port = 0
+        own = self._greeting.own() or self._keys.read()
+        self.port = await self._listener.start(own, self._greeting, self._serve)
         if not self.port:
-            raise RunError(f"{self._listen} cannot be listened on: is it taken? Choose another with [party] listen.")
-        await server.start()
+            address = self._listener.address
+            raise RunError(f"{address} cannot be listened on: is it taken? Choose another with [party] listen.")
         self._greeting.listens_on(self.port)
         log.info("listening on port %d", self.port)
         guards = [asyncio.create_task(self._guard()), asyncio.create_task(self._greeting.attend())]
@@ -120,7 +112,7 @@ class Host(Carrier):
             if not finished:  # at a normal end the parties close their streams themselves
                 for stream in [*self._streams.values()]:
                     stream.close()
-            await server.stop(0.5)
+            await self._listener.stop()
 
     async def _end_for_all(self) -> None:
         """The training has failed here: tell everybody who is there, or comes back soon, that it does not go on."""
@@ -194,76 +186,78 @@ class Host(Carrier):
 
     # --- one stream ---
 
-    async def _serve(self, requests: Any, context: Any) -> None:
-        """Whatever happens here, gRPC is not to tell its caller about it: the words may be about our machine."""
+    async def _serve(self, line: Line) -> None:
+        """Whatever happens here, its caller is not to be told about it: the words may be about our machine."""
         self._greeting.stream_came()
         try:
-            await self._attend(context)
-        except ENDED:
+            await self._attend(line)
+        except (LineEndedError, UnreachableError):
             pass  # whoever called has gone
         except Exception:
             log.exception("a stream ended by a defect of Colonnade")
-            await self._refuse(context, Refused(f"{self.name} could not go on with this stream.", final=False))
+            await self._refuse(line, Refused(f"{self.name} could not go on with this stream.", final=False))
 
-    async def _attend(self, context: Any) -> None:
+    async def _attend(self, line: Line) -> None:
         """A feature party's stream, from its Hello to its end."""
         name = "somebody"
         try:
-            name, certificate = self._greeting.identify(context)
+            name = self._greeting.identify(line.certificate)
             with self._greeting.stream_of(name):
-                hello = await self._greeting.hello(name, context)
+                hello = await self._greeting.hello(name, line)
                 if hello.leaves:  # also for a party that has lost its run directory: its certificate is enough
                     self._leave(name)
-                    await context.write(say(Left()))
+                    await line.write(say(Left()))
                     return
                 if self._has_failed:
                     self._told.add(name)
                     raise ProtocolError(self._failed())
                 if self._is_expelled(name):
                     raise ProtocolError(f"{name} was expelled from this run.")
-                welcome = self._greeting.welcome(name, certificate, hello, self._hellos.get(name))
-                await self._keep(name, certificate, hello, welcome, context)
+                welcome = self._greeting.welcome(name, line.certificate, hello, self._hellos.get(name))
+                await self._keep(name, hello, welcome, line)
         except StreamLimitError as error:
             self.refusals += 1
             self._greeting.tell_of_fault("refused %s: %s", name, error)
             await asyncio.sleep(limits.HELLO_SECONDS)  # or it would come again at once
-            await self._refuse(context, Refused(str(error), final=False))
+            await self._refuse(line, Refused(str(error), final=False))
         except (ProtocolError, TimeoutError) as error:
             self.refusals += 1
             sentence = plain(str(error)) or f"No Hello came within {limits.HELLO_SECONDS:.0f} seconds."
             log.warning("refused %s: %s", name, sentence)
-            await self._refuse(context, Refused(sentence))
+            await self._refuse(line, Refused(sentence))
         except (SettingsError, OSError) as error:
             self._greeting.tell_of_fault("nobody can be let in: %s", error)
             certificate_fault = isinstance(error, SettingsError)
             what = "no valid certificate of its own" if certificate_fault else "a fault of its own machine"
-            await self._refuse(context, Refused(f"{self.name} has {what} at the moment.", final=False))
+            await self._refuse(line, Refused(f"{self.name} has {what} at the moment.", final=False))
 
     def _is_expelled(self, name: str) -> bool:
         return self.station is not None and name in self.station.expelled
 
-    async def _refuse(self, context: Any, word: Refused) -> None:
-        with suppress(*ENDED):
-            await context.write(say(word))
+    async def _refuse(self, line: Line, word: Refused) -> None:
+        with suppress(LineEndedError):
+            await line.write(say(word))
 
-    async def _keep(self, name: str, certificate: bytes, hello: Hello, welcome: Welcome, context: Any) -> None:
+    async def _keep(self, name: str, hello: Hello, welcome: Welcome, line: Line) -> None:
         before = self._streams.pop(name, None)
         if before is not None:
             self._end(before)
             before.close()
         task = asyncio.current_task()
         assert task is not None
-        stream = Stream(name, context.write, task.cancel)
+        stream = Stream(name, line, task.cancel)
         self._hellos[name] = hello
-        self._certificates[name] = certificate
+        self._certificates[name] = line.certificate
         if self._relay is not None:
             self._relay.comes(name)
         self._streams[name] = stream
         log.info("%s is connected", name)
         self._announce(stream, welcome)
         writer = asyncio.create_task(self._write(stream))
+        line.take = partial(self._take_at_once, name)
         try:
-            while (data := await context.read()) is not grpc.aio.EOF:
+            while (data := await line.read()) is not None:
+                await self._room_for(name)
                 await self._take(name, data)
         except ProtocolError as error:
             log.warning("the stream of %s is closed: %s", name, error)
@@ -275,6 +269,7 @@ class Host(Carrier):
         except asyncio.CancelledError:
             pass  # closed by this side: the party may come again
         finally:
+            line.take = None
             writer.cancel()
             if self._streams.get(name) is stream:
                 del self._streams[name]
@@ -321,15 +316,15 @@ class Host(Carrier):
             self._end(stream)
             stream.close()
 
-    async def _take(self, name: str, data: bytes) -> None:
+    async def _take(self, name: str, data: Heard) -> None:
         kind = data[0] if data else -1
         if kind == PACKETS and self.station is not None:
             await self._receive(self.station, name, memoryview(data)[1:])
             await self._room_for(name)
         elif kind == ENVELOPE and self._relay is not None and self.station is not None:
-            if not await self._relay.pass_on(name, data):
+            if not await self._relay.pass_on(name, bytes(data)):
                 await self._bear(name, limits.MESSAGE_SECONDS)
-        elif kind == WORD and self._relay is not None and isinstance(word := heard(data), Presence):
+        elif kind == WORD and self._relay is not None and isinstance(word := heard(bytes(data)), Presence):
             # Whether envelopes are of any use their receiver alone can see.
             self._relay.refuse(name, word.name)
             await self._bear(name, limits.MESSAGE_SECONDS)
@@ -347,16 +342,12 @@ class Host(Carrier):
     def _offer(self, station: Station) -> None:
         for name, stream in self._streams.items():
             if station.has_outgoing(name):
-                stream.wake.set()
+                self._write_soon(stream)
 
     def _all_written(self, station: Station) -> bool:
         relay = self._relay
         return not any(
-            one.is_writing
-            or one.waiting
-            or one.news
-            or station.has_outgoing(name)
-            or (relay is not None and relay.has_waiting(name))
+            not one.is_clear or station.has_outgoing(name) or (relay is not None and relay.has_waiting(name))
             for name, one in self._streams.items()
         )
 

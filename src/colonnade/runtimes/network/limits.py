@@ -15,8 +15,11 @@ SLICE_BYTES = 1 << 16  # of a piece, before other streams are looked at
 MOST_CONNECTIONS = 1024  # at once, of everybody; and no more than half of the files that the process may open
 KNOCKS_PER_SECOND = 32  # connections; more of them a second, besides two per party, are a flood
 HANDSHAKE_SECONDS = 10.0
-IDLE_SECONDS = 5.0  # a connection without a stream is closed after this
+IDLE_SECONDS = 5.0  # a connection of gRPC without a stream is closed after this
 STREAMS_PER_CONNECTION = 8
+KEEPALIVE_SECONDS, KEEPALIVE_PATIENCE_SECONDS = 10.0, 5.0
+"""A peer whose machine is gone without a word is noticed so: asked after the first, away after the second on top."""
+OTHER_CARRIER = 'this label party has [network] carrier = "tls"'  # what a caller with gRPC is told, in HTTP/2
 
 # --- one party ---
 
@@ -34,20 +37,23 @@ RELAY_PATIENCE_SECONDS = 30.0  # how long it is then not read from
 
 # --- waiting ---
 
+LOOK_SECONDS = 0.2  # at what no event tells of: a request to stop, who is awaited, how far everybody is
+
 WELCOME_SECONDS = 60.0  # the label party may be at a long piece of work
 FIRST_RETRY_SECONDS = 0.2
 LONGEST_RETRY_SECONDS = 10.0
 EXPIRY_CHECK_SECONDS = 20.0
 PARTING_SECONDS = 5.0
+LAST_WORD_SECONDS = 1.0  # for the other side to end a connection that is over
+CLOSING_SECONDS = 0.5  # for all connections, when the label party ends
 MOMENT_OF_WAITING_SECONDS = 2.0  # who comes within it is not worth a word
 FIRST_WORD_OF_WAITING_SECONDS, LONGEST_SILENCE_SECONDS = 30.0, 3600.0
 
 OPTIONS = [
     ("grpc.max_receive_message_length", LARGEST_PIECE_BYTES),
     ("grpc.max_send_message_length", LARGEST_PIECE_BYTES),
-    # A peer whose machine is gone without a word is noticed by these.
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_time_ms", int(1000 * KEEPALIVE_SECONDS)),
+    ("grpc.keepalive_timeout_ms", int(1000 * KEEPALIVE_PATIENCE_SECONDS)),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from colonnade.errors import SettingsError
+from colonnade.errors import SettingsError, unknown_name
+
+CARRIERS = ("tls", "grpc")
 
 
 @dataclass(frozen=True)
@@ -15,8 +17,12 @@ class Network:
     # Noise, directions, masks and first weights follow from entropy that each party draws for itself. With false they
     # follow from the shared seed, as in a simulation: repeatable, and computable by every other party.
     private_randomness: bool = True
+    # What carries messages: "tls", a socket of its own with TLS 1.3, or "grpc", for where a proxy wants HTTP/2; slower.
+    carrier: str = "tls"
 
     def __post_init__(self) -> None:
+        if self.carrier not in CARRIERS:
+            raise unknown_name("network.carrier", self.carrier, CARRIERS)
         if self.address:
             parse_address(self.address, "[network] address")
 

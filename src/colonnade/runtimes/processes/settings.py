@@ -11,7 +11,11 @@ from colonnade.runtimes.endurance import Endurance
 
 @dataclass(frozen=True)
 class Processes:
-    """`[processes]`: how the parties of one machine live together."""
+    """`[processes]`: how the parties of one machine live together.
+
+    >>> Processes(slowdown={"party4": 3.0}).restarts  # train(data, runtime=Processes(…))
+    100
+    """
 
     name: ClassVar[str] = "processes"
     restarts: int = 100  # how often parties that were killed are started again, in all

@@ -11,7 +11,11 @@ from colonnade.runtimes.endurance import Endurance
 
 @dataclass(frozen=True)
 class Ray:
-    """How the parties live on a Ray cluster, one actor each."""
+    """How the parties live on a Ray cluster, one actor each.
+
+    >>> Ray(address="local", cpus=0.5).calls_in_flight  # train(data, runtime=Ray(…))
+    4
+    """
 
     name: ClassVar[str] = "ray"
     address: str = "auto"  # of the cluster: auto, ray://HOST:PORT, HOST:PORT; local begins one that ends with the run

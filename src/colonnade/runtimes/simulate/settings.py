@@ -11,7 +11,11 @@ from colonnade.runtimes.delays import MEASURED, parse_delay
 
 @dataclass(frozen=True)
 class SimulatedParty:
-    """How one party behaves; None means as `Simulate` says for all."""
+    """How one party behaves; None means as `Simulate` says for all.
+
+    >>> SimulatedParty(slowdown=3.0, crashes=((2.0, 5.0),)).crashes  # away from second 2 to second 5
+    ((2.0, 5.0),)
+    """
 
     compute_seconds: Any = None
     slowdown: float = 1.0  # a straggler three times slower has 3
@@ -22,7 +26,11 @@ class SimulatedParty:
 
 @dataclass(frozen=True)
 class SimulatedLink:
-    """How one direction between two parties behaves; None means as `Simulate` says for all."""
+    """How one direction between two parties behaves; None means as `Simulate` says for all.
+
+    >>> SimulatedLink(latency_seconds=0.2).latency_seconds
+    0.2
+    """
 
     latency_seconds: Any = None
     bandwidth_bytes_per_second: float | None = None
@@ -30,7 +38,12 @@ class SimulatedLink:
 
 @dataclass(frozen=True)
 class Simulate:
-    """The world of a simulation. Delays are seconds or {distribution, mean, spread}; see runtimes/delays.py."""
+    """The world of a simulation. Delays are seconds or {distribution, mean, spread}; see runtimes/delays.py.
+
+    >>> slow, far = SimulatedParty(slowdown=3.0), SimulatedLink(latency_seconds=0.2)
+    >>> Simulate(parties={"party4": slow}, links={"party1 -> label": far}).parties["party4"].slowdown
+    3.0
+    """
 
     name: ClassVar[str] = "simulate"
     compute_seconds: Any = 0.01  # of handling one event; "measured" takes the real time × slowdown

@@ -72,7 +72,7 @@ class SplitRecord(Remembering):
         parties, rows = seat.feature_parties, len(seat.labels.train)
         self._parties = parties
         self._top = top
-        self.table = EmbeddingTable(rows, parties, seat.widths)
+        self.table = EmbeddingTable(rows, parties, seat.widths, seat.training.table, seat.training.mapped_share)
         # Noise that was agreed on is no party's doing, and no Gaussian number is so far out.
         self._most = (seat.training.embedding_bound or inf) + 100 * seat.privacy.noise
         # Where labels are protected, nothing that others notice may depend on a loss, which knows them.

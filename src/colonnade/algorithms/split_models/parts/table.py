@@ -5,6 +5,8 @@ never sent are zeros written at exchange 0. Reading and writing cost what the ba
 """
 
 from collections.abc import Mapping, Sequence
+from math import inf
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,20 +15,31 @@ from numpy.typing import NDArray
 from colonnade.algorithms.parts.bounds import largest
 from colonnade.algorithms.parts.staleness import StalenessCount
 from colonnade.errors import ProtocolError
-from colonnade.state import Remembering, array
+from colonnade.mapped import zeros
+from colonnade.state import ChangedRows, Remembering, array, large_arrays
+
+LARGE_BYTES = 64 << 20
+"""From this size on, a checkpoint has only the rows that have changed since the one before it."""
+_LARGEST_HALF = 65504.0  # beyond it a float16 is infinite
 
 
 class EmbeddingTable(Remembering):
     """Rows × (all feature parties' widths side by side), so that a batch of the top model's input is one gather."""
 
     MEMORY = (
-        array("_values", in_place=True),
-        array("_written", in_place=True),
+        large_arrays("rows", "_values", "_written", changes="_changed"),
         array("staleness", saved=StalenessCount.counts, restored=StalenessCount),
     )
     DERIVED = ("_buffers",)  # memory that is used again, not what is in it
 
-    def __init__(self, rows: int, parties: Sequence[str], widths: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        rows: int,
+        parties: Sequence[str],
+        widths: Mapping[str, int],
+        kept_as: str = "float32",
+        mapped_share: float = inf,
+    ) -> None:
         self.rows = rows
         self.parties = tuple(parties)
         self._column = {name: place for place, name in enumerate(self.parties)}
@@ -35,9 +48,12 @@ class EmbeddingTable(Remembering):
         for name in self.parties:
             self.slices[name] = slice(start, start + widths[name])
             start += widths[name]
-        self._values: NDArray[np.float32] = np.zeros((rows, start), np.float32)
+        # As float16 it takes half of the memory; what is read of it is float32 all the same.
+        self._values: NDArray[Any] = zeros((rows, start), kept_as, mapped_share, "The table of embeddings")
         # A write and a staleness look-up touch one line of memory a row, so parties are the inner dimension.
-        self._written: NDArray[np.int64] = np.zeros((rows, len(self.parties)), np.int64)
+        self._written: NDArray[Any] = zeros((rows, len(self.parties)), np.int64, mapped_share / 4, "The table's ages")
+        row_bytes = 4 * start + 8 * len(self.parties)
+        self._changed = ChangedRows(rows, row_bytes) if rows * row_bytes >= LARGE_BYTES else None
         self.staleness = StalenessCount()
         self._buffers: dict[tuple[str, int], NDArray[np.float32]] = {}
 
@@ -60,12 +76,18 @@ class EmbeddingTable(Remembering):
         return f"The largest numbers in what the parties sent last: {shown}."
 
     def write(self, party: str, rows: NDArray[np.uint32], embedding: NDArray[np.float32], exchange: int) -> None:
+        if self._values.dtype == np.float16:
+            embedding = np.clip(embedding, -_LARGEST_HALF, _LARGEST_HALF)
         self._values[rows, self.slices[party]] = embedding
         self._written[rows, self._column[party]] = exchange
+        if self._changed is not None:
+            self._changed.note(rows)
 
     def clear(self) -> None:
         """Forget everybody's embeddings: they are of models that are gone."""
         self._values[:] = 0
+        if self._changed is not None:
+            self._changed.note_all()
 
     def read(self, rows: NDArray[np.uint32], slot: int = 0) -> torch.Tensor:
         """The rows' embeddings of all parties, [rows, all widths]: a copy, good until the next read into this slot.
@@ -73,11 +95,14 @@ class EmbeddingTable(Remembering):
         The memory is used again: at 64 rows of 512 numbers, asking the system for it costs more than the copying.
         """
         buffer = self._buffer(("read", slot), (rows.size, self._values.shape[1]))
+        if self._values.dtype == np.float16:
+            buffer[:] = self._values.take(rows, 0)
+            return torch.from_numpy(buffer)
         # mode="clip" lets numpy write straight into `out`; `check` has seen that no row is out of range.
         return torch.from_numpy(np.take(self._values, rows, 0, out=buffer, mode="clip"))
 
     def known(self) -> torch.Tensor:
-        """Of every row, to be read alone: it is the table itself."""
+        """Of every row, as it is kept, to be read alone: it is the table itself."""
         return torch.from_numpy(self._values)
 
     def means(self) -> dict[str, torch.Tensor]:
@@ -85,7 +110,7 @@ class EmbeddingTable(Remembering):
         found = {}
         for name, part in self.slices.items():
             sent = self._written[:, self._column[name]] > 0
-            found[name] = torch.from_numpy(self._values[sent, part].sum(0) / max(1, int(sent.sum())))
+            found[name] = torch.from_numpy(self._values[sent, part].sum(0, np.float32) / max(1, int(sent.sum())))
         return found
 
     def with_party(self, party: str, embeddings: torch.Tensor, others: Sequence[NDArray[np.float32]]) -> torch.Tensor:

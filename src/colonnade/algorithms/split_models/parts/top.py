@@ -229,7 +229,10 @@ class Top(Remembering):
         everyone = np.arange(len(embeddings), dtype=np.uint32)
         parts = np.array_split(everyone, -(-len(everyone) // _ROWS_AT_ONCE))
         return torch.cat(
-            [self.outputs(self.batch(rows, dropping=False), embeddings[rows[0] : rows[-1] + 1]) for rows in parts]
+            [
+                self.outputs(self.batch(rows, dropping=False), embeddings[rows[0] : rows[-1] + 1].float())
+                for rows in parts
+            ]
         )
 
     def snapshot(self) -> dict[str, torch.Tensor]:
