@@ -30,7 +30,8 @@ regressor remembering remembers replayed report reports request requests retry r
 scripted sealing search secret section send set settings settled shared sheet simulate simulated simulation size
 small smoothness socket span sparse spend spent split square stacked started state step stop stream suggestion
 summary term text time timer tiny to told totals traced traffic training transformer turned update verb verbs
-api busy cache found grpc handler http image log mlflow pixels problem scorer single tail tls unreachable watching whole bar notebook plain terminal
+api busy cache found grpc handler http image log mlflow pixels problem scorer single tail tls unreachable watching whole
+bar notebook plain terminal
 tensorboard vertical waiting wandb warm weighted weights welcome wire words work writer
 """
 ORDINARY = set(_ORDINARY.split())
