@@ -3,7 +3,7 @@ which is killed under load leaves no request without an answer.
 
 Five processes of one machine, four of them feature parties with a quarter of MNIST-shaped columns each; requests come
 over HTTP from this one. Latencies count from the moment at which a request was due, not from when it could be sent.
-A host that takes the cores away for a tenth of a second makes one request of a hundred late, for ten seconds: so there
+Whatever takes the cores away for a tenth of a second makes one request of a hundred late, for ten seconds: so there
 are three spells of load, each is told with the seconds that the host took, and the one in the middle counts.
 `merged_over_bare` is rows per second in requests of many rows, over the same models put together in this process.
 """
