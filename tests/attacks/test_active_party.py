@@ -17,7 +17,8 @@ from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.trials.active_attack import BOUNDED, MOVED, REPEATED, UNBOUNDED, active_label_inference
-from colonnade.trials.attack import Federated, Trials, curious_seat, share_found, trained
+from colonnade.trials.attack import Trials, share_found
+from colonnade.trials.attacked import Federated, curious_seat, trained
 
 ONE = Trials(1)
 

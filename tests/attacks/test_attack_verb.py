@@ -14,7 +14,7 @@ def attack(*arguments: str | Path) -> Result:
     return CliRunner().invoke(app, ["attack", *map(str, arguments)])
 
 
-def refused(*arguments: str) -> str:
+def refused(*arguments: str | Path) -> str:
     answer = attack(*arguments)
     assert isinstance(answer.exception, ColonnadeError) and answer.exception.exit_code == 2
     assert answer.stdout == ""
@@ -87,3 +87,55 @@ def test_mistakes_are_refused_with_the_nearest_name(tmp_path: Path) -> None:
     assert "--directions is for algorithms" in refused("label-inference", "--directions", "3")
     assert "exists already" in refused("label-inference", "--out", str(tmp_path))
     assert "is a regression" in refused("label-inference", "--data", "diabetes")
+
+
+OWN = """
+[data]
+set = "iris"
+parties = 2
+validation = 0.1
+[algorithm]
+name = "vafl"
+[training]
+epochs = 2
+batch_size = 16
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    file = tmp_path / "federation.toml"
+    file.write_text(OWN)
+    return file
+
+
+def test_ones_own_federation_is_attacked_as_it_is(own: Path) -> None:
+    short = (own, "--trials", "1", "--json")
+    (completed,) = json.loads(attack("model-completion", *short, "--party", "party2").stdout)["rows"]
+    assert completed["algorithm"] == "vafl" and 0 < completed["beside"]["joint model"] <= 1
+    noisy = ("--set", "privacy.clip=1", "--set", "privacy.noise=2", "--set", "bottom.embedding=5")
+    (inverted,) = json.loads(attack("embedding-inversion", *short, *noisy, "--auxiliary", "0.3").stdout)["rows"]
+    assert inverted["conditions"]["noise"] > 0 and inverted["conditions"]["width"] == 5
+    summed = json.loads(attack("label-inference", *short, "--set", "top.kind=sum").stdout)["rows"]
+    assert [row["mean"] for row in summed] == [1.0, 1.0]
+    probed = json.loads(attack("label-inference", *short, "--active", "--set", "algorithm.name=cascaded").stdout)
+    assert [row["adversary"] for row in probed["rows"]] == ["one row named again and again", "one row moved"]
+
+
+def test_products_of_ones_own_federation(own: Path) -> None:
+    small = ("--set", "data.set=breast_cancer", "--set", "data.parties=4", "--set", "data.max_rows=80")
+    linear = ("--set", "algorithm.name=afsvrg", *small, "--trials", "1", "--json")
+    plain = json.loads(attack("product-inference", own, *linear).stdout)["rows"]
+    assert {row["adversary"] for row in plain} == {"plain sums: party above", "plain sums: eavesdropper"}
+    assert all(row["conditions"]["columns"] > 1 and row["beside"]["one column"] == 0.0 for row in plain), "all of them"
+    assert "hold the intercept" in refused("product-inference", str(own), *linear, "--party", "party1")
+
+
+def test_mistakes_about_ones_own_federation(own: Path) -> None:
+    file = str(own)
+    assert "--epochs is for federations over a data set" in refused("model-completion", file, "--epochs", "3")
+    assert "--set and --party are for a federation of your own" in refused("model-completion", "--party", "shop")
+    assert "Did you mean 'party2'" in refused("model-completion", file, "--party", "partie2")
+    assert "it does not apply" in refused("label-inference", file)
+    assert "not embeddings" in refused("embedding-inversion", file, "--set", "algorithm.name=afsgd")
+    assert "nothing to attack" in refused("model-completion", file, "--set", "algorithm.name=centralised")

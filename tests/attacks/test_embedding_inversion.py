@@ -13,7 +13,8 @@ from colonnade.errors import SettingsError
 from colonnade.messages import EmbeddingUpload, Message, PairUpload, PerturbedUpload
 from colonnade.models.bottom import BottomSettings
 from colonnade.privacy.noise import PerturbationSettings
-from colonnade.trials.attack import Federated, Trials, embedding_inversion, explained
+from colonnade.trials.attack import Trials, embedding_inversion, explained
+from colonnade.trials.attacked import Federated
 
 DRAWN = np.random.default_rng(0)
 COLUMNS = DRAWN.normal(size=(200, 3))

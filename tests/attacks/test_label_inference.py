@@ -40,14 +40,12 @@ from colonnade.trials.attack import (
     CURIOUS,
     DIFFERENCES,
     EAVESDROPPER,
-    Federated,
     Trials,
-    curious_seat,
     is_read,
     label_inference,
     share_found,
-    trained,
 )
+from colonnade.trials.attacked import Federated, curious_seat, trained
 
 ROWS = np.array([7, 2], np.uint32)
 ZEROS = np.zeros((2, 3), np.float32)

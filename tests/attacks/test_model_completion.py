@@ -12,7 +12,8 @@ from colonnade.algorithms.training import Training
 from colonnade.attacks.model_completion import Completion, complete_model
 from colonnade.attacks.view import PartyView
 from colonnade.errors import SettingsError
-from colonnade.trials.attack import Federated, Trials, labelled_rows, model_completion
+from colonnade.trials.attack import Trials, labelled_rows, model_completion
+from colonnade.trials.attacked import Federated
 
 
 def view_of(columns: torch.Tensor, model: nn.Module | None) -> PartyView:

@@ -29,7 +29,6 @@ from colonnade.errors import ColonnadeError, SettingsError
 from colonnade.messages import Introduction, MaskedSum, Message, ProductRequest, ProductSum, SharedStep
 from colonnade.trials.attack import (
     ExposedParty,
-    Federated,
     Measurement,
     Trials,
     best_constant,
@@ -37,6 +36,7 @@ from colonnade.trials.attack import (
     share_near,
     with_columns,
 )
+from colonnade.trials.attacked import Federated
 
 Transcript = list[tuple[str, str, Message]]
 COLUMN = np.array([1.0, -2.0, 4.0, 3.0, -1.0, 0.5])

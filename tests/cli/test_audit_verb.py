@@ -47,3 +47,33 @@ def test_what_was_observed_stands_in_the_runs_own_report() -> None:
     assert made.code == 0, made.err
     assert "this run's cost less" in refused("report", "runs/private", "--audit", "other.json")
     assert "could not be written" in refused(*small, "--out", "private.toml/audit.json", code=1)
+
+
+def test_ones_own_federation_is_audited_with_its_own_noise() -> None:
+    private = """
+    [privacy]
+    clip = 4.0
+    columns_epsilon = 2.0
+    bottom_update = "frozen"
+    """
+    file = toml("own.toml", IRIS + private)
+    made = colonnade("audit", file, "--set", "training.epochs=2", "--set", "training.batch_size=8", "--json")
+    assert made.code == 0, made.err
+    (result,) = json.loads(made.out)
+    assert result["audit"]["formula"] == "given" and result["audit"]["epsilon"] == 2.0
+    assert result["observed"] <= result["sound"] <= 2.0 + 1e-6
+    assert result["canaries"] % 8 == 0 and result["correct"] > result["canaries"] / 2
+    assert "--rows is for an audit of an algorithm" in refused("audit", file, "--rows", "64")
+    assert "nothing that an audit could refute" in refused("audit", toml("plain.toml", IRIS))
+    assert "algorithm with an audit" in refused("audit", file, "--set", "algorithm.name=split")
+    assert "--set and --party" in refused("audit", "vafl", "--party", "shop")
+
+
+def test_noised_answers_of_ones_own_federation_are_audited() -> None:
+    labels = ("--set", "algorithm.name=dpzv", "--set", "algorithm.server_update=frozen")
+    target = ("--set", "privacy.labels_epsilon=4", "--set", "training.epochs=2", "--set", "training.batch_size=4")
+    made = colonnade("audit", toml("labels.toml", IRIS), *labels, *target, "--json")
+    assert made.code == 0, made.err
+    (result,) = json.loads(made.out)
+    assert result["observed"] <= result["sound"] <= 4.0 + 1e-6
+    assert result["protects"] == "one row's label" and result["correct"] > result["canaries"] / 2

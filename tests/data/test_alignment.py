@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.data import alignment
-from colonnade.data.alignment import Rows, match_rows, row_digest, split_rows
+from colonnade.data.alignment import ChosenIds, Rows, match_rows, row_digest, split_rows
 from colonnade.data.ids import RowIds, text_order
 from colonnade.errors import DataError
 
@@ -20,7 +20,9 @@ def ids(*names: str) -> RowIds:
 
 
 def digest(train: list[str], test: list[str]) -> str:
-    return row_digest(pa.array(train, pa.string()), pa.array(test, pa.string()))
+    text = pa.array([*test, *train], pa.string())
+    rows = np.arange(len(text))
+    return row_digest(ChosenIds(text, rows[len(test) :]), ChosenIds(text, rows[: len(test)]))
 
 
 def test_same_ids_in_any_order_are_common() -> None:

@@ -56,7 +56,10 @@ def test_rows_come_in_the_order_in_which_they_are_wanted_some_twice(rows: int) -
     assert chosen.lying.tolist() == sorted(set(wanted.tolist()))
     sheet = Sheet(chosen, 12)
     for place, column in enumerate(columns):
-        sheet.add(place + (place > 8), column[chosen.lying])  # the tenth is somebody else's
+        pieces = sheet.column(place + (place > 8))  # the tenth is somebody else's
+        borders = np.cumsum([len(one) for one in pieces])[:-1]
+        for piece, own in zip(pieces, np.split(column[chosen.lying], borders), strict=True):
+            piece[:] = own
     filled = sheet.filled()
     assert (np.delete(filled, 9, axis=1) == np.stack(columns, axis=1)[wanted]).all() and not filled[:, 9].any()
 

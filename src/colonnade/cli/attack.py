@@ -1,4 +1,7 @@
-"""`colonnade attack`: what an adversary can infer, measured on small federations, beside chance; a verb per attack."""
+"""`colonnade attack`: what an adversary can infer, measured beside chance; a verb per attack.
+
+It is measured on small federations over data sets by name, or on somebody's own: FEDERATION.toml as it is.
+"""
 
 import json
 import time
@@ -11,15 +14,16 @@ import typer
 
 from colonnade.cli import attack_result
 from colonnade.cli.names import DEFAULT_ALGORITHM, SUMS, WITH_SNAPSHOTS, algorithm_names, data_set_names, offering
-from colonnade.cli.options import Seed, Trials, json_option
+from colonnade.cli.options import Changes, Seed, Trials, json_option, was_given
 from colonnade.cli.output import console, interrupted, tell
 from colonnade.cli.verbs import Verb, Verbs
 from colonnade.errors import SettingsError, unknown_name
 
 if TYPE_CHECKING:
     from colonnade.data import FederatedData
-    from colonnade.trials.attack import Federated, Measurement
+    from colonnade.trials.attack import Measurement
     from colonnade.trials.attack import Trials as Repeated
+    from colonnade.trials.attacked import Federated
 
 BATCH_SIZE = 64
 
@@ -27,6 +31,18 @@ app = typer.Typer(
     cls=Verbs, help="Measure an attack: success ± deviation over trials, beside chance.", no_args_is_help=True
 )
 
+Own = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="FEDERATION.toml",
+        help="Your own federation, whose tables are on this machine: its data, models and settings as they are.",
+        show_default=False,
+    ),
+]
+Whose = Annotated[
+    str,
+    typer.Option("--party", help="With a file: the feature party that attacks, or is attacked.", show_default=False),
+]
 Algorithms = Annotated[
     list[str],
     typer.Option(
@@ -67,9 +83,17 @@ Out = Annotated[
 ]
 AsJson = Annotated[bool, json_option("Print the result as JSON, and nothing else.")]
 
+OF_DATA_SETS = {
+    *("algorithm", "data", "noise", "clip", "epochs", "learning_rate", "max_rows", "directions", "labels_epsilon"),
+    *("width", "sums", "columns", "padding"),
+}
+"""What is asked of a federation over a data set; one's own file says it itself."""
+
 
 @app.command("label-inference", cls=Verb)
 def label_inference(
+    context: typer.Context,
+    own: Own = None,
     algorithm: Algorithms = [DEFAULT_ALGORITHM],
     data: Data = "digits",
     trials: Trials = 5,
@@ -88,13 +112,15 @@ def label_inference(
     labels_epsilon: Annotated[
         float, typer.Option(help="With --active: the ε that noise on the answers keeps; 0: no noise.", min=0)
     ] = 0.0,
+    changes: Changes = None,
+    party: Whose = "",
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
     """Guess labels from gradients or losses, as a curious or an active feature party and as an eavesdropper."""
     if labels_epsilon > 0 and not active:
         raise SettingsError("--labels-epsilon is for an active party: leave it out, or add --active.")
-    asked = _Asked("label-inference", data, 2, trials, seed, max_rows, out, as_json)
+    asked = _Asked("label-inference", data, 2, trials, seed, max_rows, out, as_json, _own(context, own, changes, party))
     federations = [
         _federated(one, own_noise, clip, None, epochs, learning_rate, directions)
         for one in algorithm
@@ -114,6 +140,8 @@ def label_inference(
 
 @app.command("model-completion", cls=Verb)
 def model_completion(
+    context: typer.Context,
+    own: Own = None,
     algorithm: Algorithms = [DEFAULT_ALGORITHM],
     data: Data = "digits",
     trials: Trials = 5,
@@ -127,11 +155,15 @@ def model_completion(
         list[int], typer.Option(metavar="COUNT", help="Labelled rows of each class. May be repeated.")
     ] = [4],
     width: Widths = [16],
+    changes: Changes = None,
+    party: Whose = "",
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
     """Guess labels from a trained bottom model and a few labelled rows."""
-    asked = _Asked("model-completion", data, 2, trials, seed, max_rows, out, as_json)
+    asked = _Asked(
+        "model-completion", data, 2, trials, seed, max_rows, out, as_json, _own(context, own, changes, party)
+    )
     federations = [
         _federated(one, own_noise, clip, own_width, epochs, learning_rate)
         for one in algorithm
@@ -149,6 +181,8 @@ def model_completion(
 
 @app.command("embedding-inversion", cls=Verb)
 def embedding_inversion(
+    context: typer.Context,
+    own: Own = None,
     algorithm: Algorithms = [DEFAULT_ALGORITHM],
     data: Data = "digits",
     trials: Trials = 5,
@@ -164,13 +198,17 @@ def embedding_inversion(
     ] = [0.05],
     inverse: Annotated[str, typer.Option(help="What learns the way back: ridge or mlp.")] = "ridge",
     last: Annotated[int, typer.Option(help="How many embeddings of a row are averaged.")] = 1,
+    changes: Changes = None,
+    party: Whose = "",
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
     """Guess columns from embeddings, after learning from rows that are known whole."""
     from colonnade.attacks.embedding_inversion import Inversion
 
-    asked = _Asked("embedding-inversion", data, 2, trials, seed, max_rows, out, as_json)
+    asked = _Asked(
+        "embedding-inversion", data, 2, trials, seed, max_rows, out, as_json, _own(context, own, changes, party)
+    )
     inversion = Inversion(inverse, last)
     federations = [
         _federated(one, own_noise, clip, own_width, epochs, learning_rate)
@@ -189,6 +227,8 @@ def embedding_inversion(
 
 @app.command("product-inference", cls=Verb)
 def product_inference(
+    context: typer.Context,
+    own: Own = None,
     algorithm: Algorithms = [WITH_SNAPSHOTS],  # full passes show every row's product, again and again
     data: Data = "breast_cancer",
     trials: Trials = 5,
@@ -223,6 +263,8 @@ def product_inference(
     tolerance: Annotated[
         float, typer.Option(help="A value this near counts as found, in deviations of the column.")
     ] = 0.1,
+    changes: Changes = None,
+    party: Whose = "",
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
@@ -230,12 +272,17 @@ def product_inference(
     from colonnade.trials.attack import ExposedParty
 
     # Masked sums of fewer than three parties hide nothing.
-    asked = _Asked("product-inference", data, 3, trials, seed, max_rows, out, as_json)
+    asked = _Asked(
+        "product-inference", data, 3, trials, seed, max_rows, out, as_json, _own(context, own, changes, party)
+    )
     if known_rows is not None and "rows" not in knows:
         raise SettingsError("--known-rows is for an adversary that knows rows: leave it out, or add --knows rows.")
     known = ExposedParty.known_rows if known_rows is None else known_rows
     exposures = [
-        ExposedParty(own, zeros, kind, known, tolerance) for own in columns for zeros in padding for kind in knows
+        ExposedParty(count, zeros, kind, known, tolerance, as_it_is=own is not None)
+        for count in columns
+        for zeros in padding
+        for kind in knows
     ]
 
     def measured(rows: "FederatedData", federated: "Federated", wanted: "Repeated") -> "list[Measurement]":
@@ -246,6 +293,29 @@ def product_inference(
         ]
 
     asked.answer([_linear(one, scheme, epochs) for one in algorithm for scheme in sums], measured)
+
+
+@dataclass(frozen=True)
+class _Own:
+    """Somebody's own federation: its file, changes to it, and the party that attacks or is attacked."""
+
+    file: Path
+    changes: list[str]
+    party: str
+
+
+def _own(context: typer.Context, file: Path | None, changes: list[str] | None, party: str) -> _Own | None:
+    if file is None:
+        if changes or party:
+            raise SettingsError("--set and --party are for a federation of your own: give its FEDERATION.toml, too.")
+        return None
+    for name in sorted(one for one in OF_DATA_SETS & context.params.keys() if was_given(context, one)):
+        option = "--" + name.replace("_", "-")
+        raise SettingsError(
+            f"{option} is for federations over a data set; {file} says this itself. Leave it out, or change the file's "
+            "settings with --set."
+        )
+    return _Own(file, changes or [], party)
 
 
 @dataclass(frozen=True)
@@ -260,6 +330,7 @@ class _Asked:
     max_rows: int
     out: Path | None
     as_json: bool
+    own: _Own | None
 
     def __post_init__(self) -> None:
         if self.out is not None and self.out.exists():
@@ -274,15 +345,14 @@ class _Asked:
         federations: "Sequence[Federated]",
         measured: "Callable[[FederatedData, Federated, Repeated], list[Measurement]]",
     ) -> None:
-        """Attack every federation, and print and write what came of it."""
-        from colonnade.data import dataset
+        """Attack every federation, or somebody's own alone, and print and write what came of it."""
         from colonnade.trials.attack import Trials as Repeated
 
         wanted = Repeated(self.trials, self.seed)
         began = time.perf_counter()
         with interrupted("Nothing was written."):
-            rows = dataset(self.data, parties=self.parties, max_rows=self.max_rows)
-            lines = [line for federated in federations for line in measured(rows, federated, wanted)]
+            rows, attacked = self._own_federation(self.own) if self.own else self._over_data_set(federations)
+            lines = [line for federated in attacked for line in measured(rows, federated, wanted)]
         result = attack_result.as_values(self.name, rows, wanted, lines, time.perf_counter() - began)
         page = None if self.out is None else attack_result.write(self.out, result)
         if self.as_json:
@@ -291,6 +361,17 @@ class _Asked:
         console.print(attack_result.table_of(self.name, rows, lines, self.trials))
         if page is not None:
             console.print(f"Report: {page}", markup=False, soft_wrap=True)
+
+    def _over_data_set(self, federations: "Sequence[Federated]") -> "tuple[FederatedData, Sequence[Federated]]":
+        from colonnade.data import dataset
+
+        return dataset(self.data, parties=self.parties, max_rows=self.max_rows), federations
+
+    def _own_federation(self, own: _Own) -> "tuple[FederatedData, Sequence[Federated]]":
+        from colonnade.trials.attacked import own_federation
+
+        rows, federated = own_federation(own.file, own.changes, own.party)
+        return rows, [federated]
 
 
 def _federated(
@@ -307,7 +388,7 @@ def _federated(
     from colonnade.algorithms.training import Training
     from colonnade.models.bottom import BottomSettings
     from colonnade.privacy.noise import PerturbationSettings
-    from colonnade.trials.attack import Federated
+    from colonnade.trials.attacked import Federated
 
     chosen = algorithms.find(algorithm)
     said = chosen.conversation
@@ -349,7 +430,8 @@ def _with_noised_answers(federated: "Federated", epsilon: float) -> "Federated":
 def _linear(algorithm: str, sums: str, epochs: float) -> "Federated":
     from colonnade import algorithms
     from colonnade.algorithms.training import Training
-    from colonnade.trials.attack import Federated, check_sends_products
+    from colonnade.trials.attack import check_sends_products
+    from colonnade.trials.attacked import Federated
 
     check_sends_products(algorithm)
     if sums not in SUMS:

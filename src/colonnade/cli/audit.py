@@ -8,18 +8,32 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from colonnade.cli.names import AUDITED, offering
-from colonnade.cli.options import json_option
+from colonnade.cli.options import Changes, json_option, was_given
 from colonnade.cli.output import console, interrupted, shown
-from colonnade.errors import RunError
+from colonnade.errors import RunError, SettingsError
 
 if TYPE_CHECKING:
     from colonnade.trials.audit import Audited
 
 
 def audit(
+    context: typer.Context,
     algorithm: Annotated[
-        str, typer.Argument(help=f"One of: {', '.join(AUDITED)}.", autocompletion=offering(AUDITED))
+        str,
+        typer.Argument(
+            metavar="ALGORITHM|FEDERATION.toml",
+            help=f"One of: {', '.join(AUDITED)}; or your own federation, whose tables are on this machine: its noise, "
+            "clips, models, batches, rows and epochs.",
+            autocompletion=offering(AUDITED),
+        ),
     ] = AUDITED[0],
+    changes: Changes = None,
+    party: Annotated[
+        str,
+        typer.Option(
+            "--party", help="With a file: the feature party that is audited. Default: the first.", show_default=False
+        ),
+    ] = "",
     epsilon: Annotated[float, typer.Option(help="The ε that the noise is to keep.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Its δ.")] = 1e-5,
     formula: Annotated[str, typer.Option(help="Whose noise: the paper's, or the sound one.")] = "paper",
@@ -46,11 +60,20 @@ def audit(
     """Guess the secret bits of canary rows from one training run: how large must ε have been?"""
     from colonnade.reports.audit_page import audit_page
     from colonnade.reports.observed import AUDIT_FILE
-    from colonnade.trials.audit import Audit, run_audit
+    from colonnade.trials.audit import Audit, OwnSettings, run_audit
+    from colonnade.trials.own_audit import own_audit
 
-    asked = Audit(algorithm, epsilon, delta, formula, rows, batch_size, epochs, server_update=server_update, seed=seed)
+    own: OwnSettings | None = None
     with interrupted("No audit is kept."):
-        results = [run_audit(replace(asked, seed=seed + trial)) for trial in range(trials)]
+        if algorithm.endswith(".toml"):
+            _refuse_beside_file(context, algorithm)
+            asked, own = own_audit(Path(algorithm), changes or [], party, seed)
+        elif changes or party:
+            raise SettingsError("--set and --party are for a federation of your own: give its FEDERATION.toml.")
+        else:
+            update = server_update
+            asked = Audit(algorithm, epsilon, delta, formula, rows, batch_size, epochs, server_update=update, seed=seed)
+        results = [run_audit(replace(asked, seed=seed + trial), own) for trial in range(trials)]
     values = [result.as_values() for result in results]
     if page is not None:
         _write(page, audit_page(values))
@@ -65,6 +88,16 @@ def audit(
         console.print(f"Page: {page}", markup=False, soft_wrap=True)
     if out is not None:
         console.print(f"Audit: {out}", markup=False, soft_wrap=True)
+
+
+def _refuse_beside_file(context: typer.Context, file: str) -> None:
+    for name in ("epsilon", "delta", "formula", "server_update", "rows", "batch_size", "epochs"):
+        if was_given(context, name):
+            option = "--" + name.replace("_", "-")
+            raise SettingsError(
+                f"{option} is for an audit of an algorithm; {file} says this itself. Leave it out, or change the "
+                "file's settings with --set."
+            )
 
 
 def _write(path: Path, text: str) -> None:

@@ -80,6 +80,12 @@ Devices = Annotated[
 ]
 
 
+def was_given(context: typer.Context, name: str) -> bool:
+    """Whether an option stands on the command line, and is no default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def check_where(workers: int | None, address: str | None) -> None:
     """Cells run in processes or on a cluster."""
     if address is not None and workers is not None:

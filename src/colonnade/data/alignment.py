@@ -18,9 +18,9 @@ import numpy as np
 from colonnade.data.absence import NOWHERE
 from colonnade.data.arrow_arrays import no_texts, numbers, one_text
 from colonnade.data.federated import RowCounts
-from colonnade.data.ids import Array, RowIds, letters_of, one_width
+from colonnade.data.ids import Array, RowIds, letters_of, one_width, taken
 from colonnade.errors import DataError
-from colonnade.on_demand import is_loaded, on_demand
+from colonnade.on_demand import on_demand
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 else:
     pa, pc = on_demand("pyarrow"), on_demand("pyarrow.compute")
 
-IDS_AT_ONCE = 1_000_000
+IDS_AT_ONCE = 1 << 18
 _QUOTED = np.frombuffer(b'"", ', np.uint8)
 """What JSON writes around a text, and before the next."""
+_LINES_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +46,12 @@ class MatchedRows:
 
     def counts(self, used: Rows) -> dict[str, RowCounts]:
         """Rows held, matched and used, by party: those that it has."""
-        return {
-            party: RowCounts(self.held[party], _present(at), sum(_present(part) for part in used.at(at)))
-            for party, at in self.at.items()
-        }
+        found = {}
+        for party, at in self.at.items():
+            present = _present(at)
+            parts = used if present == len(at) else (_here(part, at) for part in used)
+            found[party] = RowCounts(self.held[party], present, sum(map(len, parts)))
+        return found
 
 
 def all_rows(party: str, own: RowIds) -> MatchedRows:
@@ -86,7 +89,12 @@ def _positions_if_any(own: RowIds, common: pa.StringArray) -> Array:
 
 
 def _present(positions: Array) -> int:
-    return int((positions != NOWHERE).sum())
+    return int(np.count_nonzero(positions != NOWHERE))
+
+
+def _here(rows: Array, positions: Array) -> Array:
+    here: Array = rows[positions[rows] != NOWHERE]
+    return here
 
 
 def match_rows(ids: Mapping[str, RowIds], rows: str = "same") -> MatchedRows:
@@ -241,9 +249,9 @@ def _shuffled(rows: int, seed: int, groups: Array | None) -> tuple[Array, Array]
     draw = np.random.default_rng(seed)
     if groups is None:
         place = draw.permutation(rows)
-        order = np.empty(rows, dtype=np.intp)
-        order[place] = np.arange(rows)  # what sorting by place would give
-        return order, np.arange(rows)
+        order = np.empty(rows, dtype=np.uint32 if rows < 2**32 else np.intp)  # the smaller, the sooner it is filled
+        order[place] = np.arange(rows, dtype=order.dtype)  # what sorting by place would give
+        return order.astype(np.intp), np.arange(rows)
     group = np.unique(groups, return_inverse=True)[1].reshape(-1)
     place = draw.permutation(int(group.max()) + 1 if rows else 0)[group]
     order = np.argsort(place, kind="stable")
@@ -290,10 +298,18 @@ def set_apart(train: Array, fraction: float, groups: Array | None = None) -> tup
     return train[:first], train[first:]
 
 
+class ChosenIds(NamedTuple):
+    """The texts of some rows, which need not be put together to be read."""
+
+    text: pa.StringArray
+    rows: Array
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
 def row_digest(
-    train_ids: Array | pa.StringArray,
-    test_ids: Array | pa.StringArray,
-    validation_ids: Array | pa.StringArray | None = None,
+    train_ids: Array | ChosenIds, test_ids: Array | ChosenIds, validation_ids: Array | ChosenIds | None = None
 ) -> str:
     """A sha256 that two parties share exactly when their rows and their split agree, in order."""
     parts = [train_ids, test_ids]
@@ -309,28 +325,40 @@ def row_digest(
     return total.hexdigest()
 
 
-def _as_json(ids: Array | pa.StringArray) -> Iterator[bytes | memoryview]:
+def _as_json(ids: Array | ChosenIds) -> Iterator[bytes | memoryview]:
     """What json.dumps writes of the ids as texts, without its brackets, a piece at a time."""
-    plain = is_loaded("pyarrow") and isinstance(ids, pa.StringArray) and _is_plain(ids)
+    plain = isinstance(ids, ChosenIds) and _is_plain(ids.text)
+    width = one_width(ids.text) if isinstance(ids, ChosenIds) and plain else 0
     for start in range(0, len(ids), IDS_AT_ONCE):
-        some = ids[start : start + IDS_AT_ONCE]
         yield b", " if start else b""
-        if plain and (width := one_width(some)):
-            lines = np.empty((len(some), width + len(_QUOTED)), np.uint8)
-            lines[:, 0], lines[:, width + 1 :] = _QUOTED[0], _QUOTED[1:]
-            item = np.dtype((np.void, width))  # moved at once, not letter by letter
-            np.ndarray(len(some), item, lines, 1, (lines.strides[0],))[:] = (
-                letters_of(some, width).reshape(-1).view(item)
-            )
-            yield lines.reshape(-1)[:-2].data  # no comma after the last
-        elif plain:
+        if not isinstance(ids, ChosenIds):
+            yield json.dumps([str(id) for id in ids[start : start + IDS_AT_ONCE].tolist()])[1:-1].encode()
+            continue
+        rows = ids.rows[start : start + IDS_AT_ONCE]
+        if width:
+            yield _lines(ids.text, width, rows)[:-2].data  # no comma after the last
+            continue
+        some = taken(ids.text, rows)
+        if plain:
             joined = pc.binary_join(
                 pa.ListArray.from_arrays(numbers(np.array([0, len(some)], np.int32)), some), one_text('", "')
             )
             yield b'"' + joined[0].as_buffer().to_pybytes() + b'"'
         else:
-            texts = [str(id) for id in some.tolist()]
-            yield json.dumps(texts)[1:-1].encode()
+            yield json.dumps(some.to_pylist())[1:-1].encode()
+
+
+def _lines(text: pa.StringArray, width: int, rows: Array) -> Array:
+    """Each row's text in quotes, with a comma and a space after it: bytes."""
+    lines = np.empty((len(rows), width + len(_QUOTED)), np.uint8)
+    lines[:, 0], lines[:, width + 1 :] = _QUOTED[0], _QUOTED[1:]
+    item = np.dtype((np.void, width))  # moved at once, not letter by letter
+    letters = letters_of(text, width).reshape(-1).view(item)
+    places = np.ndarray(len(rows), item, lines, 1, (lines.strides[0],))
+    for start in range(0, len(rows), _LINES_AT_ONCE):
+        some = slice(start, start + _LINES_AT_ONCE)
+        places[some] = letters.take(rows[some])
+    return lines.reshape(-1)
 
 
 def _is_plain(text: pa.StringArray) -> bool:

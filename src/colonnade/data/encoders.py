@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from typing import Any, ClassVar, Protocol
@@ -60,9 +60,12 @@ class NumberEncoder:
     constant: bool = False  # in the train rows: then 0 throughout
 
     @classmethod
-    def fit(cls, train: Array, asked: ColumnSettings, missing: str, standardise: bool) -> NumberEncoder:
+    def fit(
+        cls, train: Array, asked: ColumnSettings, missing: str, standardise: bool, is_full: bool = False
+    ) -> NumberEncoder:
+        """`is_full`: no number is known to be missing."""
         values = train.astype(np.float64, copy=False)
-        has_gaps = not all_finite(values)
+        has_gaps = not (is_full or all_finite(values))
         values = values.copy() if has_gaps or asked.clip else values  # which is changed then
         gaps = np.isnan(values) if has_gaps else np.zeros(0, dtype=bool)
         low = high = None
@@ -80,7 +83,7 @@ class NumberEncoder:
         mean = float(values.mean())
         deviation = float(np.sqrt(_squares(values, mean) / len(values)))
         # Judged by range: rounding gives a constant 0.1 a tiny deviation, which would blow up test rows.
-        constant = deviation == 0 or _all_alike(values)
+        constant = deviation == 0 or all_alike(values)
         return cls(
             mean,
             1.0 if constant else deviation,
@@ -96,29 +99,34 @@ class NumberEncoder:
         return (column, f"{column} is missing") if self.indicator else (column,)
 
     def encode(self, values: Array, out: Array) -> None:
-        out[:, 0] = self.column(values)
+        self.write(values, [out[start : start + _AT_ONCE, 0] for start in range(0, len(out), _AT_ONCE)])
         if self.indicator:
             out[:, 1] = np.isnan(values) if values.dtype.kind == "f" else 0.0
 
-    def column(self, values: Array, are_full: bool = False) -> Array:
-        """The numbers themselves, float32 [rows]. `are_full`: they are known to be finite, without a gap."""
-        found = np.zeros(len(values), dtype=np.float32)
-        if self.constant:
-            return found
+    def write(self, values: Array, parts: Sequence[Array], are_full: bool = False) -> bool:
+        """The numbers themselves, into float32 arrays one after the other; whether all are finite there.
+
+        `are_full`: they are known to be finite before, without a gap.
+        """
         plain = self.low is None and self.high is None and not self.log and (are_full or all_finite(values))
-        scratch = np.empty(min(_AT_ONCE, len(values)))
-        with np.errstate(over="ignore"):
-            for start in range(0, len(values), _AT_ONCE):
-                some = values[start : start + _AT_ONCE]
-                bent = scratch[: len(some)]
+        scratch = np.empty(max((len(part) for part in parts), default=0))
+        fits, start = True, 0
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part in parts:
+                some, bent = values[start : start + len(part)], scratch[: len(part)]
+                start += len(part)
+                if self.constant:
+                    part[:] = 0.0
+                    continue
                 if plain:
                     np.subtract(some, self.mean, out=bent, dtype=np.float64)
                 else:
                     bent[:] = self._bent(some.astype(np.float64))
                     bent[np.isnan(some)] = self.fill
                     bent -= self.mean
-                np.divide(bent, self.deviation, out=found[start : start + _AT_ONCE], casting="same_kind")
-        return found
+                np.divide(bent, self.deviation, out=part, casting="same_kind")
+                fits = fits and (bool(np.isfinite(part.sum())) or bool(np.isfinite(part).all()))
+        return fits
 
     def _bent(self, values: Array) -> Array:
         """Cut and taken by its logarithm; changes the array."""
@@ -146,7 +154,7 @@ def _squares(values: Array, mean: float) -> float:
     return total
 
 
-def _all_alike(values: Array) -> bool:
+def all_alike(values: Array) -> bool:
     """Found out as soon as one differs."""
     return all((values[start : start + _AT_ONCE] == values[0]).all() for start in range(0, len(values), _AT_ONCE))
 

@@ -58,11 +58,22 @@ def prepare_own(
             raise SettingsError(f"Party {party!r} prepares a column {name!r}.{nearest(name, table.names)} It has none.")
     kept = [name for name in chosen if own.prepare.get(name, ColumnSettings()).kind != "leave-out"]
     fitting = _Fitting(table, own, data, Complaints(party, table), known)
-    fitted_on, both = ChosenRows(train), ChosenRows(np.concatenate([train, test]))
+    columns, sheet = _filled_in(fitting, kept, train, np.concatenate([train, test]))
+    fitting.complaints.refuse()
+    fitted_rows, others = np.split(sheet.filled(), [len(train)])  # which lie in one piece of memory
+    _refuse_all_constant(fitted_rows, party, len(kept))
+    made = Preparation(tuple(columns))
+    shaped = [torch.from_numpy(rows).reshape(-1, *made.shape) for rows in (fitted_rows, others)]
+    return PartyColumns(shaped[0], shaped[1], made.names, preparation=made)
+
+
+def _filled_in(fitting: _Fitting, kept: Sequence[str], train: Array, rows: Array) -> tuple[list[PreparedColumn], Sheet]:
+    """Every column fitted on the train rows, and all rows of it encoded."""
+    fitted_on, both = ChosenRows(train), ChosenRows(rows)
     # Whose outputs can be counted only after they were looked at.
     fitted = {name: fitting.fit(name, fitted_on) for name in kept if fitting.needs_a_look(name)}
     widths = [len(column.outputs) if (column := fitted.get(name)) else 1 for name in kept]
-    sheet = Sheet(both, sum(widths), data.mapped_share)
+    sheet = Sheet(both, sum(widths), fitting.data.mapped_share)
     columns: list[PreparedColumn] = []
     place = 0
     for name, width in zip(kept, widths, strict=True):
@@ -77,12 +88,7 @@ def prepare_own(
         raw.encode(column.encoder, both, sheet, place)
         columns.append(column)
         place += len(column.outputs)
-    fitting.complaints.refuse()
-    fitted_rows, others = np.split(sheet.filled(), [len(train)])  # which lie in one piece of memory
-    _refuse_all_constant(fitted_rows, party, len(kept))
-    made = Preparation(tuple(columns))
-    shaped = [torch.from_numpy(rows).reshape(-1, *made.shape) for rows in (fitted_rows, others)]
-    return PartyColumns(shaped[0], shaped[1], made.names, preparation=made)
+    return columns, sheet
 
 
 class _Fitting:
@@ -94,7 +100,7 @@ class _Fitting:
         self._known = {column.name: column for column in known.columns} if known else {}
         self._table = table
         self._own = own
-        self._data = data
+        self.data = data
         self.complaints = complaints
 
     def _asked(self, name: str) -> ColumnSettings:
@@ -117,23 +123,27 @@ class _Fitting:
         if name in self._known:
             return self._known[name]
         raw = raw or self.raw(name)
-        standardise = self._data.standardise if asked.standardise is None else asked.standardise
+        standardise = self.data.standardise if asked.standardise is None else asked.standardise
         if asked.kind == "image":
             return self._fit_images(name, raw, chosen, standardise)
         if not cells.is_known(raw.column.type):
             images = ": if it holds images, say so with kind = 'image'" if cells.is_bytes(raw.column.type) else ""
             self.complaints.of_column(name, f"is of the type {raw.column.type}, which cannot be used{images}")
             return None
-        missing = asked.missing or self._data.missing or "indicator"
+        missing = asked.missing or self.data.missing or "indicator"
         kind = asked.kind or self._kind(raw, train)
         if ":" in kind:
             return PreparedColumn(name, encoders.OwnEncoder.fit(kind, raw.anything(chosen.wanted)))
         if kind in ("number", "date"):
             values = raw.numbers(train) if kind == "number" else raw.days(train)
-            if name in self.complaints.columns or not self._gaps_are_fine(name, values, missing):
+            full = kind == "number" and raw.is_full
+            if name in self.complaints.columns or not (full or self._gaps_are_fine(name, values, missing)):
                 return None
-            fit = encoders.NumberEncoder.fit if kind == "number" else encoders.DateEncoder.fit
-            return PreparedColumn(name, fit(values, asked, missing, standardise), asked.format)
+            if kind == "date":
+                return PreparedColumn(name, encoders.DateEncoder.fit(values, asked, missing, standardise), asked.format)
+            return PreparedColumn(
+                name, encoders.NumberEncoder.fit(values, asked, missing, standardise, full), asked.format
+            )
         words = raw.words.of_rows(train)
         if not self._gaps_are_fine(name, np.where(words.codes < 0, np.nan, 0.0), missing):
             return None
@@ -156,7 +166,7 @@ class _Fitting:
             return None
         size = asked.size[0], asked.size[1]
         some = raw.pixels(chosen.wanted[:FITTED_ROWS], size, asked.channels)  # which are in random order
-        missing = asked.missing or self._data.missing
+        missing = asked.missing or self.data.missing
         fine = self._gaps_are_fine(name, np.where(some.gaps, np.nan, 0.0), missing)
         if name in self.complaints.columns or not fine:
             return None
@@ -203,7 +213,7 @@ class _Fitting:
 def _refuse_all_constant(train: Array, party: str, columns: int) -> None:
     if not columns:
         raise DataError(f"Party {party!r}: all of its columns are left out: give it at least one.")
-    if any(column.max() != column.min() for column in _by_column(train)):
+    if any(not encoders.all_alike(column) for column in _by_column(train)):
         return
     raise DataError(
         f"Party {party!r}: each of its {columns} columns is constant in the {len(train)} train rows, so it has "

@@ -212,11 +212,30 @@ def id_texts(column: pa.ChunkedArray, *, party: str, where: str) -> pa.StringArr
     text = text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text
     if pa.types.is_integer(column.type):
         return text
+    if _are_trimmed(text):
+        return text
     text = pc.utf8_trim_whitespace(text)
     blank = pc.is_in(text, value_set=one_text("")).true_count
     if blank:
         raise DataError(f"Party {party!r}: {where} has {blank} rows without an id: fill in or remove them.")
     return text
+
+
+def _are_trimmed(text: pa.StringArray) -> bool:
+    """Whether each text certainly begins and ends with a letter of ASCII that is no space: a tenth of the work."""
+    if not len(text) or text.null_count:
+        return False
+    ends = np.frombuffer(text.buffers()[1], np.int32)[text.offset : text.offset + len(text) + 1]
+    if not (ends[1:] > ends[:-1]).all():
+        return False
+    letters = np.frombuffer(text.buffers()[2], np.uint8)
+    width = one_width(text)
+    if width:
+        outer = letters_of(text, width)
+        borders = (outer[:, 0], outer[:, -1])
+    else:
+        borders = (letters[ends[:-1]], letters[ends[1:] - 1])
+    return all(bool(one.min() > ord(" ") and one.max() < 0x7F) for one in borders)
 
 
 def unique_ids(column: pa.ChunkedArray, *, party: str, where: str) -> RowIds:

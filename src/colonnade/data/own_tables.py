@@ -19,6 +19,7 @@ from colonnade.alignment.results import Aligned, check_one_alignment, read_align
 from colonnade.data import partition
 from colonnade.data.absence import ABSENT, LABELS_OF_ALL_ROWS, NOWHERE, share_to_drop, with_absent
 from colonnade.data.alignment import (
+    ChosenIds,
     MatchedRows,
     Rows,
     all_rows,
@@ -33,7 +34,6 @@ from colonnade.data.cells import is_text, words_of
 from colonnade.data.federated import FederatedData, Labels, OwnData, PartyColumns, RowCounts, first_to_validate
 from colonnade.data.fitting import prepare_own
 from colonnade.data.id_columns import listed, read_id_columns
-from colonnade.data.ids import taken
 from colonnade.data.preparation import prepare_labels, prepare_sparse
 from colonnade.data.prepared import Preparation
 from colonnade.data.settings import DEFAULT_TEST_FRACTION, DataSettings, PartyData
@@ -320,7 +320,7 @@ def _matched(tables: Mapping[str, Table], data: DataSettings, label_party: str) 
     train, test = split_rows(matched.rows, fraction, seed=data.seed, max_rows=data.max_rows)
     rows = Rows(*set_apart(train, data.validation), test)
     at, text = matched.at[holder], ids[holder].text
-    digest = row_digest(*(taken(text, at[part]) for part in (rows.train, rows.test, rows.validation)))
+    digest = row_digest(*(ChosenIds(text, at[part]) for part in (rows.train, rows.test, rows.validation)))
     return replace(matched, ids=no_texts()), rows, digest
 
 

@@ -165,36 +165,45 @@ class ChosenRows:
 class Sheet:
     """Rows of float32, filled column by column.
 
-    Single columns come as their rows lie in the table, and wait until a few are there; then the rows are put into the
-    order in which they are wanted, all of these columns at once. Each visit to a row that is somewhere else in memory
-    costs more than all that is done to it. What waits lies in pieces of some rows, so that each piece can be turned
-    from columns to rows where it is: there is no second copy of it.
+    Single columns come as their rows lie in the table, and wait until many are there; then the rows are put into the
+    order in which they are wanted, all of these columns at once: a visit to a row somewhere else in memory costs the
+    same, however much of it is taken. What waits lies in pieces of some rows, so that each piece can be turned from
+    columns to rows where it is.
     """
 
-    COLUMNS_AT_ONCE = 8  # of which NumPy moves a row at once: 32 bytes
-    ROWS_AT_ONCE = 4096
+    COLUMNS_AT_ONCE = 16  # at most: what waits is memory
+    ROWS_AT_ONCE = 8192  # a piece of which, with so many columns, is in a core's cache
 
     def __init__(self, rows: ChosenRows, width: int, mapped_share: float = inf) -> None:
         self._rows = rows
-        self._values: Array = zeros((len(rows.wanted), width), np.float32, mapped_share, "A party's prepared columns")
+        self._width = width
+        self._mapped_share = mapped_share
         self._waiting: Array = np.zeros((0, 0, 0), np.float32)  # [pieces, columns, rows of a piece]
         self._count = 0  # columns that wait
         self._first = 0
 
-    def add(self, place: int, column: Array) -> None:
-        """One column, float32, of the rows as they lie."""
-        if self._count and place != self._first + self._count:
+    @cached_property
+    def _values(self) -> Array:
+        """What comes out: made when it is needed, beside columns that wait and not beside one that is read."""
+        shape = (len(self._rows.wanted), self._width)
+        return zeros(shape, np.float32, self._mapped_share, "A party's prepared columns")
+
+    def column(self, place: int) -> list[Array]:
+        """Where one column goes, to be filled by the caller: float32, the rows as they lie, piece after piece."""
+        if self._count and (place != self._first + self._count or self._count == self._waiting.shape[1]):
             self._write()
         if not self._count:
             self._first = place
-        whole, rest = divmod(len(column), self.ROWS_AT_ONCE)
+        rows = len(self._rows.lying)
+        size = max(1, min(self.ROWS_AT_ONCE, rows))
         if not len(self._waiting):
-            self._waiting = np.empty((whole + (rest > 0), self.COLUMNS_AT_ONCE, self.ROWS_AT_ONCE), np.float32)
-        self._waiting[:whole, self._count] = column[: len(column) - rest].reshape(whole, self.ROWS_AT_ONCE)
-        self._waiting[whole:, self._count, :rest] = column[len(column) - rest :]
+            groups = -(-self._width // self.COLUMNS_AT_ONCE)
+            self._waiting = np.empty((-(-rows // size), -(-self._width // groups), size), np.float32)
+        pieces = [piece[self._count] for piece in self._waiting]
+        if rows % size:
+            pieces[-1] = pieces[-1][: rows % size]
         self._count += 1
-        if self._count == self.COLUMNS_AT_ONCE:
-            self._write()
+        return pieces
 
     def part(self, place: int, width: int) -> Array:
         """Some columns, to be filled by the caller."""
@@ -203,6 +212,7 @@ class Sheet:
     def widen(self, place: int) -> None:
         """One more column, before the column `place`."""
         self._values = np.insert(self.filled(), place, 0.0, axis=1)
+        self._width += 1
 
     def filled(self) -> Array:
         self._write()
@@ -211,7 +221,7 @@ class Sheet:
     def _write(self) -> None:
         if not self._count:
             return
-        count, at, size = self._count, self._rows.at, self.ROWS_AT_ONCE
+        count, at, size = self._count, self._rows.at, self._waiting.shape[2]
         self._count = 0
         out = self._values[:, self._first : self._first + count]
         turned, lying = np.empty((size, count), np.float32), self._waiting.reshape(-1)
@@ -246,7 +256,7 @@ class RawColumn:
         self._words: Words | None = None
         self._numbers: Array | None = None
         self._gathered: tuple[Array, Array] | None = None  # rows, and their numbers: fitted on, then encoded
-        self._are_full = False  # whether these numbers are known to be finite, without a gap
+        self.is_full = False  # whether the numbers asked for last are all finite, without a gap
 
     @property
     def words(self) -> Words:
@@ -268,8 +278,8 @@ class RawColumn:
         else:
             values, wrong = (part[rows] for part in cells.numbers_in(self.words, self._table.decimal))
             self._complain(rows[wrong], "is text where a number belongs")
-        self._are_full = all_finite(values)
-        if not self._are_full:
+        self.is_full = all_finite(values)
+        if not self.is_full:
             infinite = np.isinf(values)
             self._complain(rows[infinite], "is infinite")
             values = np.where(infinite, np.nan, values) if infinite.any() else values
@@ -303,9 +313,9 @@ class RawColumn:
         if isinstance(encoder, encoders.NumberEncoder):
             if not encoder.indicator:
                 numbers = self.numbers(chosen.lying, len(chosen.lying) == len(self.column))
-                column = encoder.column(numbers, self._are_full)
-                sheet.add(place, column)
-                self._check_size(chosen.lying, column[:, None])
+                pieces = sheet.column(place)
+                if not encoder.write(numbers, pieces, self.is_full):
+                    self._check_size(chosen.lying, np.concatenate(pieces)[:, None])
                 return
             values = self.numbers(rows)
         elif isinstance(encoder, encoders.DateEncoder):

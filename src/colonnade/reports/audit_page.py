@@ -38,7 +38,8 @@ def audit_page(results: Sequence[Mapping[str, Any]]) -> str:
     title = f"Audit of {audit['algorithm']}: {first['protects']}"
     facts = (
         f"against {first['adversary']}; δ = {audit['delta']:g}, {first['canaries']:,} canaries, {audit['epochs']} "
-        f"epochs of {audit['rows']:,} rows in batches of {audit['batch_size']}; noise by the {audit['formula']} formula"
+        f"epochs of {audit['rows']:,} rows in batches of {audit['batch_size']}; "
+        f"{'noise as in the plan' if audit['formula'] == 'given' else 'noise by the ' + audit['formula'] + ' formula'}"
     )
     lines = [
         (

@@ -17,7 +17,8 @@ from colonnade.reproductions.cascaded import as_published
 from colonnade.reproductions.cells import run_cells
 from colonnade.reproductions.published import published
 from colonnade.reproductions.reproduction import Reproduction, Row, Scope, Shown
-from colonnade.trials.attack import CURIOUS, DIFFERENCES, EAVESDROPPER, Federated, Trials, label_inference
+from colonnade.trials.attack import CURIOUS, DIFFERENCES, EAVESDROPPER, Trials, label_inference
+from colonnade.trials.attacked import Federated
 
 FIRST_ORDER, ZEROTH_ORDER = "FOO frameworks", "ZOO frameworks"
 COLUMNS = {

@@ -24,18 +24,8 @@ from colonnade.federation.plan import Plan, decided_training
 from colonnade.messages import PairUpload
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
-from colonnade.trials.attack import (
-    Federated,
-    Measurement,
-    Say,
-    Trials,
-    classes_of,
-    curious_seat,
-    labelled_rows,
-    majority,
-    share_found,
-    trained,
-)
+from colonnade.trials.attack import Measurement, Say, Trials, classes_of, labelled_rows, majority, share_found
+from colonnade.trials.attacked import Federated, curious_seat, trained
 
 UNBOUNDED = "digits of a loss, unbounded"
 BOUNDED = "digits of a loss, within the bound"
@@ -74,6 +64,7 @@ def active_label_inference(
 
     Digits of a loss need a label party that only sums. Probes are tried on the default top model, by a party that knows
     the labels of a few rows of each class. With `privacy.labels_epsilon` the noise that keeps it is on the answers.
+    Somebody's own federation stays as it is, and meets the adversaries that fit it.
     """
     classes = classes_of(data)
     if not is_active_target(algorithms.find(federated.name)):
@@ -84,6 +75,9 @@ def active_label_inference(
         )
     if not federated.conversation.asynchronous:  # rows are named by the label party
         adversaries = [one for one in adversaries if one != REPEATED]
+    if federated.is_own:
+        reading_digits = federated.top.only_sums
+        adversaries = [one for one in adversaries if (one in (UNBOUNDED, BOUNDED)) == reading_digits]
     truth = data.labels.train.numpy()
     beside = {"chance": 1 / classes, "majority class": majority(truth)}
     lines = []
@@ -108,6 +102,8 @@ def active_label_inference(
 
 def _attacked(data: FederatedData, federated: Federated, sums: bool) -> Federated:
     """The federation with the models that this adversary is measured on, and the noise that its target asks for."""
+    if federated.is_own:
+        return federated  # its noise follows from its own file
     if sums:
         chosen = replace(federated, bottom=BottomSettings(kind="linear"), top=TopSettings(kind="sum"))
     else:
@@ -123,7 +119,7 @@ def _attacked(data: FederatedData, federated: Federated, sums: bool) -> Federate
 
 def _tried(data: FederatedData, federated: Federated, adversary: str, labels_per_class: int, seed: int) -> _Trial:
     truth = data.labels.train.numpy()
-    party = data.feature_parties[0]
+    party = federated.feature_party(data)
     known = labelled_rows(truth, labels_per_class, seed)
     way = _way(federated, adversary, classes_of(data), known)
     seat = curious_seat(data, federated, party, seed)

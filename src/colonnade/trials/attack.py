@@ -5,11 +5,8 @@ The truth (labels, columns) is used here alone, to score; an attack never gets i
 """
 
 import math
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
@@ -21,9 +18,8 @@ from torch import nn
 from colonnade import algorithms
 from colonnade.algorithms.linear_models.parts.trees import Tree, balanced, different_pair
 from colonnade.algorithms.parts.randomness import seed_for
-from colonnade.algorithms.row import Algorithm, Conversation, Family
-from colonnade.algorithms.training import Training
-from colonnade.attacks.curious_party import CuriousParty, CuriousSeat
+from colonnade.algorithms.row import Algorithm, Family
+from colonnade.attacks.curious_party import CuriousParty
 from colonnade.attacks.embedding_inversion import Inversion, invert_embeddings
 from colonnade.attacks.label_inference import REPLIES_READ, UPLOADS_READ, InferredLabels, infer_labels
 from colonnade.attacks.model_completion import complete_model
@@ -38,17 +34,10 @@ from colonnade.attacks.product_inference import (
 from colonnade.attacks.view import PooledView, read_party_view, read_wire_view
 from colonnade.data.federated import FederatedData, PartyColumns
 from colonnade.errors import DataError, SettingsError, unknown_name
-from colonnade.federation.building import build_parties
-from colonnade.federation.plan import decided_training
+from colonnade.federation.building import facts_of
 from colonnade.messages import EmbeddingUpload
-from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
-from colonnade.party import Party
-from colonnade.privacy.ledger import Ledger
-from colonnade.privacy.noise import PerturbationSettings
-from colonnade.runtimes.recorder import Recorder
-from colonnade.runtimes.simulate.settings import Simulate
-from colonnade.runtimes.simulate.simulation import Simulation
+from colonnade.trials.attacked import Federated, TracedRun, build_untrained, curious_seat, trained
 
 Say = Callable[[str], None]
 
@@ -68,27 +57,6 @@ class Trials:
 
     def seeds(self) -> range:
         return range(self.seed, self.seed + self.count)
-
-
-@dataclass(frozen=True)
-class Federated:
-    """The federation that is attacked."""
-
-    algorithm: Any  # settings of an algorithm
-    training: Training
-    bottom: BottomSettings = field(default_factory=BottomSettings)
-    top: TopSettings = field(default_factory=TopSettings)
-    privacy: PerturbationSettings = field(default_factory=PerturbationSettings)
-
-    @property
-    def name(self) -> str:
-        return algorithms.name_of(self.algorithm)
-
-    @property
-    def conversation(self) -> Conversation:
-        conversation = algorithms.find(self.name).conversation
-        assert conversation is not None, f"{self.name} sends nothing, so there is nothing to attack"
-        return conversation
 
 
 @dataclass(frozen=True)
@@ -138,18 +106,25 @@ def label_inference(
     A row counts as found if its label was guessed right; a row that no answer spoke of counts as not found.
     """
     classes = classes_of(data)
-    federated = replace(federated, top=TopSettings(kind="sum"))
     if not is_read(algorithms.find(federated.name)):
         known = [row.name for row in algorithms.which(is_read)]
         raise SettingsError(
             f"Direct label inference reads what crosses between parties, and {federated.name!r} has no upload that it "
             f"knows. Choose one of: {', '.join(known)}."
         )
+    if not federated.is_own:
+        federated = replace(federated, top=TopSettings(kind="sum"))
+    elif not federated.top.only_sums:
+        raise SettingsError(
+            f"Direct label inference reads what a label party that only sums sends back, and this one has top.kind = "
+            f"{federated.top.kind!r}: it does not apply. See what --active finds, or colonnade attack "
+            "model-completion; or what sums would give away, with --set top.kind=sum."
+        )
     first_order = federated.conversation.upload is EmbeddingUpload
     found: dict[str, list[float]] = {}
     truth = data.labels.train.numpy()
     for seed in trials.seeds():
-        party = data.feature_parties[0]
+        party = federated.feature_party(data)
         curious = CuriousParty(curious_seat(data, federated, party, seed))
         with trained(data, federated, seed, {party: curious}) as run:
             view = read_party_view(run.trace(party))
@@ -200,7 +175,8 @@ def model_completion(
     "no bottom" is a head on the party's own columns: what the labels are worth to somebody who took no part.
     """
     classes = classes_of(data)
-    party = data.feature_parties[0]
+    _check_sends_embeddings(federated.name)
+    party = federated.feature_party(data)
     truth = data.labels.train.numpy()
     success: dict[int, list[float]] = {k: [] for k in labels_per_class}
     untrained: dict[int, list[float]] = {k: [] for k in labels_per_class}
@@ -208,7 +184,7 @@ def model_completion(
     accuracy: list[float] = []
     for seed in trials.seeds():
         columns = data.columns[party].dense().train
-        before = _built(data, federated, seed)[party].model()["bottom"]
+        before = build_untrained(data, federated, seed)[party].model()["bottom"]
         with trained(data, federated, seed) as run:
             view = read_party_view(run.trace(party), columns, run.models[party]["bottom"])
             accuracy.append(run.accuracy)
@@ -232,7 +208,7 @@ def model_completion(
                 "no bottom": mean(alone[k]),
                 "chance": 1 / classes,
                 "majority class": majority(truth),
-                "joint model": mean(accuracy),
+                **_joint(accuracy),
             },
         )
         for k in labels_per_class
@@ -270,7 +246,8 @@ def embedding_inversion(
     for share in auxiliary:
         if not 0 < share < 1:
             raise SettingsError(f"The share of auxiliary rows is {share}; it must lie between 0 and 1.")
-    party = data.feature_parties[0]
+    _check_sends_embeddings(federated.name)
+    party = federated.feature_party(data)
     columns = data.columns[party].dense().train.flatten(1).numpy().astype(np.float64)
     values: dict[float, list[float]] = {share: [] for share in auxiliary}
     accuracy: list[float] = []
@@ -286,7 +263,8 @@ def embedding_inversion(
                 values[share].append(explained(found.columns, columns[found.rows], columns[known].mean(0)))
         told = ", ".join(f"{share:g} known R² {own[-1]:.3f}" for share, own in values.items())
         say(f"{federated.name}, seed {seed}: {told}")
-    conditions = {"noise": federated.privacy.noise, "width": federated.bottom.embedding, "last": inversion.last}
+    width = facts_of(data, federated.plan(data, trials.seed)).widths[party]
+    conditions = {"noise": federated.privacy.noise, "width": width, "last": inversion.last}
     return [
         Measurement(
             federated.name,
@@ -294,7 +272,7 @@ def embedding_inversion(
             "R²",
             tuple(values[share]),
             {**conditions, "auxiliary rows": share},
-            {"predicting the mean": 0.0, "joint model": mean(accuracy)},
+            {"predicting the mean": 0.0, **_joint(accuracy)},
         )
         for share in auxiliary
     ]
@@ -320,6 +298,7 @@ class ExposedParty:
     knows: str = "rows"  # rows | range | introduction: a few rows' values | smallest and largest value | neither
     known_rows: int = 5  # how many, if it knows rows
     tolerance: float = 0.1  # ε of Definition 5, in deviations of the column: a value this near counts as found
+    as_it_is: bool = False  # with all of its columns and no others
 
     def __post_init__(self) -> None:
         if self.knows not in KNOWLEDGE:
@@ -345,13 +324,13 @@ def product_inference(
     """
     check_sends_products(federated.name)
     trees = _trees(data, federated.algorithm)
-    party = _alone_in(data, trees)
+    party = _alone_in(data, trees, federated.party)
     found: dict[str, list[float]] = {}
     single: dict[str, list[float]] = {}
     chance: list[float] = []
     for seed in trials.seeds():
-        narrow = with_columns(data, party, exposed.columns, exposed.padding, seed)
-        truth = narrow.columns[party].dense().train[:, 0].double().numpy()
+        narrow = with_columns(data, party, exposed.columns, exposed.padding, seed) if not exposed.as_it_is else data
+        truth = _first_varying(narrow.columns[party])
         near = exposed.tolerance * float(truth.std())
         order = np.random.default_rng(seed_for(seed, "known rows")).permutation(truth.size).astype(np.uint32)
         known = np.sort(order[: exposed.known_rows]) if exposed.knows == "rows" else order[:0]
@@ -379,7 +358,7 @@ def product_inference(
             "success",
             tuple(values),
             {
-                "columns": exposed.columns,
+                "columns": len(data.columns[party].names) if exposed.as_it_is else exposed.columns,
                 "zeros": exposed.padding,
                 "known rows": exposed.known_rows if exposed.knows == "rows" else 0,
                 "tolerance": exposed.tolerance,
@@ -390,6 +369,12 @@ def product_inference(
     ]
 
 
+def _first_varying(columns: PartyColumns) -> NDArray[np.float64]:
+    """The secret: the first column that is not constant."""
+    train = columns.dense().train.flatten(1).double().numpy()
+    return train[:, int(np.flatnonzero(train.std(0) > 0)[0])]
+
+
 def check_sends_products(algorithm: str) -> None:
     """Refuse an algorithm that is none of a linear federation's."""
     if algorithms.find(algorithm).family is not Family.LINEAR:
@@ -397,6 +382,14 @@ def check_sends_products(algorithm: str) -> None:
         raise SettingsError(
             f"Inference from products needs parties that send products, and those of {algorithm!r} do not. Choose one "
             f"of: {', '.join(linear)}."
+        )
+
+
+def _check_sends_embeddings(algorithm: str) -> None:
+    if algorithms.find(algorithm).family is Family.LINEAR:
+        raise SettingsError(
+            f"The parties of {algorithm!r} send products, not embeddings: measure colonnade attack product-inference, "
+            f"or another algorithm, such as {algorithms.DEFAULT}."
         )
 
 
@@ -437,21 +430,26 @@ def _trees(data: FederatedData, settings: Any) -> tuple[Tree, ...]:
     return (balanced(parties, data.label_party, settings.children_of_a_party(len(parties))),)
 
 
-def _alone_in(data: FederatedData, trees: tuple[Tree, ...]) -> str:
+def _alone_in(data: FederatedData, trees: tuple[Tree, ...], wanted: str = "") -> str:
     """The feature party that is attacked: it has nobody below it, so that its sums are its own products.
 
     The first feature party is left out, since its products hold the intercept.
     """
-    for party in data.feature_parties[1:]:
-        if not any(tree.children(party) for tree in trees):
-            return party
+    able = [party for party in data.feature_parties[1:] if not any(tree.children(party) for tree in trees)]
+    if wanted and wanted not in able and able:
+        raise SettingsError(
+            f"The sums of {wanted!r} hold the intercept, or products of others: this attack does not read them. "
+            f"Attack another party with --party: {', '.join(able)}."
+        )
+    if able:
+        return wanted or able[0]
     raise SettingsError(
         f"Of {len(data.feature_parties)} feature parties none but the first is at the end of its tree, so none answers "
         "for itself alone. Share the columns among at least 3."
     )
 
 
-def _onlookers(run: "TracedRun", trees: tuple[Tree, ...], party: str) -> list[tuple[str, View]]:
+def _onlookers(run: TracedRun, trees: tuple[Tree, ...], party: str) -> list[tuple[str, View]]:
     above = [read_party_view(run.trace(tree.parent[party])) for tree in trees]
     onlookers: list[tuple[str, View]] = [("party above", above[0])]
     if len(above) > 1:
@@ -459,84 +457,7 @@ def _onlookers(run: "TracedRun", trees: tuple[Tree, ...], party: str) -> list[tu
     return [*onlookers, (EAVESDROPPER, read_wire_view(run.traces()))]
 
 
-# --- running a federation that somebody looks at ----------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class TracedRun:
-    """A finished training and the folder with its parties' traces, which is gone afterwards."""
-
-    folder: Path
-    models: dict[str, dict[str, nn.Module]]
-    accuracy: float  # of the joint model on test rows; NaN without any
-
-    def traces(self) -> list[Path]:
-        return sorted((self.folder / "trace").glob("*.trace"))
-
-    def trace(self, party: str) -> Path:
-        return self.folder / "trace" / f"{party}.trace"
-
-
-@contextmanager
-def trained(
-    data: FederatedData, federated: Federated, seed: int, adversaries: Mapping[str, Party] | None = None
-) -> Iterator[TracedRun]:
-    """Train with every party traced; `adversaries` take the places of the feature parties so named."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with tempfile.TemporaryDirectory(prefix="colonnade-attack-") as name:
-            folder = Path(name)
-            parties = {**_built(data, federated, seed), **(adversaries or {})}
-            recorder = Recorder(data.label_party, folder)
-            simulation = Simulation(
-                parties,
-                Simulate(),
-                seed,
-                recorder,
-                Ledger(),
-                directory=folder,
-                trace=True,
-                checkpoint_seconds=math.inf,
-            )
-            try:
-                simulation.run()
-            finally:
-                simulation.close()
-                recorder.close()
-            scored = [line["metric"] for line in recorder.metrics if line["metric"]]
-            accuracy = scored[-1].get("accuracy", math.nan) if scored else math.nan
-            yield TracedRun(folder, {party: own.model() for party, own in parties.items()}, accuracy)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _built(data: FederatedData, federated: Federated, seed: int) -> dict[str, Party]:
-    chosen = (federated.algorithm, federated.training, federated.privacy, federated.bottom, federated.top)
-    return build_parties(data, *chosen, seed)
-
-
-def curious_seat(data: FederatedData, federated: Federated, party: str, seed: int) -> CuriousSeat:
-    """What a party knows that takes this one's place."""
-    conversation = federated.conversation
-    outputs = len(data.labels.classes) if data.labels.task == "multiclass" else 1
-    return CuriousSeat(
-        label_party=data.label_party,
-        rows=data.rows,
-        width=outputs if federated.top.only_sums else federated.bottom.embedding,
-        batch_size=decided_training(
-            federated.training,
-            federated.algorithm,
-            data.rows,
-            len(data.feature_parties),
-            federated.privacy.labels_epsilon,
-        ).batch_size,
-        upload=conversation.upload,
-        chooses_rows=conversation.asynchronous,
-        points=conversation.points(federated.algorithm) - 1,
-        radius=conversation.radius(federated.algorithm),
-        seed=seed_for(seed, party, "crafted"),
-    )
+# --- what attacks share ------------------------------------------------------------------------------------------
 
 
 def classes_of(data: FederatedData) -> int:
@@ -546,6 +467,11 @@ def classes_of(data: FederatedData) -> int:
             "digits."
         )
     return len(data.labels.classes)
+
+
+def _joint(accuracies: Sequence[float]) -> dict[str, float]:
+    """What the model is worth that was attacked; of a regression there is no accuracy."""
+    return {} if any(math.isnan(one) for one in accuracies) else {"joint model": mean(accuracies)}
 
 
 def majority(truth: NDArray[np.int64]) -> float:

@@ -14,6 +14,9 @@ surest of; and once more by the last digits alone, in which noise that was added
 there are follows from ε: with as many as are taken, an audit could refute it. Where nothing but noise of its own stands
 between a canary and the adversary, every canary is a run of the mechanism for itself, and a sharper bound holds. That
 one covers the mechanism (clip, noise, how it is added and accounted for), and not what a training does to it.
+
+Of somebody's own federation the audit has the noise, clips, models, batches, rows and epochs; its rows are canaries all
+the same, since the definition is of any rows, and the adversary of those is the stronger one.
 """
 
 from collections.abc import Sequence
@@ -37,7 +40,7 @@ from colonnade.models.bottom import BottomSettings
 from colonnade.models.network import network_for
 from colonnade.models.top import TopSettings
 from colonnade.party import Effect, Party, Received, Send, Spend, Started
-from colonnade.privacy.accounting import ClaimedPrivacy
+from colonnade.privacy.accounting import ClaimedPrivacy, labels_hidden_state
 from colonnade.privacy.audit_bound import epsilon_lower_bound, fewest_canaries, gaussian_lower_bound, largest_bound
 from colonnade.privacy.gaussian import epsilon_of, mu_of
 from colonnade.privacy.ledger import Ledger
@@ -56,6 +59,8 @@ def _audits_columns(algorithm: Algorithm) -> bool:
 
 
 AUDITED = tuple(row.name for fits in (_audits_labels, _audits_columns) for row in algorithms.which(fits))
+GIVEN = "given"
+"""Not by a formula: the noise is that of a plan."""
 _WIDTH = 8
 _COLUMNS = 6
 _PARTY = "party1"
@@ -87,11 +92,12 @@ class Audit:
     server_update: str = "zeroth-order"  # of labels: how the label party's model is updated; sound needs a private one
     confidence: float = 0.95
     seed: int = 0
+    noise: float = 0.0  # with formula = "given", which is that of somebody's own federation
 
     def __post_init__(self) -> None:
         if self.algorithm not in AUDITED:
             raise unknown_name("algorithm with an audit", self.algorithm, AUDITED)
-        if self.formula not in FORMULAS:
+        if (self.formula == GIVEN) != (self.noise > 0) or self.formula not in (*FORMULAS, GIVEN):
             raise unknown_name("formula", self.formula, FORMULAS)
         if not self.batch_size > 0:
             raise SettingsError(f"The audit's batch_size is {self.batch_size}; it must be above 0.")
@@ -154,12 +160,23 @@ class Audited:
         return {name: None if value == inf else value for name, value in values.items()}
 
 
-def run_audit(audit: Audit) -> Audited:
+@dataclass(frozen=True)
+class OwnSettings:
+    """What an audit takes of somebody's own federation besides numbers."""
+
+    algorithm: Any  # its settings
+    privacy: PerturbationSettings
+    bottom: BottomSettings
+    top: TopSettings
+    shape: tuple[int, ...]  # of the attacked party's rows
+
+
+def run_audit(audit: Audit, own: OwnSettings | None = None) -> Audited:
     """One training run with canaries."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return _audit_labels(audit) if audit.of_labels else _audit_columns(audit)
+        return _audit_labels(audit, own) if audit.of_labels else _audit_columns(audit, own)
     finally:
         torch.set_num_threads(threads)
 
@@ -256,7 +273,7 @@ def _spend(ledger: Ledger, name: str, effects: Sequence[Effect]) -> None:
 # --- labels: a feature party that crafts its uploads --------------------------------------------------------------
 
 
-def _audit_labels(audit: Audit) -> Audited:
+def _audit_labels(audit: Audit, own: OwnSettings | None) -> Audited:
     batches = audit.rows // audit.batch_size  # one canary in each
     rows = batches * audit.batch_size
     coin = np.random.default_rng([audit.seed, 1])
@@ -269,12 +286,13 @@ def _audit_labels(audit: Audit) -> Audited:
     training = Training(
         epochs=audit.epochs, batch_size=audit.batch_size, learning_rate=0.01, optimiser="sgd", evaluate_every_epochs=0
     )
-    settings, claimed = _noised_settings(audit, rows)
+    settings, claimed = _noised_settings(audit, rows) if own is None else _own_settings(audit, own, rows)
     bottom = BottomSettings(kind="linear", embedding=_WIDTH)
-    top = TopSettings(hidden=(16,))
+    top = TopSettings(hidden=(16,)) if own is None else own.top
+    width = 1 if top.only_sums else _WIDTH
     parties = build_parties(data, settings, training, PerturbationSettings(), bottom, top, audit.seed)
     label = parties["label"]
-    push = _towards_class_one(label)
+    push = _towards_class_one(label, width)
     ledger = Ledger()
     label.handle(Started(0.0))
     scores, digits = np.zeros(batches), np.zeros(batches)
@@ -285,7 +303,7 @@ def _audit_labels(audit: Audit) -> Audited:
         for canary in coin.permutation(batches):
             chosen = np.concatenate([[canary], others[: audit.batch_size - 1]]).astype(np.uint32)
             others = others[audit.batch_size - 1 :]
-            plus = np.zeros((chosen.size, _WIDTH), np.float32)
+            plus = np.zeros((chosen.size, width), np.float32)
             minus = np.zeros_like(plus)
             plus[0], minus[0] = push, -push
             effects = label.handle(Received(float(exchange), _PARTY, PairUpload(exchange, chosen, plus, minus)))
@@ -298,7 +316,7 @@ def _audit_labels(audit: Audit) -> Audited:
                     scores[canary] -= slope
                     of_zero, of_one = singleness(np.array([slope - sure, slope + sure]) / settings.noise)
                     digits[canary] += of_one - of_zero
-    hidden = settings.server_update in ("zeroth-order", "first-order")
+    hidden = labels_hidden_state("label", settings.server_update) is not None
     return _judged(
         audit,
         _Guesses(bits, scores, digits),
@@ -333,15 +351,22 @@ def _noised_settings(audit: Audit, rows: int) -> tuple[Any, ClaimedPrivacy | Non
     return settings, None if claim is None else claim.of(noise, audit.clip, exchanges, rows)
 
 
+def _own_settings(audit: Audit, own: OwnSettings, rows: int) -> tuple[Any, ClaimedPrivacy | None]:
+    """Those of the federation, and the μ that the paper would claim for its noise."""
+    claim = _conversation(algorithms.find(audit.algorithm)).answers_claim
+    exchanges = audit.epochs * (rows // audit.batch_size)
+    return own.algorithm, None if claim is None else claim.of(audit.noise, audit.clip, exchanges, rows)
+
+
 def _conversation(row: Algorithm) -> Conversation:
     assert row.conversation is not None
     return row.conversation
 
 
-def _towards_class_one(label: Party) -> NDArray[np.float32]:
+def _towards_class_one(label: Party, width: int) -> NDArray[np.float32]:
     """The embedding, of length `_PUSH`, that the first top model takes most for class one: the adversary knows it."""
     top = label.model()["top"]
-    middle = torch.zeros(1, _WIDTH, requires_grad=True)
+    middle = torch.zeros(1, width, requires_grad=True)
     (slope,) = torch.autograd.grad(top(middle).sum(), middle)
     push: NDArray[np.float32] = (_PUSH * slope[0] / slope.norm()).numpy()
     return push
@@ -350,15 +375,16 @@ def _towards_class_one(label: Party) -> NDArray[np.float32]:
 # --- columns: a label party that keeps the bottom model where it is ------------------------------------------------
 
 
-def _audit_columns(audit: Audit) -> Audited:
+def _audit_columns(audit: Audit, own: OwnSettings | None) -> Audited:
     rows = audit.rows // audit.batch_size * audit.batch_size
     coin = np.random.default_rng([audit.seed, 2])
     bits = coin.random(rows) < 0.5
     # Two opposite rows, so long that their embeddings are clipped: as far from each other as any can be.
-    sides = coin.standard_normal((rows, _COLUMNS)) * 1000
-    values = torch.from_numpy(np.where(bits[:, None], sides, -sides).astype(np.float32))
+    shape = (_COLUMNS,) if own is None else own.shape
+    sides = coin.standard_normal((rows, *shape)) * 1000
+    values = torch.from_numpy(np.where(bits.reshape(-1, *(1 for _ in shape)), sides, -sides).astype(np.float32))
     labels = torch.from_numpy(coin.integers(0, 2, rows))
-    columns = PartyColumns(values, values[:0], tuple(f"x{place}" for place in range(_COLUMNS)))
+    columns = PartyColumns(values, values[:0], tuple(f"x{place}" for place in range(shape[0])))
     data = FederatedData("canaries", "label", Labels(labels, labels[:0], "binary", (0, 1)), {_PARTY: columns}, "")
     training = Training(
         epochs=audit.epochs, batch_size=audit.batch_size, learning_rate=0.01, optimiser="sgd", evaluate_every_epochs=0
@@ -367,24 +393,52 @@ def _audit_columns(audit: Audit) -> Audited:
     mu = mu_of(audit.epsilon, audit.delta)
     row = algorithms.find(audit.algorithm)
     claim = _conversation(row).embeddings_claim
-    if audit.formula == "paper":
+    if own is not None:
+        noise = audit.noise
+    elif audit.formula == "paper":
         noise = (claim or _first_claim()).noise(mu, audit.clip, queries, audit.batch_size, rows)
     else:
         noise = 2 * audit.clip * audit.epochs**0.5 / mu
-    privacy = PerturbationSettings(noise=noise, clip=audit.clip)
-    bottom = BottomSettings(kind="linear", embedding=_WIDTH)
-    parties = build_parties(data, row.settings(), training, privacy, bottom, TopSettings(hidden=(16,)), audit.seed)
+    if own is None:
+        privacy = PerturbationSettings(noise=noise, clip=audit.clip)
+        bottom, top, settings = (
+            BottomSettings(kind="linear", embedding=_WIDTH),
+            TopSettings(hidden=(16,)),
+            row.settings(),
+        )
+    else:
+        privacy, bottom, top, settings = own.privacy, own.bottom, own.top, own.algorithm
+    parties = build_parties(data, settings, training, privacy, bottom, top, audit.seed)
     party = parties[_PARTY]
     network = network_for(party.model()["bottom"])
     of_one = _clipped(network.embed(torch.from_numpy(sides.astype(np.float32))), audit.clip)
     of_zero = _clipped(network.embed(torch.from_numpy(-sides.astype(np.float32))), audit.clip)
-    towards = of_one - of_zero
-    scores, digits = np.zeros(rows), np.zeros(rows)
     ledger = Ledger()
+    scores, digits = _compared(party, of_one, of_zero, queries, noise, ledger)
+    return _judged(
+        audit,
+        _Guesses(bits, scores, digits),
+        None if claim is None else claim.of(noise, audit.clip, queries, audit.batch_size, rows),
+        _worst_row_mu(ledger),
+        False,  # the adversary holds the bottom model still: it has no hidden state
+        noise,
+        alone=True,
+    )
+
+
+def _compared(
+    party: Party, of_one: torch.Tensor, of_zero: torch.Tensor, queries: int, noise: float, ledger: Ledger
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What each canary's embeddings speak for, of the two that they could be: by values, and by last digits."""
+    towards = of_one - of_zero
+    scores, digits = np.zeros(len(towards)), np.zeros(len(towards))
     effects = party.handle(Started(0.0))
     for exchange in range(queries):
         _spend(ledger, _PARTY, effects)
-        (upload,) = [effect.message for effect in effects if isinstance(effect, Send)]
+        uploads = [effect.message for effect in effects if isinstance(effect, Send)]
+        if not uploads:  # no row can afford another release
+            break
+        (upload,) = uploads
         assert isinstance(upload, EmbeddingUpload | PerturbedUpload)
         seen = torch.from_numpy(np.array(upload.embedding))
         at = upload.rows.astype(np.int64)
@@ -398,15 +452,7 @@ def _audit_columns(audit: Audit) -> Audited:
             points = 1 + len(upload.perturbed)
             reply = RowLossReply(upload.exchange, np.zeros((points, upload.rows.size), np.float32))
         effects = party.handle(Received(float(exchange), "label", reply)) if exchange + 1 < queries else []
-    return _judged(
-        audit,
-        _Guesses(bits, scores, digits),
-        None if claim is None else claim.of(noise, audit.clip, queries, audit.batch_size, rows),
-        _worst_row_mu(ledger),
-        False,  # the adversary holds the bottom model still: it has no hidden state
-        noise,
-        alone=True,
-    )
+    return scores, digits
 
 
 def _first_claim() -> Claim:
