@@ -160,7 +160,24 @@ def _newest(folder: Path) -> tuple[int, State | None]:
     return number, states["label"]
 
 
-def _no_room(*_: Any) -> None:
+def test_old_files_that_cannot_be_removed_do_not_undo_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Were it taken for one that failed, the next would have its number, and write over rows that it alone has."""
+    keeps = Keeps()
+    with monkeypatch.context() as stuck:
+        stuck.setattr(Path, "unlink", _no_room)
+        for number in range(1, 5):
+            keeps.write([7], number)
+            keeps.save(tmp_path, number)
+    assert numbers_of(tmp_path, "label") == files(tmp_path) == [1, 2, 3, 4]
+    keeps.write([8], 5)
+    keeps.save(tmp_path, 5)
+    assert loaded(tmp_path, 5).same_as(keeps)
+    assert numbers_of(tmp_path, "label") == files(tmp_path) == [4, 5]
+
+
+def _no_room(*_: Any, **__: Any) -> None:
     raise OSError(28, "No space left on device")
 
 

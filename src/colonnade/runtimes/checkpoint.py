@@ -9,6 +9,7 @@ checkpoint before (row_files.py).
 import hashlib
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,10 @@ def write_checkpoint(directory: Path, name: str, number: int, state: State) -> N
             f"The checkpoint {directory / stem} could not be written: {getattr(error, 'strerror', error)}. "
             "Free some space and resume; the checkpoint before it is untouched."
         ) from error
-    for old in numbers_of(directory, name)[:-_KEPT]:
-        for suffix in ("json", "safetensors"):
-            (directory / f"{name}-{old:010d}.{suffix}").unlink(missing_ok=True)
+    with suppress(OSError):  # the checkpoint stands, whatever becomes of old ones: they are removed the next time
+        for old in numbers_of(directory, name)[:-_KEPT]:
+            for suffix in ("json", "safetensors"):
+                (directory / f"{name}-{old:010d}.{suffix}").unlink(missing_ok=True)
     if rows is not None:
         rows.are_safe()
 

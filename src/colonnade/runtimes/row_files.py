@@ -8,6 +8,7 @@ they hold is out of date: what is written at a time is bounded, and so is how lo
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,9 +61,10 @@ class WrittenRows:
         for one in self._taken.values():
             needed |= {*one.files, *one.changed.files}  # of this checkpoint, and of the one before
             one.changed.are_written(one.rows, self._number, one.files, _place(self._directory, self._name))
-        for number in _numbers(self._directory, self._name):
-            if number not in needed:
-                _path(self._directory, self._name, number).unlink(missing_ok=True)
+        with suppress(OSError):  # the next time
+            for number in _numbers(self._directory, self._name):
+                if number not in needed:
+                    _path(self._directory, self._name, number).unlink(missing_ok=True)
 
 
 def written_rows(directory: Path, name: str, number: int, large: Mapping[str, LargeArrays]) -> WrittenRows | None:
