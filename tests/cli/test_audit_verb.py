@@ -63,6 +63,11 @@ def test_ones_own_federation_is_audited_with_its_own_noise() -> None:
     assert result["audit"]["formula"] == "given" and result["audit"]["epsilon"] == 2.0
     assert result["observed"] <= result["sound"] <= 2.0 + 1e-6
     assert result["canaries"] % 8 == 0 and result["correct"] > result["canaries"] / 2
+    begun = colonnade("audit", file, "--set", "training.epochs=2.5", "--set", "training.batch_size=8", "--json")
+    assert json.loads(begun.out)[0]["audit"]["epochs"] == 3  # some rows are used a third time
+    plain = ("--set", "privacy.bottom_update=plain", "--set", "privacy.columns_epsilon=0", "--set", "privacy.noise=9")
+    (result,) = json.loads(colonnade("audit", file, *plain, "--set", "training.epochs=1", "--json").out)
+    assert result["sound"] is None and result["given_hidden_state"] > 0
     assert "--rows is for an audit of an algorithm" in refused("audit", file, "--rows", "64")
     assert "nothing that an audit could refute" in refused("audit", toml("plain.toml", IRIS))
     assert "algorithm with an audit" in refused("audit", file, "--set", "algorithm.name=split")
@@ -75,5 +80,6 @@ def test_noised_answers_of_ones_own_federation_are_audited() -> None:
     made = colonnade("audit", toml("labels.toml", IRIS), *labels, *target, "--json")
     assert made.code == 0, made.err
     (result,) = json.loads(made.out)
-    assert result["observed"] <= result["sound"] <= 4.0 + 1e-6
+    # The target is of both feature parties' answers together.
+    assert result["observed"] <= result["sound"] <= 4.0 + 1e-6 and result["sound"] > 3.9
     assert result["protects"] == "one row's label" and result["correct"] > result["canaries"] / 2

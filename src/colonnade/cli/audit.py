@@ -144,8 +144,9 @@ def show(results: "list[Audited]") -> None:
             markup=False,
         )
     if first.sound == float("inf"):
+        whose = "label party's" if first.audit.of_labels else "audited party's"
         console.print(
-            "The label party's own update is not private, so nothing bounds ε end to end; if its model were known to "
+            f"The {whose} own update is not private, so nothing bounds ε end to end; if its model were known to "
             f"everybody, ε would be {first.given_hidden_state:.2f}.",
             markup=False,
         )

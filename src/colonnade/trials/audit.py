@@ -70,6 +70,7 @@ _SUREST = 16  # one in so many
 _LEAST_CANARIES = 512
 _EXCHANGES = 8192  # about as many as an audit makes by default: seconds
 _MOST_EPOCHS = 10
+_TOGETHER = "all feature parties together, which craft their uploads"
 _PUSH = 3.0  # how far a crafted embedding is from the middle: far enough that every slope reaches the clip
 
 
@@ -169,6 +170,7 @@ class OwnSettings:
     bottom: BottomSettings
     top: TopSettings
     shape: tuple[int, ...]  # of the attacked party's rows
+    hidden_columns: bool  # whether bottom models are updated from raw columns without noise
 
 
 def run_audit(audit: Audit, own: OwnSettings | None = None) -> Audited:
@@ -317,7 +319,7 @@ def _audit_labels(audit: Audit, own: OwnSettings | None) -> Audited:
                     of_zero, of_one = singleness(np.array([slope - sure, slope + sure]) / settings.noise)
                     digits[canary] += of_one - of_zero
     hidden = labels_hidden_state("label", settings.server_update) is not None
-    return _judged(
+    judged = _judged(
         audit,
         _Guesses(bits, scores, digits),
         claimed,
@@ -326,6 +328,7 @@ def _audit_labels(audit: Audit, own: OwnSettings | None) -> Audited:
         settings.noise,
         alone=settings.server_update == "frozen",
     )
+    return judged if own is None else replace(judged, adversary=_TOGETHER)
 
 
 def _noised_settings(audit: Audit, rows: int) -> tuple[Any, ClaimedPrivacy | None]:
@@ -420,7 +423,8 @@ def _audit_columns(audit: Audit, own: OwnSettings | None) -> Audited:
         _Guesses(bits, scores, digits),
         None if claim is None else claim.of(noise, audit.clip, queries, audit.batch_size, rows),
         _worst_row_mu(ledger),
-        False,  # the adversary holds the bottom model still: it has no hidden state
+        # The adversary holds the bottom model still. In somebody's own federation it need not.
+        own is not None and own.hidden_columns,
         noise,
         alone=True,
     )

@@ -1,9 +1,11 @@
 """An audit of somebody's own federation: its noise, clips, models, batches, rows and epochs, its rows being canaries.
 
 What its file says of schedules (`wait_for`, `in_flight`, …), of rates and of penalties is left out: none of it changes
-what noise hides of one release, and the adversary plays the other party's part without delay.
+what noise hides of one release, and the adversary plays the other party's part without delay. Labels are audited
+against all feature parties together, which is what their target is about: each asks for every row in every epoch.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -11,8 +13,11 @@ from typing import Any
 
 from colonnade import algorithms
 from colonnade.algorithms.split_models.parts.asynchronous import Asynchronous
+from colonnade.costs.noise import bottom_update_of
+from colonnade.data.batches import batches_per_epoch
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.models.bottom import BottomSettings
+from colonnade.privacy.accounting import columns_hidden_state
 from colonnade.privacy.gaussian import epsilon_of
 from colonnade.trials.attacked import Federated, own_federation
 from colonnade.trials.audit import AUDITED, GIVEN, Audit, OwnSettings
@@ -30,7 +35,10 @@ def own_audit(path: Path, changes: Sequence[str], party: str, seed: int) -> tupl
     asked = Audit(federated.name, seed=seed, rows=data.rows, batch_size=batch_size, epochs=1)
     own = _mechanism(federated, data.columns[federated.feature_party(data)].shape, data)
     noise, clip = _noise_of(path, own, asked.of_labels)
-    epochs = max(1, round(training.epochs))
+    # Begun epochs count: some rows are used in them.
+    epochs = math.ceil(training.steps(data.rows) / batches_per_epoch(data.rows, batch_size))
+    if asked.of_labels:
+        epochs *= len(data.feature_parties)
     target = own.privacy.labels_epsilon if asked.of_labels else own.privacy.columns_epsilon
     each = 2 * clip / (noise * batch_size) if asked.of_labels else 2 * clip / noise
     meant = target or min(_MOST_EPSILON, epsilon_of(each * epochs**0.5, own.privacy.delta))
@@ -55,7 +63,10 @@ def _mechanism(federated: Federated, shape: tuple[int, ...], data: Any) -> OwnSe
     assert isinstance(bottom, BottomSettings)
     plain = algorithms.find(federated.name).settings()
     schedule = {one.name: getattr(plain, one.name) for one in fields(Asynchronous) if hasattr(plain, one.name)}
-    return OwnSettings(replace(federated.algorithm, **schedule), federated.privacy, bottom, federated.top, shape)
+    party = federated.feature_party(data)
+    hidden = columns_hidden_state(party, bottom_update_of(federated.plan(data, seed=0))) is not None
+    algorithm = replace(federated.algorithm, **schedule)
+    return OwnSettings(algorithm, federated.privacy, bottom, federated.top, shape, hidden)
 
 
 def _noise_of(path: Path, own: OwnSettings, of_labels: bool) -> tuple[float, float]:
