@@ -119,6 +119,17 @@ def test_a_sink_that_fails_costs_one_warning_and_no_other_sink(caplog: pytest.Lo
     assert told("line") == LINES and told("ended") == [SUMMARY]
 
 
+def test_a_login_in_what_a_sink_says_is_not_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away(*_: Any) -> None:
+        raise ConnectionError(f"{'x' * 230} no answer from https://me:secret/of@mine@host:5000/api")
+
+    monkeypatch.setattr(Failing, "lines", away)
+    run_through(Track(own={"test_sinks:Failing": ""}))
+    assert "no answer from http" in caplog.text and "secret" not in caplog.text and "mine" not in caplog.text
+
+
 def test_a_sink_that_hangs_is_waited_for_and_left(caplog: pytest.LogCaptureFixture) -> None:
     run_through(Track(own={"test_sinks:Hanging": ""}), patience_seconds=0.05)
     Hanging.over.set()
@@ -139,6 +150,7 @@ def test_a_sink_that_falls_behind_is_left(monkeypatch: pytest.MonkeyPatch, caplo
         ({"mlflw": "x"}, "Did you mean 'mlflow'"),
         ({"mlflow": ""}, "mlflow=sqlite:///mlflow.db"),
         ({"mlflow": "http://me:secret@host/"}, "holds a password"),
+        ({"mlflow": "http://me:[secret@host/"}, "is no address"),
         ({"no_such_module:Sink": "x"}, "cannot be made: ModuleNotFoundError"),
         ({"test_sinks:NoSink": "x"}, "has no began and no lines and no ended"),
     ],

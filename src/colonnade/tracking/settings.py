@@ -28,8 +28,11 @@ class Track:
                 raise SettingsError(f"[track.own] {path!r} is no import path: write it as module:Class.")
         try:
             has_password = urlsplit(self.mlflow).password is not None
-        except ValueError as error:
-            raise SettingsError(f"track.mlflow is {self.mlflow!r}, which is no address: {error}.") from None
+        except ValueError:  # perhaps for a character of a password: nothing of it is shown
+            raise SettingsError(
+                "track.mlflow is no address. Write it as http://HOST:PORT or sqlite:///FILE; one with a password belongs "
+                "into MLFLOW_TRACKING_URI."
+            ) from None
         if has_password:
             raise SettingsError(
                 "track.mlflow holds a password, but settings are kept with the run and shown in its report. Put the "

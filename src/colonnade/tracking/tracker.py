@@ -7,6 +7,7 @@ metrics.jsonl and summary.json have everything, whatever becomes of it.
 import json
 import logging
 import queue
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -28,6 +29,8 @@ MOST_WAITING = 20_000
 """Lines that a slow sink may leave lying."""
 _KNOWN_BY = "track.json"
 _LONGEST_REASON = 300
+_LOGIN = re.compile(r"://\S*@")
+"""Who logs in, and with which password: libraries show whole addresses, also those of the environment."""
 
 
 class Tracker:
@@ -159,5 +162,5 @@ class _Follower:
         log.warning(
             "%s is told no more of this run: %s. The training goes on, and metrics.jsonl has everything.",
             self._name,
-            plain(why[:_LONGEST_REASON]).rstrip("."),
+            plain(_LOGIN.sub("://…@", why)[:_LONGEST_REASON]).rstrip("."),
         )
