@@ -30,8 +30,8 @@ class Track:
             has_password = urlsplit(self.mlflow).password is not None
         except ValueError:  # perhaps for a character of a password: nothing of it is shown
             raise SettingsError(
-                "track.mlflow is no address. Write it as http://HOST:PORT or sqlite:///FILE; one with a password belongs "
-                "into MLFLOW_TRACKING_URI."
+                "track.mlflow is no address. Write it as http://HOST:PORT or sqlite:///FILE; an address with a "
+                "password belongs into MLFLOW_TRACKING_URI."
             ) from None
         if has_password:
             raise SettingsError(
