@@ -11,7 +11,7 @@ import colonnade
 from colonnade.costs.estimate import price
 from colonnade.errors import SettingsError
 from colonnade.federation.building import facts_of
-from colonnade.federation.file import parse_federation, read_federation
+from colonnade.federation.file import changed_values, parse_federation, read_federation
 from colonnade.federation.plan import Plan
 from colonnade.runtimes.simulate.settings import Simulate, SimulatedParty
 from colonnade.trials import forecast
@@ -132,6 +132,8 @@ def test_a_file_and_its_variants(file: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert set(found["variants"][0]["utilisation"]) == {"label", "party1", "party2"}
     with pytest.raises(SettingsError, match="plan each such federation by itself"):
         plan_training(file, {"data.seed": ["1", "2"]})
+    with pytest.raises(SettingsError, match="change it with --set"):
+        plan_training(file, {"simulate.latency_seconds": ["0", "0.1"]})
     with pytest.raises(SettingsError, match="not for 'moon'"):
         plan_training(file, place="moon")
 
@@ -147,8 +149,15 @@ def test_declared_compute_times_are_taken(file: Path) -> None:
         file.read_text() + "[simulate]\ncompute_seconds = 0.5\n[simulate.parties.party2]\n"
         'slowdown = 3\ncompute_seconds = {distribution = "exponential", mean = 0.1}\n'
     )
-    found = declared_times(file, read_federation(file), DATA)
+    found = declared_times(changed_values(file), read_federation(file), DATA)
     assert found == {"party1": 0.5, "party2": pytest.approx(0.3)}  # the label party's is measured
+
+
+def test_compute_times_of_the_command_line_are_taken(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "carriage_here", lambda *_: Carriage())
+    asked = ["simulate.label_compute_seconds=0.1", "simulate.latency_seconds=0"]
+    (told,) = plan_training(file, {}, changes=asked, seconds=0.05).variants
+    assert told.forecast is not None and told.forecast.exchanges_per_second == pytest.approx(10, rel=0.05)
 
 
 def test_what_a_frame_costs_explains_a_real_run(ticking: None, monkeypatch: pytest.MonkeyPatch) -> None:

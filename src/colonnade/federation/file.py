@@ -119,10 +119,15 @@ class _Head:
 
 def read_federation(path: Path, changes: Sequence[str] = ()) -> Federation:
     """The federation of a file, after `section.name=value` changes from the command line."""
+    return parse_federation(changed_values(path, changes))
+
+
+def changed_values(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
+    """What the file and the changes say, as plain values, and nothing that they leave open."""
     values = read_toml(path, "a federation.toml")
     for change in changes:
         _apply(values, change)
-    return parse_federation(values)
+    return values
 
 
 def parse_federation(values: Mapping[str, Any]) -> Federation:

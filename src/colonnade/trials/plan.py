@@ -16,9 +16,8 @@ from typing import Any
 
 from colonnade.data.federated import FederatedData
 from colonnade.errors import ColonnadeError, SettingsError
-from colonnade.federation.file import Federation, read_federation
+from colonnade.federation.file import Federation, changed_values, read_federation
 from colonnade.federation.plan import Plan
-from colonnade.files import read_whole, toml_of
 from colonnade.launch.experiment import train_plan
 from colonnade.launch.run_options import RunOptions
 from colonnade.prediction.starting import load_with_start
@@ -32,6 +31,7 @@ NETWORK = "network"
 PLACES = (NETWORK, Processes.name, Simulate.name)
 """Where a training can be planned for."""
 _CHANGES_DATA = ("data", "parties", "federation", "start")
+_CHANGES_PLACE = ("simulate", "processes", "ray", "network", "alignment", "track")
 _REAL_SECONDS = 3.0
 _REAL_EXCHANGES = 400, 6000
 _SAME_SPEED = 1.05  # forecasts that are nearer to one another than this are equally fast
@@ -113,9 +113,14 @@ def plan_training(
     for name in each:
         if name.partition(".")[0] in _CHANGES_DATA:
             raise SettingsError(f"{name} changes what is trained on, or by whom: plan each such federation by itself.")
+        if name.partition(".")[0] in _CHANGES_PLACE:
+            raise SettingsError(
+                f"{name} says where a training runs, the same for all variants: change it with --set, each by itself."
+            )
     plans = _plans(file, settings, data, each, changes)
     with one_thread():
-        return _foretold(settings, file, data, own, plans, place, seconds, watch)
+        declared = declared_times(changed_values(file, changes), settings, data) if place == NETWORK else {}
+        return _foretold(settings, data, own, plans, place, declared, seconds, watch)
 
 
 def default_grid(settings: Federation, plan: Plan, rows: int) -> dict[str, list[str]]:
@@ -153,11 +158,11 @@ def _plans(
 
 def _foretold(
     settings: Federation,
-    file: Path,
     data: FederatedData,
     own: Plan,
     plans: Sequence[tuple[dict[str, str], Plan | str]],
     place: str,
+    declared: Mapping[str, float],
     seconds: float,
     watch: Callable[[str], None],
 ) -> Planned:
@@ -167,7 +172,7 @@ def _foretold(
         able = [plan for _, plan in plans if isinstance(plan, Plan)]
         carriage = carriage_here(data, able, watch, seconds)
     simulate = settings.simulate if place == NETWORK else Simulate(latency_seconds=0.0)
-    world = World(simulate, cores, carriage, declared_times(file, settings, data) if place == NETWORK else {})
+    world = World(simulate, cores, carriage, declared)
     variants: list[Variant] = []
     for changes, plan in plans:
         shown = ", ".join(f"{name}={value}" for name, value in changes.items()) or "the file as it is"
@@ -209,9 +214,9 @@ def recommended(variants: Sequence[Variant], among: Sequence[int]) -> int | None
     return min(quick, key=lambda found: (found[1].bytes_up + found[1].bytes_down, found[0]))[0]
 
 
-def declared_times(file: Path, settings: Federation, data: FederatedData) -> dict[str, float]:
+def declared_times(values: Mapping[str, Any], settings: Federation, data: FederatedData) -> dict[str, float]:
     """Seconds of one event of the parties whose compute times the file declares; the others are measured here."""
-    given = toml_of(read_whole(file)).get("simulate", {})
+    given = values.get("simulate", {})
     parties = dict.fromkeys(data.feature_parties, "compute_seconds")
     parties[data.label_party] = "label_compute_seconds"
     found = {}
