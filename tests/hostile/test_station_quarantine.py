@@ -18,6 +18,7 @@ from colonnade.party import Effect, Finish, Received, Send
 from colonnade.runtimes import quarantine
 from colonnade.runtimes.journal import Expelled
 from colonnade.runtimes.replay import replay
+from colonnade.state import ChangedRows, HeldArrays, State
 from colonnade.testing import FakeCarrier, Scripted, letter, question, says, sends
 from colonnade.trace import read_trace
 from colonnade.wire.codec import encode
@@ -87,6 +88,30 @@ def test_a_message_that_breaks_the_party_is_undone(
             assert "mole was expelled from this run" in town.refusals[-1][2]
             assert not mole.send(letter(5))
             town.stations["bank"].save()
+
+
+class Roomy(Fragile):
+    """With arrays so large that a checkpoint is due when much of them has changed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed = ChangedRows(10, 8)
+
+    def state(self) -> State:
+        state = super().state()
+        state.large["rows"] = HeldArrays({}, self.changed)
+        return state
+
+
+def test_after_an_error_the_new_partys_arrays_are_attended_to(tmp_path: Path) -> None:
+    town, mole = besieged(tmp_path, {"bank": Roomy, "shop": lambda: sends("bank", letter(1), finish=False)})
+    with closing(town):
+        bank = town.stations["bank"]
+        before = bank.party.state().large["rows"].changed
+        mole.send(letter(66))
+        town.settle()
+        now = bank.party.state().large["rows"].changed
+        assert now is not before and [*map(id, bank._keeper._changed)] == [id(now)]
 
 
 def test_what_is_put_aside_is_its_users_alone_and_says_no_values(tmp_path: Path) -> None:

@@ -385,8 +385,7 @@ class Station:
         """A message led to an error: the party's state cannot be trusted, so it becomes the one before again."""
         self._put_aside(event, item.frame, error)
         self._keeper.journal.flush()
-        saved = self._keeper.recall()
-        self._rebuild(saved, (event for event, _ in self._keeper.events() if not isinstance(event, Expelled)))
+        self._rebuild(self._keeper.recall(), (one for one, _ in self._keeper.events() if not isinstance(one, Expelled)))
         # Neither the error nor its words are the peer's to know.
         self._refuse(item.peer, _UNHANDLED)
 
@@ -421,6 +420,7 @@ class Station:
         for event in events:
             party.handle(event)
         self.party = self._driver.party = party
+        self._keeper.attend(party.state())
 
     def _expel(self, peer: str, why: str, by_frame: bool = False) -> None:
         """Put a peer out of the run, for good: nobody waits for it, and no later life lets it in again."""
