@@ -28,14 +28,19 @@ class RowGradients(Protocol):
 
 
 class OuterProducts:
-    """The row gradients of a network of dense layers, as factors."""
+    """The row gradients of a network of dense layers, as factors.
+
+    >>> OuterProducts(2, []).squared_norms()  # of one that has nothing to learn
+    tensor([0., 0.], dtype=torch.float64)
+    """
 
     def __init__(self, rows: int, factors: Sequence[Factors]) -> None:
         self._rows = rows
         self._factors = factors
 
     def squared_norms(self) -> Tensor:
-        total = torch.zeros(self._rows, dtype=torch.float64, device=self._factors[0][1].device)
+        device = self._factors[0][1].device if self._factors else None
+        total = torch.zeros(self._rows, dtype=torch.float64, device=device)
         for inputs, after in self._factors:
             square = _squares(after)
             total += square if inputs is None else square * _squares(inputs)
