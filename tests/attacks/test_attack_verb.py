@@ -113,6 +113,10 @@ def test_ones_own_federation_is_attacked_as_it_is(own: Path) -> None:
     short = (own, "--trials", "1", "--json")
     (completed,) = json.loads(attack("model-completion", *short, "--party", "party2").stdout)["rows"]
     assert completed["algorithm"] == "vafl" and 0 < completed["beside"]["joint model"] <= 1
+    private = ("--set", "algorithm.name=dpzv", "--set", "algorithm.server_update=frozen")
+    labels = ("--set", "privacy.labels_epsilon=4")
+    (hidden,) = json.loads(attack("model-completion", *short, *private, *labels).stdout)["rows"]
+    assert hidden["conditions"]["answer noise"] > 0
     noisy = ("--set", "privacy.clip=1", "--set", "privacy.noise=2", "--set", "bottom.embedding=5")
     (inverted,) = json.loads(attack("embedding-inversion", *short, *noisy, "--auxiliary", "0.3").stdout)["rows"]
     assert inverted["conditions"]["noise"] > 0 and inverted["conditions"]["width"] == 5

@@ -137,7 +137,7 @@ def label_inference(
                 found.setdefault(DIFFERENCES, []).append(share_found(infer_labels(wire), truth))
         told = ", ".join(f"{adversary} {values[-1]:.3f}" for adversary, values in found.items())
         say(f"{federated.name}, seed {seed}: {told}")
-    conditions = {"noise": federated.privacy.noise}
+    conditions = _noises(federated)
     if hasattr(federated.algorithm, "directions"):
         conditions["directions"] = federated.algorithm.directions
     beside = {"chance": 1 / classes, "majority class": majority(truth)}
@@ -202,7 +202,7 @@ def model_completion(
             "feature party",
             "success",
             tuple(success[k]),
-            {"noise": federated.privacy.noise, "labels per class": k},
+            {**_noises(federated), "labels per class": k},
             {
                 "untrained bottom": mean(untrained[k]),
                 "no bottom": mean(alone[k]),
@@ -383,6 +383,12 @@ def check_sends_products(algorithm: str) -> None:
             f"Inference from products needs parties that send products, and those of {algorithm!r} do not. Choose one "
             f"of: {', '.join(linear)}."
         )
+
+
+def _noises(federated: Federated) -> dict[str, float]:
+    """On embeddings; and on what comes back, where there is any: of somebody's own federation there may be."""
+    answered = federated.algorithm.noise if federated.conversation.noised_answers else 0.0
+    return {"noise": federated.privacy.noise, **({"answer noise": answered} if answered else {})}
 
 
 def _check_sends_embeddings(algorithm: str) -> None:
