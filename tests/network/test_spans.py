@@ -46,6 +46,17 @@ def told(party: str, event: Event, *effects: Effect, share: float = 1.0, since: 
     return list(exporter.get_finished_spans())
 
 
+def test_spans_that_fail_are_no_fault_of_the_message(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        def handled(self, *_: object) -> None:
+            raise ZeroDivisionError
+
+    party = ToldParty(Answering(Send("shop", REPLY)), Broken())  # type: ignore[arg-type]
+    for _ in range(2):
+        assert party.handle(Received(2.0, "shop", UPLOAD)) == (Send("shop", REPLY),)
+    assert len(caplog.records) == 1
+
+
 def test_an_exchange_is_one_trace_at_both_ends() -> None:
     begun = told("shop", Started(1.0), Send("bank", UPLOAD))
     answered = told("bank", Received(2.0, "shop", UPLOAD), Send("shop", REPLY))
