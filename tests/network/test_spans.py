@@ -19,6 +19,7 @@ from colonnade.errors import SettingsError
 from colonnade.federation.party_file import PartySettings
 from colonnade.messages import EmbeddingUpload, GradientReply, ProductRequest, ProductSum, WarmUpUpload
 from colonnade.party import Effect, Event, Received, Send, Started
+from colonnade.runtimes.network import spans as spans_module
 from colonnade.runtimes.network.spans import Spans, ToldParty
 
 ROWS = np.arange(2, dtype=np.uint32)
@@ -55,6 +56,24 @@ def test_spans_that_fail_are_no_fault_of_the_message(caplog: pytest.LogCaptureFi
     for _ in range(2):
         assert party.handle(Received(2.0, "shop", UPLOAD)) == (Send("shop", REPLY),)
     assert len(caplog.records) == 1
+
+
+def test_a_collector_that_hangs_does_not_keep_a_party(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spans_module, "END_SECONDS", 0.05)
+    over, left = threading.Event(), []
+
+    class Hanging(InMemorySpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            over.wait(10)
+            left.append(len(spans))
+            return SpanExportResult.SUCCESS
+
+    spans = Spans("shop", "bank", 1.0, Hanging())
+    spans.begin("a run", 0.0)
+    spans.handled(Received(2.0, "bank", REPLY), (), 1000, 3000)
+    spans.end()
+    assert not left
+    over.set()
 
 
 def test_an_exchange_is_one_trace_at_both_ends() -> None:

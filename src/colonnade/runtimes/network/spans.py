@@ -10,6 +10,7 @@ The package is an extra. It is imported when a party is given a collector, and n
 
 import hashlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("colonnade.spans")
 
-_END_MILLISECONDS = 3000
+END_SECONDS = 3.0
 
 
 class Spans:
@@ -56,9 +57,10 @@ class Spans:
         self._run, self._latest = run, now
 
     def end(self) -> None:
-        """Send what is left, for a few seconds at most."""
-        self._provider.force_flush(_END_MILLISECONDS)
-        self._provider.shutdown()
+        """Send what is left, for a few seconds at most; OpenTelemetry itself would try for longer."""
+        last = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
+        last.start()
+        last.join(END_SECONDS)
 
     def handled(self, event: Event, effects: Sequence[Effect], began: int, ended: int) -> None:
         """What was done for an event, between two moments in nanoseconds."""
