@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from colonnade.errors import RunError
 from colonnade.files import write_atomically
-from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint, read_latest, write_checkpoint
+from colonnade.runtimes.checkpoint import CheckpointError, numbers_of, read_checkpoint, read_latest, write_checkpoint
 from colonnade.state import State
 
 
@@ -168,3 +168,17 @@ def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path, monkeypatch: 
     assert files(tmp_path) == ["summary.json"]
     write_atomically(path, b"new")
     assert path.read_bytes() == b"new"
+
+
+def test_a_checkpoint_that_could_not_be_synced_does_not_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal would go on after the one before it, and a later life begin with this one: without those events."""
+    write_checkpoint(tmp_path, "label", 1, State())
+
+    def failing(path: Path) -> None:
+        if (tmp_path / "label-0000000002.json").exists():
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("colonnade.files.sync_path", failing)
+    with pytest.raises(CheckpointError, match="Input/output error"):
+        write_checkpoint(tmp_path, "label", 2, State())
+    assert numbers_of(tmp_path, "label") == [1]

@@ -46,6 +46,8 @@ def write_checkpoint(directory: Path, name: str, number: int, state: State) -> N
             described["rows"] = rows.described()
         write_atomically(directory / f"{stem}.json", json.dumps(described).encode())
     except (OSError, SafetensorError) as error:
+        with suppress(OSError):  # it may stand, not synced: the journal goes on after the one before, and not after it
+            (directory / f"{stem}.json").unlink(missing_ok=True)
         raise CheckpointError(
             f"The checkpoint {directory / stem} could not be written: {getattr(error, 'strerror', error)}. "
             "Free some space and resume; the checkpoint before it is untouched."
