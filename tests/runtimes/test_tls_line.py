@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -169,6 +170,21 @@ def test_a_line_that_breaks_is_told_to_both_tasks(own: Credentials) -> None:
             await writer
         with pytest.raises(UnreachableError, match="broke"):
             await near.read()
+
+    telling(own, story)
+
+
+@pytest.mark.parametrize("before", [b"", b"\7\0\0\0half"], ids=["between messages", "within one"])
+def test_who_ends_tls_alone_has_ended_the_line(own: Credentials, before: bytes) -> None:
+    async def story(near: TlsLine, far: TlsLine) -> None:
+        far.put(b"heard")
+        await near.read()
+        if before:
+            far._tls.write(before)
+        with suppress(ssl.SSLWantReadError):
+            far._tls.unwrap()
+        await far._send_all()
+        assert await near.read() is None
 
     telling(own, story)
 

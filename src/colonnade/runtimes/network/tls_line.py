@@ -143,10 +143,8 @@ class TlsLine(Line):
             return
         if size:
             self._hear(_scratch[:size])
-        elif self.has_heard:
-            self._end()
         else:
-            self._fail(self.explained("the connection was closed"))
+            self._hang_up()
 
     def _hear(self, data: bytes | memoryview) -> None:
         """Decipher, and hand on what is whole: to whoever takes it at once, else to the reader, who is then busy."""
@@ -163,7 +161,7 @@ class TlsLine(Line):
         except ssl.SSLWantReadError:
             return
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-            self._end()
+            self._hang_up()
         except Exception as error:  # of TLS, or of who takes: the reader's to judge
             self._fail(error)
 
@@ -186,7 +184,7 @@ class TlsLine(Line):
         """The next that is whole; None at the end. ssl.SSLWantReadError: more must come first."""
         if self._length < 0:
             while self._filled < _LENGTH.size:
-                self._filled += self._read_into(_LENGTH.size - self._filled, memoryview(self._head)[self._filled :])
+                self._filled += self._decipher(memoryview(self._head)[self._filled :])
             (length,) = _LENGTH.unpack(self._head)
             if not length:
                 self._end()
@@ -198,12 +196,23 @@ class TlsLine(Line):
         while self._filled < self._length:
             if self._filled == len(self._body):
                 self._body += bytes(min(self._length, 2 * len(self._body)) - len(self._body))
-            room = len(self._body) - self._filled
-            self._filled += self._read_into(room, memoryview(self._body)[self._filled :])
+            self._filled += self._decipher(memoryview(self._body)[self._filled :])
         self.has_heard = True
         message, self._body = self._body, bytearray()
         self._length, self._filled = -1, 0
         return message
+
+    def _decipher(self, room: memoryview) -> int:
+        if size := self._read_into(len(room), room):
+            return size
+        raise ssl.SSLZeroReturnError  # the other side has ended TLS, which Python says by reading nothing
+
+    def _hang_up(self) -> None:
+        """The other side has, without a last word."""
+        if self.has_heard:
+            self._end()
+        else:
+            self._fail(self.explained("the connection was closed"))
 
     def _end(self) -> None:
         self._has_ended = True
