@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from colonnade.errors import ProtocolError
-from colonnade.runtimes.network import limits
+from colonnade.runtimes.network import limits, tls_line
 from colonnade.runtimes.network.line import Heard, LineEndedError, UnreachableError
 from colonnade.runtimes.network.tls_line import TlsLine
 from colonnade.runtimes.network.tls_lines import OURS, tls_context
@@ -199,20 +199,47 @@ def test_who_closes_its_own_line_hears_nothing_more(own: Credentials) -> None:
     telling(own, story)
 
 
-def test_a_machine_that_confirms_nothing_is_noticed(own: Credentials, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only while something is on its way to it: of a silence without that, the kernel knows."""
+@pytest.mark.parametrize(("asked", "under_way", "is_dead"), [(0, 0, False), (1, 0, False), (2, 0, True), (0, 3, True)])
+def test_a_machine_that_confirms_nothing_is_noticed(
+    own: Credentials, asked: int, under_way: int, is_dead: bool
+) -> None:
+    """Only while something is on its way to it; if it has no room, once it was asked for some in vain."""
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as link:
 
+        class Told:
+            """The socket, with what the kernel would say after a minute."""
+
+            def getsockopt(self, *what: int) -> bytes:
+                return tls_line._SILENCE.pack(asked, under_way, 60_000)
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(link, name)
+
         async def story() -> None:
-            line = TlsLine(link.dup(), tls_context(own, server=False), server=False)
-            assert not line.is_dead()
-            monkeypatch.setattr(limits, "KEEPALIVE_SECONDS", -10.0)  # as if time had passed
+            line = TlsLine(link, tls_context(own, server=False), server=False)
+            line._link = Told()  # type: ignore[assignment]
             assert not line.is_dead()
             with suppress(BlockingIOError):
                 while link.send(bytes(1 << 20)):  # nobody takes it
                     pass
-            assert line.is_dead()
+            assert line.is_dead() == is_dead
             line.close()
 
-        link.setblocking(False)
         asyncio.run(story())
+
+
+def test_who_is_there_and_has_no_room_is_not_gone(own: Credentials, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the kernel itself tells of it."""
+    monkeypatch.setattr(limits, "KEEPALIVE_SECONDS", -10.0)  # as if time had passed
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as link:
+
+        async def story() -> None:
+            line = TlsLine(link, tls_context(own, server=False), server=False)
+            with suppress(BlockingIOError):
+                while link.send(bytes(1 << 20)):
+                    pass
+            while line.is_dead():  # until what was taken is confirmed
+                await asyncio.sleep(0.01)
+            line.close()
+
+        asyncio.run(asyncio.wait_for(story(), 20))

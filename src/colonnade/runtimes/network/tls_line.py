@@ -359,21 +359,22 @@ class TlsLine(Line):
     def is_dead(self) -> bool:
         """Whether the other end's machine has confirmed nothing for too long, though something is on its way to it.
 
-        While nothing is, the kernel asks by itself.
+        While nothing is, the kernel asks by itself. So it does while the other end has no room, but less and less
+        often: there a silence is none before it has asked twice in vain.
         """
         try:
             waits = fcntl.ioctl(self._link, termios.TIOCOUTQ, bytes(4))
-            (silent_milliseconds,) = _SILENCE.unpack(
+            asked, under_way, silent_milliseconds = _SILENCE.unpack(
                 self._link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SILENCE.size)
             )
         except (OSError, AttributeError, struct.error):  # not on every system: there the kernel's own patience holds
             return False
         most = 1000 * (limits.KEEPALIVE_SECONDS + limits.KEEPALIVE_PATIENCE_SECONDS)
-        return any(waits) and bool(silent_milliseconds > most)
+        return any(waits) and (under_way > 0 or asked > 1) and bool(silent_milliseconds > most)
 
 
-# Of Linux's struct tcp_info the number `tcpi_last_ack_recv`.
-_SILENCE = struct.Struct("=56xI")
+# Of Linux's struct tcp_info the numbers `tcpi_probes`, `tcpi_unacked` and `tcpi_last_ack_recv`.
+_SILENCE = struct.Struct("=3xB20xI28xI")
 
 
 def _tune(link: socket.socket) -> None:
