@@ -3,11 +3,12 @@
 import asyncio
 import dataclasses
 import socket
+import threading
 from typing import Any
 
 import pytest
 
-from colonnade.runtimes.network.line import UnreachableError
+from colonnade.runtimes.network.line import Line, UnreachableError
 from colonnade.runtimes.network.tls_lines import TlsDialler, TlsListener, tls_context
 from colonnade.wire.authority import issue, make_authority
 from colonnade.wire.certificates import Credentials, read_credentials
@@ -60,3 +61,31 @@ def test_a_name_that_cannot_be_one_is_told_as_such(own: Credentials, host: str) 
 def test_an_authority_s_file_may_have_words_of_any_alphabet_beside_its_certificates(own: Credentials) -> None:
     with_words = dataclasses.replace(own, authority_pem="Autorité\n".encode("latin-1") + own.authority_pem)
     assert tls_context(with_words, server=True).cert_store_stats()["x509_ca"] == 1
+
+
+def test_our_files_are_read_beside_the_event_loop(own: Credentials) -> None:
+    """Who connects may be a stranger, and reading them may take a while."""
+
+    asked: list[threading.Thread] = []
+
+    class Door:
+        def knock(self) -> None: ...
+
+        def own(self) -> Credentials:
+            asked.append(threading.current_thread())
+            return own
+
+        def tell_of_fault(self, sentence: str, *values: object) -> None: ...
+
+    async def story() -> None:
+        async def serve(line: Line) -> None:
+            await line.write(b"served")
+
+        listener = TlsListener("127.0.0.1:0")
+        port = await listener.start(own, Door(), serve)
+        async with TlsDialler(f"127.0.0.1:{port}").line(own, "shop") as line:
+            assert await line.read() == b"served"
+        await listener.stop()
+
+    asyncio.run(story())
+    assert asked and threading.main_thread() not in asked

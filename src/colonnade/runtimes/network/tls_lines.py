@@ -99,10 +99,14 @@ class TlsListener(Listener):
     async def _attend(self, link: socket.socket) -> None:
         """One connection, from TLS to its end."""
         try:
-            line = TlsLine(link, self._current_context(), server=True)
-        except OSError as error:
-            self._porter.tell_of_fault("a connection cannot be taken: %s", error)
+            # Strangers decide how often, and files that are being renewed are waited for.
+            context = await self._loop.run_in_executor(None, self._current_context)
+            line = TlsLine(link, context, server=True)
+        except BaseException as error:
             link.close()
+            if not isinstance(error, OSError):
+                raise
+            self._porter.tell_of_fault("a connection cannot be taken: %s", error)
             return
         task = asyncio.current_task()
         assert task is not None
@@ -129,7 +133,7 @@ class TlsListener(Listener):
         await line.part()
 
     def _current_context(self) -> ssl.SSLContext:
-        """As our files are now: a renewed certificate is in use without a restart."""
+        """As our files are now: a renewed certificate is in use without a restart. Called in several threads."""
         own = self._porter.own()
         if own is not None and own is not self._shown:
             self._shown, self._context = own, tls_context(own, server=True)
