@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -170,6 +171,32 @@ def test_a_line_that_breaks_is_told_to_both_tasks(own: Credentials) -> None:
             await writer
         with pytest.raises(UnreachableError, match="broke"):
             await near.read()
+
+    telling(own, story)
+
+
+def test_lines_of_two_threads_have_nothing_in_common(own: Credentials) -> None:
+    async def other_story(near: TlsLine, far: TlsLine) -> None:
+        far.put(b"other" * 100)
+        await near.read()
+
+    async def story(near: TlsLine, far: TlsLine) -> None:
+        near_link = near._link
+
+        class Interrupted:
+            def recv_into(self, room: memoryview) -> int:
+                size = near_link.recv_into(room)
+                meanwhile = threading.Thread(target=telling, args=(own, other_story))
+                meanwhile.start()
+                meanwhile.join()
+                return size
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(near_link, name)
+
+        near._link = Interrupted()  # type: ignore[assignment]
+        far.put(b"one")
+        assert await near.read() == b"one"
 
     telling(own, story)
 

@@ -13,6 +13,7 @@ import socket
 import ssl
 import struct
 import termios
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,7 +28,16 @@ _THE_END = _LENGTH.pack(0)
 _CIPHERED_AT_ONCE = 1 << 18
 """More is not enciphered before the socket has taken what was."""
 _READ_AT_ONCE = 1 << 18
-_scratch = memoryview(bytearray(_READ_AT_ONCE))
+
+
+class _Scratch(threading.local):
+    """Where what a socket has is put first: one for all lines of a thread."""
+
+    def __init__(self) -> None:
+        self.room = memoryview(bytearray(_READ_AT_ONCE))
+
+
+_scratch = _Scratch()
 _WOULD_BLOCK = (BlockingIOError, InterruptedError)
 
 
@@ -135,14 +145,14 @@ class TlsLine(Line):
 
     def _on_readable(self) -> None:
         try:
-            size = self._link.recv_into(_scratch)
+            size = self._link.recv_into(_scratch.room)
         except _WOULD_BLOCK:
             return
         except OSError as error:
             self._fail(self.explained(f"the connection broke: {error.strerror or error}"))
             return
         if size:
-            self._hear(_scratch[:size])
+            self._hear(_scratch.room[:size])
         else:
             self._hang_up()
 
