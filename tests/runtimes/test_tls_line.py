@@ -216,6 +216,19 @@ def test_who_ends_tls_alone_has_ended_the_line(own: Credentials, before: bytes) 
     telling(own, story)
 
 
+def test_the_last_word_is_heard_by_who_finds_the_line_broken_when_speaking(own: Credentials) -> None:
+    async def story(near: TlsLine, far: TlsLine) -> None:
+        far.put(b"why")
+        far.close()
+        with pytest.raises(LineEndedError):
+            await near.write(b"never")
+        assert await near.read() == b"why"
+        with pytest.raises(UnreachableError, match="broke"):
+            await near.read()
+
+    telling(own, story)
+
+
 def test_who_closes_its_own_line_hears_nothing_more(own: Credentials) -> None:
     async def story(near: TlsLine, far: TlsLine) -> None:
         reader = asyncio.create_task(near.read())

@@ -169,7 +169,7 @@ def decode(frame: bytes | bytearray | memoryview, limits: Limits = DEFAULT_LIMIT
 def held_bytes(frame: bytearray, message: Message) -> int:
     """What a frame and the message in it take together: arrays that were widened are no views of the frame."""
     arrays = (getattr(message, name) for name, _ in KINDS[type(message).__name__].arrays)
-    return len(frame) + sum(one.nbytes for one in arrays if one.base is None or type(one.base) is np.ndarray)
+    return len(frame) + sum(int(one.nbytes) for one in arrays if one.base is None or type(one.base) is np.ndarray)
 
 
 def _bytes_of_other(dtype: str, shape: list[int]) -> int:

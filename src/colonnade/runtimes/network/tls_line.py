@@ -63,6 +63,7 @@ class TlsLine(Line):
         self._heard: deque[Heard] = deque()  # whole, for `read`
         self._reader: asyncio.Future[None] | None = None  # who waits for a message
         self._failure: Exception | None = None  # which the reader is told
+        self._break: UnreachableError | None = None  # the same, after what came before it
         self._has_ended = False  # the other side says no more
         self._listens = False  # to the socket
         self._rests = False  # as `take` asked
@@ -219,7 +220,9 @@ class TlsLine(Line):
 
     def _hang_up(self) -> None:
         """The other side has, without a last word."""
-        if self.has_heard:
+        if self._break is not None:
+            self._fail(self._break)
+        elif self.has_heard:
             self._end()
         else:
             self._fail(self.explained("the connection was closed"))
@@ -264,7 +267,8 @@ class TlsLine(Line):
         self._check_open()
 
     def _check_open(self) -> None:
-        if self._is_closed or isinstance(self._failure, UnreachableError):  # who broke a rule can still be told so
+        # Who broke a rule can still be told so.
+        if self._is_closed or self._break is not None or isinstance(self._failure, UnreachableError):
             raise LineEndedError
 
     def _send(self) -> None:
@@ -289,8 +293,9 @@ class TlsLine(Line):
                 self._loop.remove_writer(self._link)
             self._unsaid.clear()
             self._unsent = memoryview(b"")
-            self._failure = self._failure or UnreachableError(f"the connection broke: {error.strerror or error}")
-            self._wake_reader()
+            self._break = UnreachableError(f"the connection broke: {error.strerror or error}")
+            with suppress(OSError):  # so that the reader comes to an end, after what has arrived: perhaps it tells why
+                self._link.shutdown(socket.SHUT_RDWR)
         self._wake_writers()
 
     def _encipher(self) -> None:
