@@ -129,11 +129,15 @@ def _factors(records: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def _from_int8(records: NDArray[np.uint8]) -> NDArray[np.float32]:
-    return records[:, 1:].view(np.int8).astype(np.float32) * _factors(records)
+    numbers = records[:, 1:].view(np.int8).astype(np.float32)
+    numbers *= _factors(records)
+    return numbers
 
 
 def _from_float16(records: NDArray[np.uint8]) -> NDArray[np.float32]:
-    return np.ascontiguousarray(records[:, 1:]).view("<f2").astype(np.float32) * _factors(records)
+    numbers = np.ascontiguousarray(records[:, 1:]).view("<f2").astype(np.float32)
+    numbers *= _factors(records)
+    return numbers
 
 
 def _from_bfloat16(records: NDArray[np.uint8]) -> NDArray[np.float32]:

@@ -3,13 +3,15 @@
 import asyncio
 import os
 import socket
+import ssl
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from colonnade.errors import ProtocolError
-from colonnade.runtimes.network import limits
+from colonnade.runtimes.network import limits, tls_line
 from colonnade.runtimes.network.line import Heard, LineEndedError, UnreachableError
 from colonnade.runtimes.network.tls_line import TlsLine
 from colonnade.runtimes.network.tls_lines import OURS, tls_context
@@ -173,6 +175,60 @@ def test_a_line_that_breaks_is_told_to_both_tasks(own: Credentials) -> None:
     telling(own, story)
 
 
+def test_lines_of_two_threads_have_nothing_in_common(own: Credentials) -> None:
+    async def other_story(near: TlsLine, far: TlsLine) -> None:
+        far.put(b"other" * 100)
+        await near.read()
+
+    async def story(near: TlsLine, far: TlsLine) -> None:
+        near_link = near._link
+
+        class Interrupted:
+            def recv_into(self, room: memoryview) -> int:
+                size = near_link.recv_into(room)
+                meanwhile = threading.Thread(target=telling, args=(own, other_story))
+                meanwhile.start()
+                meanwhile.join()
+                return size
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(near_link, name)
+
+        near._link = Interrupted()  # type: ignore[assignment]
+        far.put(b"one")
+        assert await near.read() == b"one"
+
+    telling(own, story)
+
+
+@pytest.mark.parametrize("before", [b"", b"\7\0\0\0half"], ids=["between messages", "within one"])
+def test_who_ends_tls_alone_has_ended_the_line(own: Credentials, before: bytes) -> None:
+    async def story(near: TlsLine, far: TlsLine) -> None:
+        far.put(b"heard")
+        await near.read()
+        if before:
+            far._tls.write(before)
+        with suppress(ssl.SSLWantReadError):
+            far._tls.unwrap()
+        await far._send_all()
+        assert await near.read() is None
+
+    telling(own, story)
+
+
+def test_the_last_word_is_heard_by_who_finds_the_line_broken_when_speaking(own: Credentials) -> None:
+    async def story(near: TlsLine, far: TlsLine) -> None:
+        far.put(b"why")
+        far.close()
+        with pytest.raises(LineEndedError):
+            await near.write(b"never")
+        assert await near.read() == b"why"
+        with pytest.raises(UnreachableError, match="broke"):
+            await near.read()
+
+    telling(own, story)
+
+
 def test_who_closes_its_own_line_hears_nothing_more(own: Credentials) -> None:
     async def story(near: TlsLine, far: TlsLine) -> None:
         reader = asyncio.create_task(near.read())
@@ -183,20 +239,47 @@ def test_who_closes_its_own_line_hears_nothing_more(own: Credentials) -> None:
     telling(own, story)
 
 
-def test_a_machine_that_confirms_nothing_is_noticed(own: Credentials, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only while something is on its way to it: of a silence without that, the kernel knows."""
+@pytest.mark.parametrize(("asked", "under_way", "is_dead"), [(0, 0, False), (1, 0, False), (2, 0, True), (0, 3, True)])
+def test_a_machine_that_confirms_nothing_is_noticed(
+    own: Credentials, asked: int, under_way: int, is_dead: bool
+) -> None:
+    """Only while something is on its way to it; if it has no room, once it was asked for some in vain."""
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as link:
 
+        class Told:
+            """The socket, with what the kernel would say after a minute."""
+
+            def getsockopt(self, *what: int) -> bytes:
+                return tls_line._SILENCE.pack(asked, under_way, 60_000)
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(link, name)
+
         async def story() -> None:
-            line = TlsLine(link.dup(), tls_context(own, server=False), server=False)
-            assert not line.is_dead()
-            monkeypatch.setattr(limits, "KEEPALIVE_SECONDS", -10.0)  # as if time had passed
+            line = TlsLine(link, tls_context(own, server=False), server=False)
+            line._link = Told()  # type: ignore[assignment]
             assert not line.is_dead()
             with suppress(BlockingIOError):
                 while link.send(bytes(1 << 20)):  # nobody takes it
                     pass
-            assert line.is_dead()
+            assert line.is_dead() == is_dead
             line.close()
 
-        link.setblocking(False)
         asyncio.run(story())
+
+
+def test_who_is_there_and_has_no_room_is_not_gone(own: Credentials, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the kernel itself tells of it."""
+    monkeypatch.setattr(limits, "KEEPALIVE_SECONDS", -10.0)  # as if time had passed
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as link:
+
+        async def story() -> None:
+            line = TlsLine(link, tls_context(own, server=False), server=False)
+            with suppress(BlockingIOError):
+                while link.send(bytes(1 << 20)):
+                    pass
+            while line.is_dead():  # until what was taken is confirmed
+                await asyncio.sleep(0.01)
+            line.close()
+
+        asyncio.run(asyncio.wait_for(story(), 20))

@@ -21,8 +21,12 @@ from colonnade.messages import (
     PairUpload,
     PerturbedUpload,
     ProductSum,
+    ResidualReply,
 )
-from colonnade.wire.codec import decode, encode
+from colonnade.runtimes.endurance import Endurance
+from colonnade.runtimes.links import Links, Peers
+from colonnade.wire.codec import Limits, decode, encode, held_bytes
+from colonnade.wire.packets import FRAME, RESUME, header
 
 FORMS = PRECISIONS[1:]
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**126), max_value=2.0**126)
@@ -145,6 +149,28 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
     for end in range(8, len(frame), 8):
         with pytest.raises(ProtocolError):
             decode(bytes(frame[:end]))
+
+
+def test_what_would_be_larger_than_a_frame_may_be_once_it_is_widened_is_refused() -> None:
+    frame = sent(ResidualReply(1, np.ones((10, 100))), "int8")
+    assert len(frame) < 1100
+    decode(frame, Limits(frame_bytes=8000))
+    with pytest.raises(ProtocolError, match="7999 bytes once it is widened"):
+        decode(frame, Limits(frame_bytes=7999))
+
+
+def test_what_waits_counts_as_it_is_kept() -> None:
+    """Else a peer could have eight times as much wait here as it may."""
+    links = Links("bank", Peers(["shop"], "bank"), Endurance(waiting_bytes=8000), Limits(), lambda: 0.0, 0)
+    links.connect("shop")
+    links.received("shop", header(RESUME, 0, 0))
+    frame = sent(ResidualReply(1, np.ones((10, 100))), "int8")
+    links.received("shop", header(FRAME, 1, 0, len(frame)) + frame)
+    assert len(frame) < 1100 and not links.wants_more("shop")
+    links.next_piece()
+    assert links.wants_more("shop") and links.peers["shop"].waiting_bytes == 0
+    plain = encode(ResidualReply(1, np.ones((10, 100))))
+    assert held_bytes(plain, decode(plain)) == len(plain)
 
 
 def test_a_power_that_makes_a_number_infinite_is_refused() -> None:

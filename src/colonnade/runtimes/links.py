@@ -19,7 +19,7 @@ from colonnade.errors import ProtocolError, RunError
 from colonnade.messages import Message
 from colonnade.runtimes.delivery import Delivery, ForgottenError
 from colonnade.runtimes.endurance import Endurance
-from colonnade.wire.codec import Limits, decode
+from colonnade.wire.codec import Limits, decode, held_bytes
 from colonnade.wire.packets import ACKNOWLEDGE, DONE, FRAME, RESUME, START, Packet, PacketReader, header
 
 _UNANSWERED_LIMITS = 4
@@ -112,6 +112,7 @@ class Waiting:
     peer: str
     frame: bytearray
     message: Message
+    size_bytes: int  # of both
 
 
 class Peer:
@@ -401,8 +402,8 @@ class Links:
             return  # it will hear that nothing is needed any more
         if not peer.queue:
             self.busy.append(peer)
-        peer.waiting_bytes += len(frame)
-        peer.queue.append(Waiting(name, frame, message))
+        peer.queue.append(Waiting(name, frame, message, held_bytes(frame, message)))
+        peer.waiting_bytes += peer.queue[-1].size_bytes
 
     def _refuse_unanswered(self, peer: Peer) -> None:
         # Not a reason to stop reading, since what it has taken is told in what it sends.
@@ -454,7 +455,7 @@ class Links:
     def next_of(self, peer: Peer) -> Waiting:
         """What a peer sent first, of what waits, out of its turn."""
         item = peer.queue.popleft()
-        peer.waiting_bytes -= len(item.frame)
+        peer.waiting_bytes -= item.size_bytes
         if not peer.queue:
             self.busy.remove(peer)
         return item
@@ -463,7 +464,7 @@ class Links:
         """The next piece of work, of the peer whose turn it is."""
         peer = self.busy.popleft()
         item = peer.queue.popleft()
-        peer.waiting_bytes -= len(item.frame)
+        peer.waiting_bytes -= item.size_bytes
         if peer.queue:
             self.busy.append(peer)
         return item

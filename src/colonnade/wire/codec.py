@@ -141,12 +141,18 @@ def decode(frame: bytes | bytearray | memoryview, limits: Limits = DEFAULT_LIMIT
         fields[field_name] = _checked_scalar(name, field_name, wanted, value, limits)
     place = _PREFIX_BYTES + header_bytes + (-header_bytes % 8)
     dimensions: dict[str, int] = {}
+    widened_bytes = 0
     for (field_name, field), (dtype, shape) in zip(kind.arrays, described, strict=True):
         _check_shape(name, field_name, field, dtype, shape, dimensions, limits)
         is_other = dtype != field.dtype
         nbytes = _bytes_of_other(dtype, shape) if is_other else prod(shape) * _ITEM_BYTES[dtype]
         if place + nbytes > size:
             raise ProtocolError(f"{name}.{field_name} of shape {tuple(shape)} does not fit into the frame: truncated.")
+        widened_bytes += prod(shape) * _ITEM_BYTES[field.dtype] if is_other else 0
+        if widened_bytes > limits.frame_bytes:
+            raise ProtocolError(
+                f"A frame of {name} exceeds the limit of {limits.frame_bytes} bytes once it is widened."
+            )
         if is_other:
             array = _widened(field, dtype, shape, np.ndarray(nbytes, np.uint8, frame, place if nbytes else 0), fields)
         else:
@@ -158,6 +164,12 @@ def decode(frame: bytes | bytearray | memoryview, limits: Limits = DEFAULT_LIMIT
     if place != size:
         raise ProtocolError(f"The frame of {name} has {size} bytes where its header accounts for {place}.")
     return kind.message(**fields)
+
+
+def held_bytes(frame: bytearray, message: Message) -> int:
+    """What a frame and the message in it take together: arrays that were widened are no views of the frame."""
+    arrays = (getattr(message, name) for name, _ in KINDS[type(message).__name__].arrays)
+    return len(frame) + sum(int(one.nbytes) for one in arrays if one.base is None or type(one.base) is np.ndarray)
 
 
 def _bytes_of_other(dtype: str, shape: list[int]) -> int:

@@ -13,6 +13,7 @@ import socket
 import ssl
 import struct
 import termios
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,7 +28,16 @@ _THE_END = _LENGTH.pack(0)
 _CIPHERED_AT_ONCE = 1 << 18
 """More is not enciphered before the socket has taken what was."""
 _READ_AT_ONCE = 1 << 18
-_scratch = memoryview(bytearray(_READ_AT_ONCE))
+
+
+class _Scratch(threading.local):
+    """Where what a socket has is put first: one for all lines of a thread."""
+
+    def __init__(self) -> None:
+        self.room = memoryview(bytearray(_READ_AT_ONCE))
+
+
+_scratch = _Scratch()
 _WOULD_BLOCK = (BlockingIOError, InterruptedError)
 
 
@@ -53,6 +63,7 @@ class TlsLine(Line):
         self._heard: deque[Heard] = deque()  # whole, for `read`
         self._reader: asyncio.Future[None] | None = None  # who waits for a message
         self._failure: Exception | None = None  # which the reader is told
+        self._break: UnreachableError | None = None  # the same, after what came before it
         self._has_ended = False  # the other side says no more
         self._listens = False  # to the socket
         self._rests = False  # as `take` asked
@@ -135,18 +146,16 @@ class TlsLine(Line):
 
     def _on_readable(self) -> None:
         try:
-            size = self._link.recv_into(_scratch)
+            size = self._link.recv_into(_scratch.room)
         except _WOULD_BLOCK:
             return
         except OSError as error:
             self._fail(self.explained(f"the connection broke: {error.strerror or error}"))
             return
         if size:
-            self._hear(_scratch[:size])
-        elif self.has_heard:
-            self._end()
+            self._hear(_scratch.room[:size])
         else:
-            self._fail(self.explained("the connection was closed"))
+            self._hang_up()
 
     def _hear(self, data: bytes | memoryview) -> None:
         """Decipher, and hand on what is whole: to whoever takes it at once, else to the reader, who is then busy."""
@@ -163,7 +172,7 @@ class TlsLine(Line):
         except ssl.SSLWantReadError:
             return
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-            self._end()
+            self._hang_up()
         except Exception as error:  # of TLS, or of who takes: the reader's to judge
             self._fail(error)
 
@@ -186,7 +195,7 @@ class TlsLine(Line):
         """The next that is whole; None at the end. ssl.SSLWantReadError: more must come first."""
         if self._length < 0:
             while self._filled < _LENGTH.size:
-                self._filled += self._read_into(_LENGTH.size - self._filled, memoryview(self._head)[self._filled :])
+                self._filled += self._decipher(memoryview(self._head)[self._filled :])
             (length,) = _LENGTH.unpack(self._head)
             if not length:
                 self._end()
@@ -198,12 +207,25 @@ class TlsLine(Line):
         while self._filled < self._length:
             if self._filled == len(self._body):
                 self._body += bytes(min(self._length, 2 * len(self._body)) - len(self._body))
-            room = len(self._body) - self._filled
-            self._filled += self._read_into(room, memoryview(self._body)[self._filled :])
+            self._filled += self._decipher(memoryview(self._body)[self._filled :])
         self.has_heard = True
         message, self._body = self._body, bytearray()
         self._length, self._filled = -1, 0
         return message
+
+    def _decipher(self, room: memoryview) -> int:
+        if size := self._read_into(len(room), room):
+            return size
+        raise ssl.SSLZeroReturnError  # the other side has ended TLS, which Python says by reading nothing
+
+    def _hang_up(self) -> None:
+        """The other side has, without a last word."""
+        if self._break is not None:
+            self._fail(self._break)
+        elif self.has_heard:
+            self._end()
+        else:
+            self._fail(self.explained("the connection was closed"))
 
     def _end(self) -> None:
         self._has_ended = True
@@ -245,7 +267,8 @@ class TlsLine(Line):
         self._check_open()
 
     def _check_open(self) -> None:
-        if self._is_closed or isinstance(self._failure, UnreachableError):  # who broke a rule can still be told so
+        # Who broke a rule can still be told so.
+        if self._is_closed or self._break is not None or isinstance(self._failure, UnreachableError):
             raise LineEndedError
 
     def _send(self) -> None:
@@ -270,8 +293,9 @@ class TlsLine(Line):
                 self._loop.remove_writer(self._link)
             self._unsaid.clear()
             self._unsent = memoryview(b"")
-            self._failure = self._failure or UnreachableError(f"the connection broke: {error.strerror or error}")
-            self._wake_reader()
+            self._break = UnreachableError(f"the connection broke: {error.strerror or error}")
+            with suppress(OSError):  # so that the reader comes to an end, after what has arrived: perhaps it tells why
+                self._link.shutdown(socket.SHUT_RDWR)
         self._wake_writers()
 
     def _encipher(self) -> None:
@@ -350,21 +374,22 @@ class TlsLine(Line):
     def is_dead(self) -> bool:
         """Whether the other end's machine has confirmed nothing for too long, though something is on its way to it.
 
-        While nothing is, the kernel asks by itself.
+        While nothing is, the kernel asks by itself. So it does while the other end has no room, but less and less
+        often: there a silence is none before it has asked twice in vain.
         """
         try:
             waits = fcntl.ioctl(self._link, termios.TIOCOUTQ, bytes(4))
-            (silent_milliseconds,) = _SILENCE.unpack(
+            asked, under_way, silent_milliseconds = _SILENCE.unpack(
                 self._link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SILENCE.size)
             )
         except (OSError, AttributeError, struct.error):  # not on every system: there the kernel's own patience holds
             return False
         most = 1000 * (limits.KEEPALIVE_SECONDS + limits.KEEPALIVE_PATIENCE_SECONDS)
-        return any(waits) and bool(silent_milliseconds > most)
+        return any(waits) and (under_way > 0 or asked > 1) and bool(silent_milliseconds > most)
 
 
-# Of Linux's struct tcp_info the number `tcpi_last_ack_recv`.
-_SILENCE = struct.Struct("=56xI")
+# Of Linux's struct tcp_info the numbers `tcpi_probes`, `tcpi_unacked` and `tcpi_last_ack_recv`.
+_SILENCE = struct.Struct("=3xB20xI28xI")
 
 
 def _tune(link: socket.socket) -> None:

@@ -5,6 +5,7 @@ with the other carrier is told so: a caller offers both, a caller of gRPC is ans
 """
 
 import asyncio
+import errno
 import logging
 import os
 import socket
@@ -13,10 +14,13 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 
+from cryptography.hazmat.primitives.serialization import Encoding
+
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.line import Dialler, Line, Listener, Porter, Serve, UnreachableError
 from colonnade.runtimes.network.settings import parse_address
 from colonnade.runtimes.network.tls_line import TlsLine, said_by_tls
+from colonnade.wire.certificate_files import certificates_of
 from colonnade.wire.certificates import Credentials, check_peer
 
 log = logging.getLogger("colonnade.network")
@@ -25,6 +29,7 @@ OURS, GRPC = "colonnade/1", "h2"
 _BACKLOG = 128
 _ACCEPTED_AT_ONCE = 16
 _NO_FILE_SECONDS = 0.5
+_NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # such as ::1 of `localhost` where there is no IPv6
 
 
 class TlsListener(Listener):
@@ -41,7 +46,7 @@ class TlsListener(Listener):
         self._sockets: list[socket.socket] = []
         try:
             await self._bind()
-        except OSError:
+        except (OSError, UnicodeError):  # the latter of a name that cannot be one
             for one in self._sockets:
                 one.close()
             return 0
@@ -50,15 +55,23 @@ class TlsListener(Listener):
         return int(self._sockets[0].getsockname()[1])
 
     async def _bind(self) -> None:
-        """Listen at every address that the host's name stands for."""
+        """Listen at every address of this machine that the host's name stands for; OSError if one is taken, or none."""
         host, port = parse_address(self.address, "[party] listen", any_port=True)
         found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, address in dict.fromkeys((family, address) for family, *_, address in found):
             both = family == socket.AF_INET6 and host == "::" and socket.has_dualstack_ipv6()
             place = (address[0], self._sockets[0].getsockname()[1] if self._sockets and not port else address[1])
-            one = socket.create_server(place, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
+            try:
+                one = socket.create_server(place, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
+            except OSError as error:
+                if error.errno not in _NOT_HERE:
+                    raise
+                log.warning("%s stands for %s too, which is no address of this machine", host, address[0])
+                continue
             one.setblocking(False)
             self._sockets.append(one)
+        if not self._sockets:
+            raise OSError(errno.EADDRNOTAVAIL, "no address of this machine")
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
@@ -86,10 +99,14 @@ class TlsListener(Listener):
     async def _attend(self, link: socket.socket) -> None:
         """One connection, from TLS to its end."""
         try:
-            line = TlsLine(link, self._current_context(), server=True)
-        except OSError as error:
-            self._porter.tell_of_fault("a connection cannot be taken: %s", error)
+            # Strangers decide how often, and files that are being renewed are waited for.
+            context = await self._loop.run_in_executor(None, self._current_context)
+            line = TlsLine(link, context, server=True)
+        except BaseException as error:
             link.close()
+            if not isinstance(error, OSError):
+                raise
+            self._porter.tell_of_fault("a connection cannot be taken: %s", error)
             return
         task = asyncio.current_task()
         assert task is not None
@@ -116,7 +133,7 @@ class TlsListener(Listener):
         await line.part()
 
     def _current_context(self) -> ssl.SSLContext:
-        """As our files are now: a renewed certificate is in use without a restart."""
+        """As our files are now: a renewed certificate is in use without a restart. Called in several threads."""
         own = self._porter.own()
         if own is not None and own is not self._shown:
             self._shown, self._context = own, tls_context(own, server=True)
@@ -179,8 +196,8 @@ class TlsDialler(Dialler):
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            raise UnreachableError(f"{host} is not known here: {error.strerror or error}") from None
+        except (OSError, UnicodeError) as error:
+            raise UnreachableError(f"{host} is not known here: {getattr(error, 'strerror', '') or error}") from None
         said = "it has no address"
         for family, kind, number, _, address in found:
             link = socket.socket(family, kind, number)
@@ -210,7 +227,8 @@ def tls_context(own: Credentials, server: bool) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # parties' names are compared here: not all of them are names of hosts
     context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(cadata=own.authority_pem.decode())
+    authorities = certificates_of(own.authority_pem, "the authority's certificate")  # words beside them left out
+    context.load_verify_locations(cadata=b"".join(one.public_bytes(Encoding.DER) for one in authorities))
     with _as_file(own.key_pem + b"\n" + own.certificate_pem) as path:
         context.load_cert_chain(path)
     context.set_alpn_protocols([OURS, GRPC])
