@@ -126,7 +126,8 @@ def test_prometheus_sees_parties_in_every_phase(town: Callable[..., Town], tmp_p
         pending = 'count(ALERTS{alertname="PartyAbsent", instance="label", alertstate="pending"})'
         wait_until(lambda: seen.value(pending) == 2, "alerts on both")
         down = 'count(ALERTS{alertname="PartyDown", alertstate="pending"})'
-        assert seen.value(down) == 2 and seen.value(f'{down[:-1]} and on(instance) up{{instance="label"}})') == 0
+        wait_until(lambda: seen.value(down) == 2, "alerts on both programs")
+        assert seen.value(f'{down[:-1]} and on(instance) up{{instance="label"}})') == 0
         one["party1"].start()
         wait_until(lambda: seen.value(pending) == 1, "the alert on who has come to end")
         one["party2"].start()

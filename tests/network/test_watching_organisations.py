@@ -37,7 +37,7 @@ class Watched:
 
 
 def test_parties_are_watched_paused_and_stopped(town: Callable[..., Town]) -> None:
-    one = town(shared("split", IRIS, 6, 16))
+    one = town(shared("split", IRIS, 60, 16))  # longer than anybody looks on
     one.label.options = SLOWLY
     one.label.start("--watch")
     label, party1 = Watched(one.label), Watched(one["party1"])
