@@ -14,7 +14,6 @@ from typing import Any
 from colonnade import algorithms
 from colonnade.algorithms.split_models.parts.asynchronous import Asynchronous
 from colonnade.costs.noise import bottom_update_of
-from colonnade.data.batches import batches_per_epoch
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.models.bottom import BottomSettings
 from colonnade.privacy.accounting import columns_hidden_state
@@ -36,7 +35,7 @@ def own_audit(path: Path, changes: Sequence[str], party: str, seed: int) -> tupl
     own = _mechanism(federated, data.columns[federated.feature_party(data)].shape, data)
     noise, clip = _noise_of(path, own, asked.of_labels)
     # Begun epochs count: some rows are used in them.
-    epochs = math.ceil(training.steps(data.rows) / batches_per_epoch(data.rows, batch_size))
+    epochs = max(1, math.ceil(training.epochs - 1e-9))
     if asked.of_labels:
         epochs *= len(data.feature_parties)
     target = own.privacy.labels_epsilon if asked.of_labels else own.privacy.columns_epsilon
