@@ -27,6 +27,8 @@ busy party writes one in ten seconds rather than in two, and handles at most tha
 
 CHANGED_BYTES = 24 << 20
 """So much of large arrays may change before a checkpoint is written: everybody waits while it is."""
+CHANGED_SECONDS = 10.0
+"""And not sooner than this after the last: in a quick training 24 MB change several times a second."""
 RETRY_SECONDS = 5.0
 """After a checkpoint that could not be written."""
 _RESERVED_FILES = 4
@@ -103,7 +105,7 @@ class Keeper:
             return False
         long = self.journal.size_bytes > max(JOURNAL_BYTES, 2 * self._checkpoint_bytes)
         changed = sum(rows.size_bytes() for rows in self._changed)
-        long = long or changed > CHANGED_BYTES
+        long = long or (changed > CHANGED_BYTES and clock - self._saved_at >= CHANGED_SECONDS)
         return long or clock - self._saved_at >= self._endurance.checkpoint_seconds
 
     def save(self, state: State, clock: float) -> None:
