@@ -103,10 +103,11 @@ class Keeper:
         """Whether it is time for a checkpoint."""
         if self._failed and clock < self._retry_at:
             return False
+        quiet_seconds = clock - self._saved_at
         long = self.journal.size_bytes > max(JOURNAL_BYTES, 2 * self._checkpoint_bytes)
-        changed = sum(rows.size_bytes() for rows in self._changed)
-        long = long or (changed > CHANGED_BYTES and clock - self._saved_at >= CHANGED_SECONDS)
-        return long or clock - self._saved_at >= self._endurance.checkpoint_seconds
+        if long or quiet_seconds >= self._endurance.checkpoint_seconds:
+            return True
+        return quiet_seconds >= CHANGED_SECONDS and sum(rows.size_bytes() for rows in self._changed) > CHANGED_BYTES
 
     def save(self, state: State, clock: float) -> None:
         """Write a checkpoint; the journal begins anew after it. CheckpointError or OSError: it goes on as it was."""
