@@ -257,6 +257,11 @@ class Town:
         metrics = self.label.metrics()
         return int(metrics[-1]["exchange"]) if metrics else 0
 
+    def epochs(self) -> float:
+        """The same in epochs, which all algorithms count alike."""
+        metrics = self.label.metrics()
+        return float(metrics[-1]["epoch"]) if metrics else 0.0
+
     def goes_on(self) -> None:
         """Some exchanges more than there were."""
         before = self.exchanges()

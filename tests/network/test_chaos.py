@@ -5,14 +5,13 @@ Killed means SIGKILL to the whole process, at a random moment of its life, and s
 
 import random
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from parties import LINEAR_SPLIT, Organisation, Town, assert_same_bits, shared, with_tables
+from parties import LINEAR_SPLIT, Organisation, Town, assert_same_bits, shared, wait_until, with_tables
 
 from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint
 from colonnade.runtimes.replay import replay
@@ -20,27 +19,42 @@ from colonnade.trace import Record, read_trace
 from colonnade.wire.codec import decode
 
 KILLS = 20  # of each algorithm's parties
-SECONDS_BETWEEN = (0.4, 1.4)
-TRAINING_SECONDS = 3.0 * KILLS * sum(SECONDS_BETWEEN) / 2  # of the disturbed part: longer than it takes, on any machine
-EPOCHS = 4
-EXCHANGES = 128 * EPOCHS  # 32 batches of 64 rows, 4 parties
+EPOCHS = 16
+EXCHANGES = 32 * EPOCHS  # 8 batches of 250 rows, 4 parties
+MILLISECONDS_AN_EXCHANGE = 20.0  # at the label party, so that the training lasts longer than the kills take
+OFTEN = {"observe_every_epochs": 1 / 16}  # every other exchange: the test sees how far it is
+SPREAD = 0.01
+"""How far two trainings' accuracies may be apart that differ in who comes when, and in nothing else.
+
+Large batches, steps that become shorter and some regularisation make the end nearly independent of it. In 24
+simulations of each plan, with random delays, parties up to four times slower than others and one absence of each,
+accuracies were .9475 to .9533 (vafl), .9483 to .9555 (cascaded) and .9520 (afsaga, all); with batches of 64, four
+directions, no decay and no l2, those of cascaded had been .929 to .953.
+"""
 
 PLANS: dict[str, dict[str, Any]] = {
-    "vafl": shared("vafl", {}, EPOCHS, 64, training={"learning_rate": 0.5}, **LINEAR_SPLIT),
-    "cascaded": shared(
-        {"name": "cascaded", "directions": 4}, {}, EPOCHS, 64, training={"learning_rate": 0.3}, **LINEAR_SPLIT
+    "vafl": shared(
+        "vafl", {}, EPOCHS, 250, training={"learning_rate": 0.5, "decay": "linear", "l2": 0.05, **OFTEN}, **LINEAR_SPLIT
     ),
-    "afsaga": shared("afsaga", {}, EPOCHS, 64, training={"l2": 0.001}),
+    "cascaded": shared(
+        {"name": "cascaded", "directions": 8},
+        {},
+        EPOCHS,
+        250,
+        training={"learning_rate": 0.3, "decay": "linear", "l2": 0.1, **OFTEN},
+        **LINEAR_SPLIT,
+    ),
+    "afsaga": shared("afsaga", {}, EPOCHS, 250, training={"l2": 0.05, **OFTEN}),
 }
 EVENTS_AN_EXCHANGE = {"vafl": 1, "cascaded": 1, "afsaga": 3}  # at the label party: a request, and two sums from below
 REPLY = {"vafl": "GradientReply", "cascaded": "LossReply", "afsaga": "ResidualReply"}
 
 
 def kill_and_restart(town: Town, kills: int, chance: random.Random) -> Counter[str]:
-    """Kill somebody, now and then, until it was done so often."""
+    """Kill somebody whenever the training has come to one of so many random places."""
     killed: Counter[str] = Counter()
-    while killed.total() < kills:
-        time.sleep(chance.uniform(*SECONDS_BETWEEN))
+    for place in sorted(chance.uniform(0.0, 0.9 * EPOCHS) for _ in range(kills)):
+        wait_until(lambda place=place: town.epochs() >= place, f"epoch {place:.2f}")
         running = [one for one in town.parties.values() if one.alive()]
         assert len(running) == len(town.parties), f"the training ended after {killed.total()} kills"
         one = chance.choice(running)
@@ -104,25 +118,19 @@ def assert_checkpoints_whole(town: Town) -> None:
 
 @pytest.mark.parametrize("algorithm", PLANS)
 def test_the_training_ends_as_if_nobody_had_died(algorithm: str, town: Callable[..., Town]) -> None:
-    undisturbed = with_tables(town, PLANS[algorithm])
-    # The slowest, so that nobody has done all before others come.
-    undisturbed.label.options["milliseconds_an_event"] = 1.0
-    undisturbed.start()
-    expected = undisturbed.end()["test"]["accuracy"]
-    assert expected > 0.93  # it depends on who comes when: .93875 was seen, and .95
-
-    one = with_tables(town, PLANS[algorithm], checkpoint_seconds=0.7, linger_seconds=60.0)
-    # So that the training lasts long enough to be disturbed so often; then the label party does as undisturbed.
-    events = EXCHANGES * EVENTS_AN_EXCHANGE[algorithm]
-    one.label.options["milliseconds_an_event"] = 1000 * TRAINING_SECONDS / events
+    one = with_tables(town, PLANS[algorithm], checkpoint_seconds=0.3, linger_seconds=60.0)
+    for party in one.parties.values():  # who looks for the label party soon, is not left behind each time that it dies
+        party.options["patches"] = {"colonnade.runtimes.network.limits.LONGEST_RETRY_SECONDS": 0.2}
+    one.label.options["milliseconds_an_event"] = MILLISECONDS_AN_EXCHANGE / EVENTS_AN_EXCHANGE[algorithm]
     for party in one.parties.values():
         party.start("--trace")
     killed = kill_and_restart(one, KILLS, random.Random(algorithm))
     one.label.kill()
-    one.label.options = undisturbed.label.options
     one.label.start("--trace")
     summary = one.end()
-    assert summary["test"]["accuracy"] == pytest.approx(expected, abs=0.01)
+    undisturbed = one.simulated().summary["test"]["accuracy"]
+    assert undisturbed > 0.94
+    assert summary["test"]["accuracy"] == pytest.approx(undisturbed, abs=SPREAD)
     assert killed.total() == KILLS
     assert sum(party.started - 1 for party in one.parties.values()) == KILLS + 1
     assert_nothing_twice(one, algorithm)
@@ -140,7 +148,7 @@ def assert_replayed(town: Town) -> None:
 
 def test_processes_that_are_killed_go_on_as_well(town: Callable[..., Town], tmp_path: Path) -> None:
     """The same with Unix sockets, where the parent starts them again; everybody dies once, the label party too."""
-    one = with_tables(town, {**PLANS["vafl"], "processes": {"compute_seconds": 0.002}})
+    one = with_tables(town, {**PLANS["vafl"], "processes": {"compute_seconds": 0.005}})
     living = {*one.parties}
 
     def report(party: str, said: dict[str, Any]) -> None:
@@ -148,10 +156,12 @@ def test_processes_that_are_killed_go_on_as_well(town: Callable[..., Town], tmp_
             living.discard(party)
             one.supervisor.started[party].send(signal.SIGKILL)
 
-    outcome = one.processed(out=tmp_path / "run", report=report)
+    often = {"colonnade.launch.party_process.REPORT_SECONDS": 0.0}  # who is done soon, is known to be under way before
+    outcome = one.processed({"patches": often}, out=tmp_path / "run", report=report)
     restarts = {name: own["restarts"] for name, own in outcome.summary["parties"].items()}
     assert not living
     assert restarts == dict.fromkeys(one.parties, 1)
     steps = {name: own["steps"] for name, own in outcome.summary["parties"].items() if name != one.label.name}
     assert outcome.summary["exchanges"] == sum(steps.values()) == EXCHANGES
-    assert outcome.summary["test"]["accuracy"] > 0.94
+    undisturbed = one.simulated().summary["test"]["accuracy"]
+    assert outcome.summary["test"]["accuracy"] == pytest.approx(undisturbed, abs=SPREAD)
