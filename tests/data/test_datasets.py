@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn.datasets
 from PIL import Image
 
 from colonnade.data import dataset, names
+from colonnade.data.bundled import read_bundled
 from colonnade.data.datasets import read_dataset
 from colonnade.errors import DataError, SettingsError
 
@@ -44,6 +46,19 @@ def test_bundled_sets_are_what_the_list_says(facts) -> None:
     assert sum(math.prod(columns.shape) for columns in data.columns.values()) == facts.columns
     assert data.labels.task == facts.task
     assert data.feature_parties == ("party1", "party2")
+
+
+@pytest.mark.parametrize("name", ["iris", "wine", "breast_cancer", "diabetes", "digits"])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_bundled_sets_are_scikit_learns(name: str, elsewhere: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit, read from its files, or by itself if they should lie elsewhere one day."""
+    if elsewhere:
+        monkeypatch.setattr("colonnade.data.bundled.find_spec", lambda name: None)
+    X, y, columns = read_bundled(name)
+    theirs = getattr(sklearn.datasets, f"load_{name}")()
+    assert X.tobytes() == theirs.data.tobytes() and X.dtype == theirs.data.dtype
+    assert y.tobytes() == theirs.target.tobytes() and y.dtype == theirs.target.dtype
+    assert columns == tuple(theirs.feature_names) and len(columns) == X.shape[1]
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])

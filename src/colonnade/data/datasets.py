@@ -2,7 +2,7 @@
 
 Small ones come with scikit-learn. The others are read from the folder that the environment variable
 COLONNADE_DATA names, one subfolder per set, or from where `downloads` has put them; none is shipped.
-scikit-learn and Pillow are imported only where needed: a party that reads no set should not wait for them.
+scikit-learn and Pillow are imported only where needed: a party that reads no such set should not wait for them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from colonnade.data.bundled import read_bundled
 from colonnade.data.catalogue import FOLDER_VARIABLE, MOST_WORDS
 from colonnade.data.downloads import REMOTE, kept_at
 from colonnade.data.ids import Array
@@ -69,23 +70,13 @@ def read_dataset(name: str) -> JoinedData:
 
 
 def _bundled(name: str, task: str) -> JoinedData:
-    from sklearn import datasets as sklearn_datasets
-
-    bunch = getattr(sklearn_datasets, f"load_{name}")()
-    return JoinedData(
-        name,
-        bunch.data,
-        bunch.target,
-        tuple(str(n) for n in bunch.feature_names),
-        task=task,
-    )
+    X, y, columns = read_bundled(name)
+    return JoinedData(name, X, y, columns, task=task)
 
 
 def _digits() -> JoinedData:
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    return JoinedData("digits", bunch.images[:, None], bunch.target, task="multiclass")
+    X, y, _ = read_bundled("digits")
+    return JoinedData("digits", X.reshape(-1, 1, 8, 8), y, task="multiclass")
 
 
 def _synthetic() -> JoinedData:
