@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 
 from colonnade.data import ColumnSettings, DataSettings, PartyData, from_frames
 from colonnade.data.fitting import prepare_own
@@ -278,3 +279,13 @@ def test_a_poor_match_warns_and_any_two_values_are_classes() -> None:
         )
     assert data.row_counts["bank"] == (22, 2, 2)
     assert (data.labels.task, data.labels.classes) == ("binary", (0.25, 0.75))
+
+
+def test_a_scale_does_not_depend_on_the_number_of_threads():
+    draws = np.random.default_rng(0).normal(size=(20, 40_000))
+    scales = []
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            made = prepared({f"x{place}": column for place, column in enumerate(draws)})
+        scales.append([column.encoder for column in made.preparation.columns])
+    assert scales[0] == scales[1]

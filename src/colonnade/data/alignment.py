@@ -329,16 +329,15 @@ def _as_json(ids: Array | ChosenIds) -> Iterator[bytes | memoryview]:
     """What json.dumps writes of the ids as texts, without its brackets, a piece at a time."""
     plain = isinstance(ids, ChosenIds) and _is_plain(ids.text)
     width = one_width(ids.text) if isinstance(ids, ChosenIds) and plain else 0
+    if isinstance(ids, ChosenIds) and width and len(ids):
+        yield from _lines(ids.text, width, ids.rows)
+        return
     for start in range(0, len(ids), IDS_AT_ONCE):
         yield b", " if start else b""
         if not isinstance(ids, ChosenIds):
             yield json.dumps([str(id) for id in ids[start : start + IDS_AT_ONCE].tolist()])[1:-1].encode()
             continue
-        rows = ids.rows[start : start + IDS_AT_ONCE]
-        if width:
-            yield _lines(ids.text, width, rows)[:-2].data  # no comma after the last
-            continue
-        some = taken(ids.text, rows)
+        some = taken(ids.text, ids.rows[start : start + IDS_AT_ONCE])
         if plain:
             joined = pc.binary_join(
                 pa.ListArray.from_arrays(numbers(np.array([0, len(some)], np.int32)), some), one_text('", "')
@@ -348,17 +347,19 @@ def _as_json(ids: Array | ChosenIds) -> Iterator[bytes | memoryview]:
             yield json.dumps(some.to_pylist())[1:-1].encode()
 
 
-def _lines(text: pa.StringArray, width: int, rows: Array) -> Array:
-    """Each row's text in quotes, with a comma and a space after it: bytes."""
-    lines = np.empty((len(rows), width + len(_QUOTED)), np.uint8)
+def _lines(text: pa.StringArray, width: int, rows: Array) -> Iterator[memoryview]:
+    """Each row's text in quotes, a comma and a space between two: what is given is written over by the next."""
+    size = min(len(rows), _LINES_AT_ONCE)
+    lines = np.empty((size, width + len(_QUOTED)), np.uint8)
     lines[:, 0], lines[:, width + 1 :] = _QUOTED[0], _QUOTED[1:]
     item = np.dtype((np.void, width))  # moved at once, not letter by letter
     letters = letters_of(text, width).reshape(-1).view(item)
-    places = np.ndarray(len(rows), item, lines, 1, (lines.strides[0],))
-    for start in range(0, len(rows), _LINES_AT_ONCE):
-        some = slice(start, start + _LINES_AT_ONCE)
-        places[some] = letters.take(rows[some])
-    return lines.reshape(-1)
+    places = np.ndarray(size, item, lines, 1, (lines.strides[0],))
+    for start in range(0, len(rows), size):
+        some = rows[start : start + size]
+        places[: len(some)] = letters.take(some)
+        written = lines[: len(some)].reshape(-1)
+        yield (written[:-2] if start + size >= len(rows) else written).data  # no comma after the last
 
 
 def _is_plain(text: pa.StringArray) -> bool:

@@ -53,4 +53,6 @@ def as_numpy(column: pa.ChunkedArray) -> npt.NDArray[Any]:
     """
     dtype = np.dtype(column.type.to_pandas_dtype())
     found = [np.frombuffer(one.buffers()[1], dtype, len(one), one.offset * dtype.itemsize) for one in column.chunks]
+    if len(found) == 1:
+        return found[0]  # as it lies: only to be read
     return np.concatenate(found) if found else np.empty(0, dtype)

@@ -88,6 +88,7 @@ def _filled_in(fitting: _Fitting, kept: Sequence[str], train: Array, rows: Array
         raw.encode(column.encoder, both, sheet, place)
         columns.append(column)
         place += len(column.outputs)
+        del raw  # before the next is read: its memory is taken again
     return columns, sheet
 
 

@@ -104,7 +104,9 @@ class Table:
 
 def without_ids(table: Table) -> Table:
     """The same once its rows are matched: ids take as much memory as several columns."""
-    return replace(table, ids=RowIds(no_texts()))
+    without = replace(table, ids=RowIds(no_texts()))
+    pa.default_memory_pool().release_unused()
+    return without
 
 
 def is_number(kind: pa.DataType) -> bool:
