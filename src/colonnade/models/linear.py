@@ -81,7 +81,7 @@ class LinearBlock(Remembering):
     """Weights over one party's columns, in float64, with an intercept if asked for; all start at 0.
 
     Columns are a float32 tensor, whose trailing dimensions count as one, or a float32 `csr_array`; they are not
-    copied. On sparse columns a step costs what its rows hold, whatever the number of columns. Reading (`products`,
+    copied (few dense columns are, for passes over all rows). On sparse columns a step costs what its rows hold, whatever the number of columns. Reading (`products`,
     `weights`, …) never changes what later steps compute.
 
     `precondition` changes variables as linear_metric.py says, for a loss whose curvature is at most `bound`: steps are
