@@ -45,7 +45,10 @@ class Columns(Remembers, Protocol):
     def products(self, chosen: Chosen, test: bool = False) -> Floats: ...
     def times(self, chosen: Chosen, matrix: Floats) -> Floats: ...
     def sums(self, chosen: Chosen, coefficients: Floats) -> Floats: ...
-    def gram(self, weights: Floats, every: int, gram: Floats) -> None: ...
+    def gram(self, weights: Floats, every: int, gram: Floats) -> None:
+        """Adds Σ weight_i (x_i, 1)(x_i, 1)ᵀ over every k-th row to the lower half; what the upper one holds is void."""
+        ...
+
     def squares(self, weights: Floats) -> Floats: ...
     def squared_norms(self, factors: Floats | None = None) -> Floats: ...
     def entries(self) -> npt.NDArray[np.int64] | None:
@@ -112,9 +115,10 @@ class DenseColumns(Remembering):
     def gram(self, weights: Floats, every: int, gram: Floats) -> None:
         for first in range(0, len(self._train), ROWS_AT_ONCE * every):
             part = slice(first, first + ROWS_AT_ONCE * every, every)
-            held = np.ones((len(range(*part.indices(len(self._train)))), self.width + 1))
-            held[:, :-1] = self._train[part]
-            gram += np.tril((held * weights[part, None]).T @ held)
+            chosen = self._train[part]
+            held = np.ones((len(chosen), self.width + 1))
+            held[:, :-1] = chosen
+            gram += (held * weights[part, None]).T @ held
 
     def squares(self, weights: Floats) -> Floats:
         found: Floats = np.einsum("i,ij,ij->j", weights, self._train, self._train, dtype=np.float64)

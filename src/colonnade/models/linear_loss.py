@@ -32,6 +32,7 @@ from colonnade.models.linear_rows import (
     Floats,
     fill_residuals,
 )
+from colonnade.models.logistic_rows import fill_distances, fill_from_exponentials
 from colonnade.models.machine_code import readable
 from colonnade.models.row_curvature import fill_curvature
 
@@ -278,10 +279,9 @@ class LinearLoss:
 
 def _logistic(outputs: Floats, targets: Floats) -> tuple[Floats, float]:
     """What `fill_residual` gives of two classes, for all rows at once: ±σ(z), and the sum of log(1 + eᶻ)."""
-    signs = 1.0 - 2.0 * (targets > 0.5)[:, None]  # no choice row by row: it takes longer than an exponential
-    z = outputs * signs
-    small = np.exp(-np.abs(z))
-    residuals = np.maximum(small, (z >= 0.0).astype(np.float64))
-    residuals /= 1.0 + small
-    residuals *= signs
-    return residuals, float(np.maximum(z, 0.0).sum() + np.log1p(small).sum())
+    residuals = np.empty(outputs.shape)
+    distances, small = np.empty(len(outputs)), np.empty(len(outputs))
+    fill_distances(outputs[:, 0], targets, distances, small)
+    np.exp(small, out=small)
+    far = fill_from_exponentials(targets, distances, small, residuals[:, 0])
+    return residuals, far + float(np.log1p(small, out=small).sum())

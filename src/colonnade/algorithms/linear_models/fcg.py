@@ -124,9 +124,8 @@ class Direction(Remembering):
         told[block.rows :] = 0.0
         told[: block.rows] = block.all_times(*self._inverse.split(self.d))
         held = slice(0, block.columns)
-        pairs = ((w, self.d), (w, self.p), (self.d, self.d), (self.d, self.p), (self.p, self.p))
-        for row, (one, other) in enumerate(pairs):
-            told[block.rows + row, 0] = float((one[held] * other[held]).sum())
+        w, d, p = w[held], self.d[held], self.p[held]
+        told[block.rows :, 0] = [np.vdot(*pair) for pair in ((w, d), (w, p), (d, d), (d, p), (p, p))]
         return told
 
 
@@ -151,7 +150,7 @@ class Search(Remembering):
         sloped, bent = np.array([wd, wp]), np.array([[dd, dp], [dp, pp]])
         directions = (along_d, self._along_p)
         at, theta, residuals, loss = np.zeros(2), self.theta, self.residuals, self.mean_loss
-        value = loss
+        along, value = np.zeros(theta.shape), loss
         for _ in range(_NEWTON_STEPS):
             slope = np.array([np.vdot(residuals, one) for one in directions]) / len(residuals)
             slope += self._l2 * (sloped + bent @ at)
@@ -161,7 +160,9 @@ class Search(Remembering):
             expected = -float(slope @ newton) / 2
             for _ in range(_HALVINGS):
                 tried = at + newton
-                tried_theta = self.theta + tried[0] * along_d + tried[1] * self._along_p
+                tried_along = tried[0] * along_d
+                tried_along += tried[1] * self._along_p
+                tried_theta = self.theta + tried_along
                 tried_residuals, tried_loss = self._loss.residuals_and_mean_loss(
                     tried_theta, self._targets, self._weights
                 )
@@ -172,11 +173,11 @@ class Search(Remembering):
             else:
                 break  # no further down: rounding is all that is left
             gained = value - tried_value
-            at, theta, residuals, loss, value = tried, tried_theta, tried_residuals, tried_loss, tried_value
+            at, along, theta, residuals = tried, tried_along, tried_theta, tried_residuals
+            loss, value = tried_loss, tried_value
             if gained > 0.8 * expected:
                 break  # the plane is as good as quadratic: another look along it gains less than a new direction
-        self._along_p = at[0] * along_d + at[1] * self._along_p
-        self.theta, self.residuals, self.mean_loss = theta, residuals, loss
+        self._along_p, self.theta, self.residuals, self.mean_loss = along, theta, residuals, loss
         return float(at[0]), float(at[1])
 
 
