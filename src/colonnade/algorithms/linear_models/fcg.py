@@ -39,6 +39,7 @@ Floats = NDArray[np.float64]
 _NO_ROWS = np.zeros(0, np.uint32)
 _SCALARS = 5  # w·d, w·p, d·d, d·p, p·p of the penalised weights, summed with the products
 _NEWTON_STEPS, _HALVINGS = 10, 40
+_CONVERSATION = shared_steps(JointStep, Passes.ALWAYS, tells_columns=False)  # no step size depends on them
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ def linear_party(seat: LinearSeat) -> Party:
         precondition=centred,
         rows_a_sum=seat.rows + _SCALARS,
         most_product=MOST_TOLD,  # squares of directions are among the sums
+        tells_columns=_CONVERSATION.tells_columns,
     )
     return ConjugateParty(block_party)
 
@@ -324,6 +326,6 @@ ALGORITHM = Algorithm(
     family=Family.LINEAR,
     settings=Fcg,
     paper=None,
-    conversation=shared_steps(JointStep, Passes.ALWAYS),
+    conversation=_CONVERSATION,
     linear_party=linear_party,
 )
