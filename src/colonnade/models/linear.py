@@ -573,7 +573,7 @@ class LinearBlock(Remembering):
         number = max(chosen.number, 1)
         sums, total = self._columns.sums(chosen, coefficients), coefficients.sum(0)
         if self._centre is not None:
-            sums -= np.outer(self._centre, total)
+            sums -= self._centre[:, None] * total
         return sums / number, total / number
 
     def _checked_values(self, values: Floats, number: int) -> Floats:

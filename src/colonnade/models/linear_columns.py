@@ -14,9 +14,9 @@ import torch
 
 from colonnade.errors import DataError
 from colonnade.models import linear_rows as kernels
+from colonnade.models import narrow_rows
 from colonnade.models.linear_rows import CLOCK, CLOCKS, DRIFTS, PENALTY, SCALE, SGD, STRIDE, TICKS, Floats
 from colonnade.models.machine_code import readable
-from colonnade.models.narrow_rows import NARROW, sums_by_column, times_by_column
 from colonnade.state import Remembering, Remembers, State, array, custom
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class DenseColumns(Remembering):
         products = np.empty((chosen.number, matrix.shape[1]))
         weights = np.array(matrix.T, np.float64, order="C")
         if self._by_column(chosen, len(weights)):
-            times_by_column(self._columns(), weights[0], products[:, 0])
+            narrow_rows.times_by_column(self._columns(), weights[0], products[:, 0])
         else:
             kernels.dense_times(self._train, chosen.rows, chosen.first, weights, products)
         return products
@@ -98,14 +98,19 @@ class DenseColumns(Remembering):
     def sums(self, chosen: Chosen, coefficients: Floats) -> Floats:
         sums = np.zeros((coefficients.shape[1], self.width))
         if self._by_column(chosen, len(sums)):
-            sums_by_column(self._columns(), coefficients[:, 0], sums[0])
+            narrow_rows.sums_by_column(self._columns(), coefficients[:, 0], sums[0])
         else:
             kernels.dense_sums(self._train, chosen.rows, chosen.first, coefficients, sums)
         return np.ascontiguousarray(sums.T)
 
     def _by_column(self, chosen: Chosen, outputs: int) -> bool:
         """Whether all rows are asked for, in their order, and it pays to go through them column by column."""
-        return outputs == 1 and 0 < self.width <= NARROW and not chosen.rows.size and chosen.number == len(self._train)
+        return (
+            outputs == 1
+            and 0 < self.width <= narrow_rows.NARROW
+            and not chosen.rows.size
+            and chosen.number == len(self._train)
+        )
 
     def _columns(self) -> npt.NDArray[Any]:
         if self._turned is None:

@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from colonnade.errors import DataError, SettingsError, unknown_name
+from colonnade.models import linear_rows, logistic_rows, row_curvature
 from colonnade.models.linear_rows import (
     BINARY,
     HUBER,
@@ -30,11 +31,8 @@ from colonnade.models.linear_rows import (
     SIGMOID,
     SMOOTHED_HINGE,
     Floats,
-    fill_residuals,
 )
-from colonnade.models.logistic_rows import fill_distances, fill_from_exponentials
 from colonnade.models.machine_code import readable
-from colonnade.models.row_curvature import fill_curvature
 
 LossName = Literal["auto", "smoothed-hinge", "sigmoid", "huber", "robust"]
 
@@ -175,7 +173,7 @@ class LinearLoss:
             residuals, total = _logistic(outputs, targets)
         else:
             residuals = np.empty(outputs.shape)
-            total = fill_residuals(self.code, self.scale, outputs, targets, residuals)
+            total = linear_rows.fill_residuals(self.code, self.scale, outputs, targets, residuals)
         if weights is not None:
             residuals *= weights[:, None]
             total = float(weights @ self._row_losses(outputs, targets))
@@ -222,7 +220,7 @@ class LinearLoss:
             residuals = self._checked(residuals / np.where(weights > 0, weights, 1.0)[:, None])
         elif self.largest_weight != 1.0:
             residuals = self._checked(residuals / self.largest_weight)
-        fill_curvature(self.code, self.scale, residuals, direction, products)
+        row_curvature.fill_curvature(self.code, self.scale, residuals, direction, products)
         return products * (self.largest_weight if weights is None else weights[:, None])
 
     def curvatures(self, residuals: Floats) -> Floats:
@@ -281,7 +279,7 @@ def _logistic(outputs: Floats, targets: Floats) -> tuple[Floats, float]:
     """What `fill_residual` gives of two classes, for all rows at once: ±σ(z), and the sum of log(1 + eᶻ)."""
     residuals = np.empty(outputs.shape)
     distances, small = np.empty(len(outputs)), np.empty(len(outputs))
-    fill_distances(outputs[:, 0], targets, distances, small)
+    logistic_rows.fill_distances(outputs[:, 0], targets, distances, small)
     np.exp(small, out=small)
-    far = fill_from_exponentials(targets, distances, small, residuals[:, 0])
+    far = logistic_rows.fill_from_exponentials(targets, distances, small, residuals[:, 0])
     return residuals, far + float(np.log1p(small, out=small).sum())

@@ -25,7 +25,7 @@ from colonnade.algorithms.linear_models.parts.linear_party import LinearParty
 from colonnade.algorithms.linear_models.parts.settings import Linear, check_choices
 from colonnade.algorithms.linear_models.parts.solving import MOST_SHARE
 from colonnade.algorithms.linear_models.parts.sums import Completed
-from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude, largest
+from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude, length_of
 from colonnade.algorithms.row import Algorithm, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
 from colonnade.errors import ProtocolError, RunError, SettingsError
@@ -105,7 +105,7 @@ class Direction(Remembering):
 
     def check_step(self, sender: str, along: float, conjugate: float) -> None:
         """Refuse a step along directions after which nothing could be computed any more."""
-        step = abs(along) * largest(self.d) + abs(conjugate) * largest(self.p)
+        step = abs(along) * length_of(self.d) + abs(conjugate) * length_of(self.p)
         check_magnitude(sender, "a step that moves a weight by a number", step, MOST_TOLD)
 
     def advance(self, along: float, conjugate: float) -> None:
@@ -119,8 +119,9 @@ class Direction(Remembering):
         if len(self.d) == 0:  # a label party without columns
             self.gradient_square = 0.0
             return np.zeros((block.rows + _SCALARS, block.outputs))
-        w, gradient = self._inverse.weights(), self._inverse.gradient(residuals)
-        self.gradient_square = float(np.square(gradient).sum())
+        w = self._inverse.weights()
+        gradient = self._inverse.gradient(residuals, w)
+        self.gradient_square = float(np.vdot(gradient, gradient))
         self.d = self._inverse.direction(residuals, gradient)
         told = np.empty((block.rows + _SCALARS, block.outputs))
         told[block.rows :] = 0.0

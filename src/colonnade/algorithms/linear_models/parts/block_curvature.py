@@ -55,9 +55,9 @@ class BlockCurvature(Remembering):
         """w of the block, [lines, c]."""
         return self.joined(self._block.weights(), self._block.intercept())
 
-    def gradient(self, residuals: Floats) -> Floats:
-        """X_mᵀϑ/n + λw, [lines, c]."""
-        return self.joined(*self._block.full_gradient(residuals)) + self.penalty * self.weights()
+    def gradient(self, residuals: Floats, weights: Floats) -> Floats:
+        """X_mᵀϑ/n + λw at w, [lines, c]."""
+        return self.joined(*self._block.full_gradient(residuals)) + self.penalty * weights
 
     def direction(self, residuals: Floats, gradient: Floats) -> Floats:
         """−M_m⁻¹ g; M_m is formed anew at the 1st, 2nd, 3rd, 5th, 9th, … time: it changes less and less."""
