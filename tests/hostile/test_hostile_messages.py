@@ -42,7 +42,7 @@ def started(name: str, task: str = "binary", privacy: PerturbationSettings | Non
     )
     parties = HandTurnedParties(plan.parties())
     parties.start()
-    if ALGORITHMS[name].linear_party:
+    if ALGORITHMS[name].linear_party and ALGORITHMS[name].conversation.tells_columns:
         for sender in plan.names:
             for receiver in plan.names:
                 if sender != receiver:

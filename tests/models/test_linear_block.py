@@ -419,3 +419,28 @@ def test_refusals() -> None:
     broken.indices[0] = 99
     with pytest.raises(DataError, match="outside of them"):
         LinearBlock(broken, broken, 1, 0.0, False)
+
+
+@pytest.mark.parametrize("columns", [1, 3, 8, 9])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_passes_over_all_rows_of_few_columns(columns: int, outputs: int) -> None:
+    """Narrow tables have a way of their own, over all rows; listed rows do not take it."""
+    random = np.random.default_rng(columns)
+    values = random.standard_normal((ROWS, columns)).astype(np.float32)
+    block = LinearBlock(
+        torch.from_numpy(values), torch.from_numpy(values[:5]), outputs, 0.1, True, "centre", centred=True
+    )
+    centred = values - values.mean(0, dtype=np.float64)
+    coefficients, vector = random.standard_normal((ROWS, outputs)), random.standard_normal((columns, outputs))
+    for _ in range(2):  # the copy is made by the first, and kept
+        gradient, gradient_b = block.full_gradient(coefficients)
+        assert gradient == pytest.approx(centred.T @ coefficients / ROWS, abs=1e-7)
+        assert gradient_b == pytest.approx(coefficients.mean(0))
+        assert block.all_times(vector, np.ones(outputs)) == pytest.approx(centred @ vector + 1, abs=1e-6)
+    some = np.array([4, 0, 7], np.uint32)
+    assert block.times(some, vector, np.ones(outputs)) == pytest.approx(centred[some] @ vector + 1, abs=1e-6)
+    weights = random.random(ROWS)
+    wide = np.hstack([centred, np.ones((ROWS, 1))])
+    for every in (1, 3):
+        chosen, weighed = wide[::every], weights[::every, None]
+        assert block.gram(weights, every) == pytest.approx(chosen.T @ (weighed * chosen) / len(chosen), abs=1e-6)

@@ -106,6 +106,9 @@ class Conversation:
     # --- linear models ---
     masked_upload: type[Message] | None = None  # in place of the upload where sums are masked
     passes: Passes | None = None
+    tells_columns: bool = (
+        True  # parties tell figures of their columns beforehand; else they speak to agree on masks alone
+    )
 
 
 @dataclass(frozen=True)

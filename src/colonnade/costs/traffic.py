@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import permutations
 from math import ceil, inf
 from typing import Any
 
@@ -340,10 +341,9 @@ def _linear_traffic(plan: Plan, facts: Facts) -> list[Expected]:
     check_scheme(settings.sums, len(facts.shapes), settings.allow_two_parties)
     schedule = planned_requests(plan, facts)
     sent = _Sent(plan, facts)
-    for sender in sent.parties:
-        for receiver in sent.parties:
-            if sender != receiver:
-                sent.add(sender, receiver, 1, messages.Introduction(0.0, 0.0, np.zeros(4, np.uint64)))
+    if plan.conversation.tells_columns or settings.sums == "pairwise":
+        for sender, receiver in permutations(sent.parties, 2):
+            sent.add(sender, receiver, 1, messages.Introduction(0.0, 0.0, np.zeros(4, np.uint64)))
     taught = plan.conversation.asynchronous and _is_shared(plan)
     (_lessons if taught else _LINEAR_SCHEDULES[plan.conversation.reply])(sent, schedule)
     if schedule.searches:

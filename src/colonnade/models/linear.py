@@ -81,8 +81,8 @@ class LinearBlock(Remembering):
     """Weights over one party's columns, in float64, with an intercept if asked for; all start at 0.
 
     Columns are a float32 tensor, whose trailing dimensions count as one, or a float32 `csr_array`; they are not
-    copied. On sparse columns a step costs what its rows hold, whatever the number of columns. Reading (`products`,
-    `weights`, …) never changes what later steps compute.
+    copied (few dense columns are, for passes over all rows). On sparse columns a step costs what its rows hold,
+    whatever the number of columns. Reading (`products`, `weights`, …) never changes what later steps compute.
 
     `precondition` changes variables as linear_metric.py says, for a loss whose curvature is at most `bound`: steps are
     then w ← w − η RRᵀv and touch all columns. `centred` says that the joint model has an intercept, wherever it is, so
@@ -240,7 +240,8 @@ class LinearBlock(Remembering):
         total = self._gram_with_constant(weights, every)
         if self._centre is not None:
             moved = np.append(-self._centre, 0.0)  # (x, 1) ↦ (x − μ, 1) is I + moved eᵀ
-            total += np.outer(moved, total[-1]) + np.outer(total[-1], moved) + total[-1, -1] * np.outer(moved, moved)
+            half = moved[:, None] * (total[-1] + total[-1, -1] / 2 * moved)
+            total += half + half.T
         return total if self.has_intercept else np.ascontiguousarray(total[:-1, :-1])
 
     def longest_rows(self) -> float:
@@ -517,8 +518,8 @@ class LinearBlock(Remembering):
     def _gram_with_constant(self, weights: Floats, every: int) -> Floats:
         total = np.zeros((self.columns + 1, self.columns + 1))
         self._columns.gram(readable(weights, np.float64), every, total)
-        found: Floats = (total + np.tril(total, -1).T) / len(range(0, max(self.rows, 1), every))
-        return found
+        whole = np.where(np.tri(len(total), dtype=bool), total, total.T)  # storages fill the lower half at least
+        return whole / len(range(0, max(self.rows, 1), every))
 
     def _row_squares(self) -> Floats:
         constant = self.has_intercept * self._scale_of_constant() ** 2
@@ -572,7 +573,7 @@ class LinearBlock(Remembering):
         number = max(chosen.number, 1)
         sums, total = self._columns.sums(chosen, coefficients), coefficients.sum(0)
         if self._centre is not None:
-            sums -= np.outer(self._centre, total)
+            sums -= self._centre[:, None] * total
         return sums / number, total / number
 
     def _checked_values(self, values: Floats, number: int) -> Floats:

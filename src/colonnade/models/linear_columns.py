@@ -14,6 +14,7 @@ import torch
 
 from colonnade.errors import DataError
 from colonnade.models import linear_rows as kernels
+from colonnade.models import narrow_rows
 from colonnade.models.linear_rows import CLOCK, CLOCKS, DRIFTS, PENALTY, SCALE, SGD, STRIDE, TICKS, Floats
 from colonnade.models.machine_code import readable
 from colonnade.state import Remembering, Remembers, State, array, custom
@@ -44,7 +45,10 @@ class Columns(Remembers, Protocol):
     def products(self, chosen: Chosen, test: bool = False) -> Floats: ...
     def times(self, chosen: Chosen, matrix: Floats) -> Floats: ...
     def sums(self, chosen: Chosen, coefficients: Floats) -> Floats: ...
-    def gram(self, weights: Floats, every: int, gram: Floats) -> None: ...
+    def gram(self, weights: Floats, every: int, gram: Floats) -> None:
+        """Adds Σ weight_i (x_i, 1)(x_i, 1)ᵀ over every k-th row to the lower half; what the upper one holds is void."""
+        ...
+
     def squares(self, weights: Floats) -> Floats: ...
     def squared_norms(self, factors: Floats | None = None) -> Floats: ...
     def entries(self) -> npt.NDArray[np.int64] | None:
@@ -60,9 +64,14 @@ class Columns(Remembers, Protocol):
 
 
 class DenseColumns(Remembering):
-    """Weights as they are, (c, d)."""
+    """Weights as they are, (c, d).
+
+    Of few columns and one output there is a copy of the training rows with the columns one after the other, as soon as
+    all rows are asked for.
+    """
 
     MEMORY = (array("_w", "weights", in_place=True), array("_mean", "mean_gradient", in_place=True))
+    DERIVED = ("_turned",)
 
     def __init__(self, train: npt.NDArray[Any], test: npt.NDArray[Any], outputs: int, l1: float) -> None:
         self._train, self._test = readable(train, np.float32), readable(test, np.float32)
@@ -70,6 +79,7 @@ class DenseColumns(Remembering):
         self._l1 = l1
         _check_same_width(self.width, self._test.shape[1])
         self._w, self._mean = np.zeros((outputs, self.width)), np.zeros((outputs, self.width))
+        self._turned: npt.NDArray[Any] | None = None
 
     def products(self, chosen: Chosen, test: bool = False) -> Floats:
         products = np.empty((chosen.number, len(self._w)))
@@ -78,20 +88,42 @@ class DenseColumns(Remembering):
 
     def times(self, chosen: Chosen, matrix: Floats) -> Floats:
         products = np.empty((chosen.number, matrix.shape[1]))
-        kernels.dense_times(self._train, chosen.rows, chosen.first, np.array(matrix.T, np.float64, order="C"), products)
+        weights = np.array(matrix.T, np.float64, order="C")
+        if self._by_column(chosen, len(weights)):
+            narrow_rows.times_by_column(self._columns(), weights[0], products[:, 0])
+        else:
+            kernels.dense_times(self._train, chosen.rows, chosen.first, weights, products)
         return products
 
     def sums(self, chosen: Chosen, coefficients: Floats) -> Floats:
         sums = np.zeros((coefficients.shape[1], self.width))
-        kernels.dense_sums(self._train, chosen.rows, chosen.first, coefficients, sums)
+        if self._by_column(chosen, len(sums)):
+            narrow_rows.sums_by_column(self._columns(), coefficients[:, 0], sums[0])
+        else:
+            kernels.dense_sums(self._train, chosen.rows, chosen.first, coefficients, sums)
         return np.ascontiguousarray(sums.T)
+
+    def _by_column(self, chosen: Chosen, outputs: int) -> bool:
+        """Whether all rows are asked for, in their order, and it pays to go through them column by column."""
+        return (
+            outputs == 1
+            and 0 < self.width <= narrow_rows.NARROW
+            and not chosen.rows.size
+            and chosen.number == len(self._train)
+        )
+
+    def _columns(self) -> npt.NDArray[Any]:
+        if self._turned is None:
+            self._turned = readable(self._train.T, np.float32)
+        return self._turned
 
     def gram(self, weights: Floats, every: int, gram: Floats) -> None:
         for first in range(0, len(self._train), ROWS_AT_ONCE * every):
             part = slice(first, first + ROWS_AT_ONCE * every, every)
-            held = np.ones((len(range(*part.indices(len(self._train)))), self.width + 1))
-            held[:, :-1] = self._train[part]
-            gram += np.tril((held * weights[part, None]).T @ held)
+            chosen = self._train[part]
+            held = np.ones((len(chosen), self.width + 1))
+            held[:, :-1] = chosen
+            gram += (held * weights[part, None]).T @ held
 
     def squares(self, weights: Floats) -> Floats:
         found: Floats = np.einsum("i,ij,ij->j", weights, self._train, self._train, dtype=np.float64)

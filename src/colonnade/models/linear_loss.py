@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from colonnade.errors import DataError, SettingsError, unknown_name
+from colonnade.models import linear_rows, logistic_rows, row_curvature
 from colonnade.models.linear_rows import (
     BINARY,
     HUBER,
@@ -30,10 +31,8 @@ from colonnade.models.linear_rows import (
     SIGMOID,
     SMOOTHED_HINGE,
     Floats,
-    fill_residuals,
 )
 from colonnade.models.machine_code import readable
-from colonnade.models.row_curvature import fill_curvature
 
 LossName = Literal["auto", "smoothed-hinge", "sigmoid", "huber", "robust"]
 
@@ -174,7 +173,7 @@ class LinearLoss:
             residuals, total = _logistic(outputs, targets)
         else:
             residuals = np.empty(outputs.shape)
-            total = fill_residuals(self.code, self.scale, outputs, targets, residuals)
+            total = linear_rows.fill_residuals(self.code, self.scale, outputs, targets, residuals)
         if weights is not None:
             residuals *= weights[:, None]
             total = float(weights @ self._row_losses(outputs, targets))
@@ -221,7 +220,7 @@ class LinearLoss:
             residuals = self._checked(residuals / np.where(weights > 0, weights, 1.0)[:, None])
         elif self.largest_weight != 1.0:
             residuals = self._checked(residuals / self.largest_weight)
-        fill_curvature(self.code, self.scale, residuals, direction, products)
+        row_curvature.fill_curvature(self.code, self.scale, residuals, direction, products)
         return products * (self.largest_weight if weights is None else weights[:, None])
 
     def curvatures(self, residuals: Floats) -> Floats:
@@ -278,10 +277,9 @@ class LinearLoss:
 
 def _logistic(outputs: Floats, targets: Floats) -> tuple[Floats, float]:
     """What `fill_residual` gives of two classes, for all rows at once: ±σ(z), and the sum of log(1 + eᶻ)."""
-    signs = 1.0 - 2.0 * (targets > 0.5)[:, None]  # no choice row by row: it takes longer than an exponential
-    z = outputs * signs
-    small = np.exp(-np.abs(z))
-    residuals = np.maximum(small, (z >= 0.0).astype(np.float64))
-    residuals /= 1.0 + small
-    residuals *= signs
-    return residuals, float(np.maximum(z, 0.0).sum() + np.log1p(small).sum())
+    residuals = np.empty(outputs.shape)
+    distances, small = np.empty(len(outputs)), np.empty(len(outputs))
+    logistic_rows.fill_distances(outputs[:, 0], targets, distances, small)
+    np.exp(small, out=small)
+    far = logistic_rows.fill_from_exponentials(targets, distances, small, residuals[:, 0])
+    return residuals, far + float(np.log1p(small, out=small).sum())

@@ -157,7 +157,7 @@ def decode(frame: bytes | bytearray | memoryview, limits: Limits = DEFAULT_LIMIT
             array = _widened(field, dtype, shape, np.ndarray(nbytes, np.uint8, frame, place if nbytes else 0), fields)
         else:
             array = np.ndarray(shape, _DTYPES[dtype], frame, place if nbytes else 0)
-        if field.finite and not np.isfinite(array).all():
+        if field.finite and not (isfinite(np.vdot(array, array)) or np.isfinite(array).all()):
             raise ProtocolError(f"{name}.{field_name} holds NaN or infinity, which it may not. {_DIVERGED}")
         fields[field_name] = array
         place += nbytes + (-nbytes % 8)

@@ -25,7 +25,7 @@ from colonnade.algorithms.linear_models.parts.linear_party import LinearParty
 from colonnade.algorithms.linear_models.parts.settings import Linear, check_choices
 from colonnade.algorithms.linear_models.parts.solving import MOST_SHARE
 from colonnade.algorithms.linear_models.parts.sums import Completed
-from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude, largest
+from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude, length_of
 from colonnade.algorithms.row import Algorithm, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
 from colonnade.errors import ProtocolError, RunError, SettingsError
@@ -39,6 +39,7 @@ Floats = NDArray[np.float64]
 _NO_ROWS = np.zeros(0, np.uint32)
 _SCALARS = 5  # w·d, w·p, d·d, d·p, p·p of the penalised weights, summed with the products
 _NEWTON_STEPS, _HALVINGS = 10, 40
+_CONVERSATION = shared_steps(JointStep, Passes.ALWAYS, tells_columns=False)  # no step size depends on them
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ def linear_party(seat: LinearSeat) -> Party:
         precondition=centred,
         rows_a_sum=seat.rows + _SCALARS,
         most_product=MOST_TOLD,  # squares of directions are among the sums
+        tells_columns=_CONVERSATION.tells_columns,
     )
     return ConjugateParty(block_party)
 
@@ -103,7 +105,7 @@ class Direction(Remembering):
 
     def check_step(self, sender: str, along: float, conjugate: float) -> None:
         """Refuse a step along directions after which nothing could be computed any more."""
-        step = abs(along) * largest(self.d) + abs(conjugate) * largest(self.p)
+        step = abs(along) * length_of(self.d) + abs(conjugate) * length_of(self.p)
         check_magnitude(sender, "a step that moves a weight by a number", step, MOST_TOLD)
 
     def advance(self, along: float, conjugate: float) -> None:
@@ -117,16 +119,16 @@ class Direction(Remembering):
         if len(self.d) == 0:  # a label party without columns
             self.gradient_square = 0.0
             return np.zeros((block.rows + _SCALARS, block.outputs))
-        w, gradient = self._inverse.weights(), self._inverse.gradient(residuals)
-        self.gradient_square = float(np.square(gradient).sum())
+        w = self._inverse.weights()
+        gradient = self._inverse.gradient(residuals, w)
+        self.gradient_square = float(np.vdot(gradient, gradient))
         self.d = self._inverse.direction(residuals, gradient)
         told = np.empty((block.rows + _SCALARS, block.outputs))
         told[block.rows :] = 0.0
         told[: block.rows] = block.all_times(*self._inverse.split(self.d))
         held = slice(0, block.columns)
-        pairs = ((w, self.d), (w, self.p), (self.d, self.d), (self.d, self.p), (self.p, self.p))
-        for row, (one, other) in enumerate(pairs):
-            told[block.rows + row, 0] = float((one[held] * other[held]).sum())
+        w, d, p = w[held], self.d[held], self.p[held]
+        told[block.rows :, 0] = [np.vdot(*pair) for pair in ((w, d), (w, p), (d, d), (d, p), (p, p))]
         return told
 
 
@@ -151,7 +153,7 @@ class Search(Remembering):
         sloped, bent = np.array([wd, wp]), np.array([[dd, dp], [dp, pp]])
         directions = (along_d, self._along_p)
         at, theta, residuals, loss = np.zeros(2), self.theta, self.residuals, self.mean_loss
-        value = loss
+        along, value = np.zeros(theta.shape), loss
         for _ in range(_NEWTON_STEPS):
             slope = np.array([np.vdot(residuals, one) for one in directions]) / len(residuals)
             slope += self._l2 * (sloped + bent @ at)
@@ -161,7 +163,9 @@ class Search(Remembering):
             expected = -float(slope @ newton) / 2
             for _ in range(_HALVINGS):
                 tried = at + newton
-                tried_theta = self.theta + tried[0] * along_d + tried[1] * self._along_p
+                tried_along = tried[0] * along_d
+                tried_along += tried[1] * self._along_p
+                tried_theta = self.theta + tried_along
                 tried_residuals, tried_loss = self._loss.residuals_and_mean_loss(
                     tried_theta, self._targets, self._weights
                 )
@@ -172,11 +176,11 @@ class Search(Remembering):
             else:
                 break  # no further down: rounding is all that is left
             gained = value - tried_value
-            at, theta, residuals, loss, value = tried, tried_theta, tried_residuals, tried_loss, tried_value
+            at, along, theta, residuals = tried, tried_along, tried_theta, tried_residuals
+            loss, value = tried_loss, tried_value
             if gained > 0.8 * expected:
                 break  # the plane is as good as quadratic: another look along it gains less than a new direction
-        self._along_p = at[0] * along_d + at[1] * self._along_p
-        self.theta, self.residuals, self.mean_loss = theta, residuals, loss
+        self._along_p, self.theta, self.residuals, self.mean_loss = along, theta, residuals, loss
         return float(at[0]), float(at[1])
 
 
@@ -323,6 +327,6 @@ ALGORITHM = Algorithm(
     family=Family.LINEAR,
     settings=Fcg,
     paper=None,
-    conversation=shared_steps(JointStep, Passes.ALWAYS),
+    conversation=_CONVERSATION,
     linear_party=linear_party,
 )

@@ -4,7 +4,7 @@ Whatever lies beyond one of them is refused on arrival, as a breach of the proto
 is changed. So a peer that sends absurd numbers, or more than a party could ever use, loses its own place and no more.
 """
 
-from math import isfinite
+from math import isfinite, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,15 @@ def largest(numbers: NDArray[np.floating]) -> float:
     return max(float(numbers.max(initial=0.0)), -float(numbers.min(initial=0.0)))  # two looks, and no copy
 
 
+def length_of(numbers: NDArray[np.float64]) -> float:
+    """The square root of the sum of squares: never less than the largest magnitude, and of a few numbers sooner told.
+
+    >>> length_of(np.array([3.0, -4.0]))
+    5.0
+    """
+    return sqrt(np.vdot(numbers, numbers))
+
+
 def check_magnitude(
     sender: str, what: str, numbers: NDArray[np.floating] | float, most: float, setting: str = ""
 ) -> float:
@@ -42,6 +51,21 @@ def check_magnitude(
             "training has diverged: its columns may need scaling, or training.learning_rate lowering."
         )
     return found
+
+
+def is_within(numbers: NDArray[np.floating], most: float) -> bool:
+    """Whether no magnitude is beyond `most`: one look, where the squares add up to no more than that of `most`.
+
+    >>> is_within(np.array([3.0, -4.0]), 4.0), is_within(np.array([3.0, -5.0]), 4.0)
+    (True, False)
+    """
+    return bool(np.vdot(numbers, numbers) <= most * most) or largest(numbers) <= most
+
+
+def check_all(sender: str, what: str, numbers: NDArray[np.floating], most: float) -> None:
+    """As `check_magnitude`, of numbers that are mostly far within."""
+    if not is_within(numbers, most):
+        check_magnitude(sender, what, numbers, most)
 
 
 def size_bytes(message: Message) -> int:

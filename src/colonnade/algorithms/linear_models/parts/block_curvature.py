@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.algorithms.linear_models.parts.solving import MOST_SHARE
+from colonnade.errors import RunError
 from colonnade.models.linear import LinearBlock
 from colonnade.models.linear_loss import LinearLoss
 from colonnade.on_demand import on_demand
@@ -25,6 +26,17 @@ _MOST_COLUMNS = 1024  # a wider block has its diagonal alone
 _MOST_ROWS, _LEAST_ROWS, _ROWS_A_COLUMN = 16_384, 2_048, 32
 """M_m is formed from evenly spaced rows, about so many for each of its columns, within these bounds: what their chance
 adds to it costs no step, and a look at all rows more than one."""
+
+
+def _factor(curvature: Floats) -> tuple[Floats, bool]:
+    """As `cho_factor`, whose looks at what it is given take longer than a few columns do."""
+    factor, failed = linalg.lapack.dpotrf(curvature, lower=1)
+    if failed or not np.isfinite(factor[-1, -1]):
+        raise RunError(
+            "The curvature of a party's columns cannot be factored: it is not positive in every direction. Scale the "
+            'columns, or set algorithm.precondition = "columns".'
+        )
+    return factor, True
 
 
 class BlockCurvature(Remembering):
@@ -43,9 +55,9 @@ class BlockCurvature(Remembering):
         """w of the block, [lines, c]."""
         return self.joined(self._block.weights(), self._block.intercept())
 
-    def gradient(self, residuals: Floats) -> Floats:
-        """X_mᵀϑ/n + λw, [lines, c]."""
-        return self.joined(*self._block.full_gradient(residuals)) + self.penalty * self.weights()
+    def gradient(self, residuals: Floats, weights: Floats) -> Floats:
+        """X_mᵀϑ/n + λw at w, [lines, c]."""
+        return self.joined(*self._block.full_gradient(residuals)) + self.penalty * weights
 
     def direction(self, residuals: Floats, gradient: Floats) -> Floats:
         """−M_m⁻¹ g; M_m is formed anew at the 1st, 2nd, 3rd, 5th, 9th, … time: it changes less and less."""
@@ -72,7 +84,7 @@ class BlockCurvature(Remembering):
                 curvature = block.gram(weights, every)
                 # A little more than the penalty: a rare column may have no curvature in the rows that are looked at.
                 curvature[np.diag_indices(self.lines)] += self.penalty[:, 0] + 1e-6 * (1 + np.trace(curvature))
-                self._inverse.append(linalg.cho_factor(curvature, lower=True))
+                self._inverse.append(_factor(curvature))
             else:
                 diagonal = block.squares(weights) + self.penalty[:, 0]
                 self._inverse.append(1 / np.maximum(diagonal, 1e-6))

@@ -59,6 +59,7 @@ class BlockParty(Remembering):
         precondition: Precondition | None = None,  # None: as the settings say
         rows_a_sum: int | None = None,  # the most that one is made of; None: what a worker asks for
         most_product: float = MOST_PRODUCT,  # the magnitude of one party's part of a sum
+        tells_columns: bool = True,
     ) -> None:
         settings: Linear = seat.settings
         check_scheme(settings.sums, seat.workers, settings.allow_two_parties)
@@ -107,6 +108,7 @@ class BlockParty(Remembering):
         keeps = seat.validation_rows > 0 and seat.training.keep != "last"
         self.versions = Versions() if keeps else None
         self._private_key, self._public_key = generate_key(_entropy(seat, "mask key"))
+        self._meets = tells_columns or settings.sums == "pairwise"  # otherwise there is nothing to tell beforehand
         self._introduced: dict[str, tuple[ColumnsTold, list[int]]] = {}  # what each party told, and its key
 
     # --- before the training ---
@@ -125,7 +127,7 @@ class BlockParty(Remembering):
         return weights, constant + block.centre() @ weights if block.centred else constant
 
     def introduce(self) -> list[Effect]:
-        """Tell everybody what they need to know of these columns."""
+        """Tell everybody what they need to know of these columns, and one's key, if that is anything."""
         settings: Linear = self.seat.settings
         wanted = self.works and self.tells_smoothness
         told = ColumnsTold(0.0, 0.0)
@@ -133,6 +135,9 @@ class BlockParty(Remembering):
             told = ColumnsTold(self.block.longest_rows(), self.block.largest_eigenvalue())
         key = np.frombuffer(self._public_key, np.uint64) if settings.sums == "pairwise" else np.zeros(4, np.uint64)
         self._introduced[self.seat.name] = (told, key.tolist())
+        if not self._meets:
+            self._agree_on_masks()
+            return []
         return [Send(peer, Introduction(*told, key)) for peer in self.peers]
 
     def meet(self, sender: str, introduction: Introduction) -> bool:
@@ -140,6 +145,8 @@ class BlockParty(Remembering):
         told = ColumnsTold(introduction.longest_rows, introduction.largest_eigenvalue)
         if introduction.public_key.size != 4 or min(told) < 0 or max(told) > _MOST_OF_COLUMNS:
             raise ProtocolError(f"{sender} introduced itself with a key or a size that cannot be.")
+        if not self._meets:
+            raise ProtocolError(f"{sender} introduced itself; in this training nobody does.")
         if sender in self._introduced:
             raise ProtocolError(f"{sender} introduced itself twice.")
         if self.seat.settings.sums == "pairwise":  # now: the last one to come is not to blame for another's key
@@ -149,7 +156,7 @@ class BlockParty(Remembering):
 
     @property
     def ready(self) -> bool:
-        return len(self._introduced) == len(self.seat.parties)
+        return len(self._introduced) >= (len(self.seat.parties) if self._meets else 1)
 
     def _agree_on_masks(self) -> bool:
         if not self.ready:

@@ -9,12 +9,12 @@ def sums_of_products(passes: Passes) -> Conversation:
     return _sums(ResidualReply, passes, asynchronous=True)
 
 
-def shared_steps(reply: type[Message], passes: Passes) -> Conversation:
+def shared_steps(reply: type[Message], passes: Passes, tells_columns: bool = True) -> Conversation:
     """Synchronous: the label party asks, and tells everybody what came out."""
-    return _sums(reply, passes, asynchronous=False)
+    return _sums(reply, passes, asynchronous=False, tells_columns=tells_columns)
 
 
-def _sums(reply: type[Message], passes: Passes, asynchronous: bool) -> Conversation:
+def _sums(reply: type[Message], passes: Passes, asynchronous: bool, tells_columns: bool = True) -> Conversation:
     return Conversation(
         upload=ProductSum,
         masked_upload=MaskedSum,
@@ -22,4 +22,5 @@ def _sums(reply: type[Message], passes: Passes, asynchronous: bool) -> Conversat
         answers="residuals",
         asynchronous=asynchronous,
         passes=passes,
+        tells_columns=tells_columns,
     )

@@ -61,7 +61,7 @@ class Points(Remembering):
         residuals = known if len(known) else self._residuals
         point = self._inverse.weights()
         if residuals is not None and len(point):
-            point = point + self._inverse.direction(residuals, self._inverse.gradient(residuals))
+            point = point + self._inverse.direction(residuals, self._inverse.gradient(residuals, point))
         self._offered = point
         told = np.zeros((block.rows + REMEMBERED, block.outputs))
         told[: block.rows] = block.all_times(*self._inverse.split(point))

@@ -150,7 +150,7 @@ class LinearParty(Remembering, ABC):
                 return self._wake(name)
             case Started():
                 effects = self._block_party.introduce()
-                return effects if self._block_party.peers else [*effects, *self._begin_all()]
+                return [*effects, *self._begin_all()] if self._block_party.ready else effects
             case Extended():
                 return self._extend_all()
             case PeerLost(peer=peer):

@@ -18,7 +18,7 @@ from colonnade.algorithms.linear_models.parts.open_sums import NO_ROWS, Key, Ope
 from colonnade.algorithms.linear_models.parts.patience import Patience
 from colonnade.algorithms.linear_models.parts.settings import REMEMBERED
 from colonnade.algorithms.linear_models.parts.sum_schemes import SumScheme
-from colonnade.algorithms.parts.bounds import MOST_TOLD, check_magnitude, largest
+from colonnade.algorithms.parts.bounds import MOST_TOLD, check_all, is_within
 from colonnade.errors import ProtocolError, RunError
 from colonnade.messages import (
     Abandoned,
@@ -276,9 +276,8 @@ class Sums(Remembering):
         if self._scheme.is_plain:
             # So much for each of those whose products are in it, or who adds its own to a lie would pass for a liar.
             members = len(trees[tree].members(sender))
-            check_magnitude(
-                sender, "products", message.total, members * (MOST_TOLD if message.off_clock else bounds.product)
-            )
+            most = members * (MOST_TOLD if message.off_clock else bounds.product)
+            check_all(sender, "products", message.total, most)
 
     def _check_due(self, sender: str, message: Any) -> None:
         """Refuse what does not fit the sum that it belongs to."""
@@ -329,7 +328,7 @@ class Sums(Remembering):
     ) -> tuple[list[Effect], Completed | None]:
         """Start with this party's own products, masked if the scheme says so, and wait for what comes from below."""
         root, number = key
-        if self._scheme.is_plain and evaluation is None and not largest(own) <= self.bounds.product:
+        if self._scheme.is_plain and evaluation is None and not is_within(own, self.bounds.product):
             raise RunError(
                 f"A product of {self._name} has a magnitude beyond {self.bounds.product:.2g}, which no peer takes: the "
                 "training has diverged. Scale its columns, or take a smaller step."
