@@ -56,10 +56,11 @@ format: $(INSTALLED)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# What the documents and the exports say of each algorithm, written from the table of algorithms.
+# What the documents and the exports say of algorithms, commands, settings and results, written from what declares them.
 tables: $(INSTALLED)
 	$(BIN)/python tools/algorithm_tables.py
 	$(BIN)/python tools/command_reference.py
+	$(BIN)/python tools/settings_tables.py
 	$(BIN)/python tools/reproduction_page.py
 
 coverage: $(INSTALLED)

@@ -95,6 +95,7 @@ def test_the_five_files_are_all_that_is_needed(tmp_path: Path) -> None:
             *("README.md", "docs/settings.md", "docs/which-algorithm.md", "mkdocs.yml", "src/colonnade/__init__.py"),
         )
     ]
+    run("tools/settings_tables.py")
     told = run(
         "-m",
         "pytest",

@@ -56,6 +56,7 @@ VERBS = [
     ("bench",),
     ("reproduce",),
     ("algorithms",),
+    ("settings",),
     ("data",),
     ("data", "list"),
     ("data", "get"),
@@ -150,6 +151,29 @@ def test_compare_needs_two_runs_and_a_target_that_is_a_number() -> None:
     assert "There is no run directory 'absent'" in refused("compare", run, "absent")
     assert "must be a finite number" in refused("compare", run, run, "--target", "nan")
     assert not Path("comparison.html").exists()
+
+
+def test_settings_are_explained_by_section_by_algorithm_and_by_name() -> None:
+    said = colonnade("settings", "training.batch_size").out
+    assert said.startswith('batch_size: a whole number or "auto", in rows, default "auto"\n    of an upload.')
+    (wait_for, *_) = json.loads(colonnade("settings", "vafl", "--json").out)
+    assert wait_for == {
+        "section": "vafl",
+        "name": "wait_for",
+        "type": "a whole number",
+        "default": 1,
+        "unit": "parties",
+        "meaning": "t: update once uploads of so many distinct parties are there",
+    }
+    every = json.loads(colonnade("settings", "--json").out)
+    assert {"data", "parties.NAME.prepare.COLUMN", "keys", "fcg"} <= {one["section"] for one in every}
+    assert not [one for one in every if not one["meaning"] or "](" in one["meaning"]]
+    assert "epochs, batch_size" in colonnade("settings").out
+
+
+def test_a_setting_that_there_is_not_is_refused_with_the_nearest() -> None:
+    assert "Did you mean 'epochs'" in refused("settings", "training.epoch")
+    assert "Did you mean 'training'" in refused("settings", "trainin")
 
 
 def test_algorithms() -> None:

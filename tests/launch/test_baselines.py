@@ -36,6 +36,17 @@ def test_everybody_each_alone_and_all_but_one(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "baselines.json").read_text()) == found
 
 
+def test_a_label_party_with_columns_is_alone_too(tmp_path: Path) -> None:
+    values = {"set": "iris", "parties": 2, "label_party_columns": True}
+    federation = parse_federation({"data": values, "training": {"epochs": 1, "batch_size": 64}})
+    data = load(federation.data, {}, federation.label_party, Path())
+    options = RunOptions(tmp_path / "run", settings=federation_values(federation))
+    train_plan(data, federation.plan(data), federation.simulate, options)
+    found = write_baselines(tmp_path / "run")
+    assert {*found["alone"]} == {"label", "party1", "party2"}
+    assert 0 < found["alone"]["label"]["accuracy"] <= 1
+
+
 def test_a_linear_federation_is_held_against_linear_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[set[str], Any]] = []
 

@@ -37,31 +37,83 @@ class Training:
     """
 
     epochs: float = 20.0
+    """(epochs) how long; one is n / batch_size exchanges of one party"""
     batch_size: int | Auto = AUTO
-    learning_rate: float | Auto = AUTO  # of the feature parties
-    decay: str = AUTO  # auto | none | linear: whether that falls to zero over the planned epochs
-    top_learning_rate: float | Auto = AUTO  # of the label party; as learning_rate, if that is given
-    top_decay: str = AUTO  # auto | none | linear: whether that falls to zero over the planned epochs
-    optimiser: str = AUTO  # auto | sgd | momentum | adam | scale-free, on both sides; auto: as the algorithm has it
+    """(rows) of an upload. `auto`: the power of two that makes about 64 batches of an epoch, 16 to 128 where the
+    algorithm's page does not say otherwise"""
+    learning_rate: float | Auto = AUTO
+    """of the feature parties; `auto`: the algorithm's own (Adam: 0.001; SGD: 0.1); in linear algorithms with `step =
+    "fixed"` only"""
+    decay: str = AUTO
+    """`linear`: the feature parties' rate falls to zero over the planned epochs; `none`: it stays. `auto`: linear in
+    `czofo`, and in `vafl` with several feature parties, where Adam's rate is left open, from twice the usual.
+    Scale-free steps fall always"""
+    top_learning_rate: float | Auto = AUTO
+    """of the label party. `auto`: the same as a `learning_rate` that is given; else the algorithm's own, divided by how
+    often the label party's model is updated while each feature party's is once (it sees every row that often, and would
+    overfit), for Adam by the root of that"""
+    top_decay: str = AUTO
+    """`linear`: the label party's rate falls to zero over the planned epochs; `none`: it stays. `auto`: linear where
+    Adam's rate is left to an asynchronous algorithm. Scale-free steps fall always"""
+    optimiser: str = AUTO
+    """`sgd`, `momentum` or `adam`, on both sides; `auto`: the algorithm's own (mostly `adam`), and `sgd` with a
+    learning rate above 0.02, which is one of SGD; `dpzv` and the linear algorithms take `sgd` only"""
     momentum: float = 0.9
-    l2: float | Auto = AUTO  # r(θ_m) = l2/2 ‖θ_m‖², on the feature parties' parameters; auto: 0, linear 1/rows
-    l1: float = 0.0  # r(θ_m) = l1 ‖θ_m‖₁, by a proximal step
-    top_l2: float = 0.0  # r(θ_0) = top_l2/2 ‖θ_0‖², on the label party's; some papers regularise it like the others
-    evaluate_every_epochs: float = 1.0  # 0: only at the end
-    observe_every_epochs: float = 0.1  # how often the training loss is recorded
-    metric: str = AUTO  # auto | accuracy | auc | log_loss | f1 | rmse: what runs are judged, chosen and stopped by
-    early_stopping: int = 0  # evaluations of validation rows without a better one, after which it ends; 0: never
-    keep: str = AUTO  # best | last: which model is used at the end; auto: the best, where there are validation rows
-    end_when_diverged: bool = True  # a loss far above one prediction for all rows, and not falling, fails the run
-    heal: bool | Auto = AUTO  # a run that does not descend goes back to a good model and takes shorter steps
-    precision: str = "float32"  # float32 (as it is) | bfloat16 | float16 | int8: of embeddings and gradients under way
-    precision_up: str = AUTO  # the same of embeddings and products alone; auto: as precision
-    precision_down: str = AUTO  # of gradients and residuals; auto: as precision
-    embedding_bound: float = 100_000.0  # the label party refuses a training embedding with a larger number; 0: none
-    table: Literal["float32", "float16"] = "float32"  # how the label party keeps everybody's last embeddings
-    mapped_share: float = 0.5  # of its machine's memory: a table that takes more lies in a file, memory-mapped
-    class_weight: Literal["none", "balanced"] | Mapping[str, float] = "none"  # what rows of a class weigh in the loss
-    threshold: float | Auto = 0.5  # the second of two classes is predicted above this probability; auto: the best found
+    """of the optimiser `momentum`: the share of the last step that goes into the next"""
+    l2: float | Auto = AUTO
+    """adds l2/2 ‖θ_m‖² to the loss of feature parties; in linear algorithms, λ of all weights but the intercept.
+    `auto`: 0; in linear algorithms without `l1`, 1/(training rows), as in scikit-learn"""
+    l1: float = 0.0
+    """adds l1 ‖θ_m‖₁, by a proximal step; feature parties; in linear algorithms, of all weights but the intercept, and
+    not in `fcg` and the quasi-Newton ones"""
+    top_l2: float = 0.0
+    """adds top_l2/2 ‖θ_0‖² to the loss of the label party's model, which `l2` leaves alone; not in linear algorithms"""
+    evaluate_every_epochs: float = 1.0
+    """(epochs) between two evaluations; 0: only at the end"""
+    observe_every_epochs: float = 0.1
+    """(epochs) how often the training loss is recorded"""
+    metric: str = AUTO
+    """the headline: what reports, comparisons, sweeps and `tune` rank by, and what `early_stopping` and `keep` go by.
+    `accuracy`, `auc`, `log_loss`, `f1` (of more than two classes their mean), of a regression `rmse`; `auto`: accuracy
+    or rmse"""
+    early_stopping: int = 0
+    """(evaluations) the training ends when so many in a row brought no better `metric` of the validation rows;
+    0: never"""
+    keep: str = AUTO
+    """which model is used at the end: the `best` by the validation rows, or the `last`. `auto`: the best, where there
+    are validation rows; the last in `dpzv`, and where noise protects labels"""
+    end_when_diverged: bool = True
+    """a run whose loss is more than ten times that of one prediction for all rows for an epoch, and does not fall, ends
+    as failed (exit code 1), in words; so does a split model whose last epoch, of ten or more, is at more than 1.2 times
+    that loss, equal odds for all classes being no worse; not looked at where labels are protected by a target
+    or noise"""
+    heal: bool | Auto = AUTO
+    """a run that does not descend first goes [back to a good
+    model](how-to/validation.md#trainings-that-do-not-descend) and on with shorter steps, up to four times. `auto`:
+    true; false in `dpzv`, which holds no second copy of its model. Never where noise protects labels or columns;
+    without effect in `fcg`"""
+    precision: str = "float32"
+    """how embeddings, products, gradients and residuals are sent: as they are (`float32`), or as `bfloat16`, `float16`
+    or `int8`. [Explained](how-to/precision.md)"""
+    precision_up: str = AUTO
+    """how embeddings and products are sent; `auto`: as `precision` says"""
+    precision_down: str = AUTO
+    """how gradients and residuals are sent; `auto`: as `precision` says"""
+    embedding_bound: float = 100_000.0
+    """split models: the label party refuses a training embedding with a larger number, and names who sent it; 0: no
+    bound"""
+    table: Literal["float32", "float16"] = "float32"
+    """split models: as what the label party keeps everybody's last embeddings. `float16` takes half of the memory, and
+    rounds them ([many rows](how-to/many-rows.md))"""
+    mapped_share: float = 0.5
+    """split models: a share of the label party's memory; a table that takes more lies in a file without a name,
+    memory-mapped"""
+    class_weight: Literal["none", "balanced"] | Mapping[str, float] = "none"
+    """what a row of each class weighs in the loss: `balanced` (n / (classes · rows of the class)), or a table of
+    classes and weights, 1 for one that is left out. [Explained](how-to/weigh-rows.md)"""
+    threshold: float | Auto = 0.5
+    """(probability) of two classes, the second is predicted above it; `auto`: the one with which most training rows are
+    right, as the label party last knew them. Accuracy follows it, AUC and log loss do not"""
 
     def __post_init__(self) -> None:
         if not (isfinite(self.epochs) and self.epochs > 0):

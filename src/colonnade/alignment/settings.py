@@ -20,12 +20,20 @@ class IdRules:
     """`[alignment.rules.COLUMN]`: how one column of ids is written alike by all parties, in this order."""
 
     unicode: Literal["NFC", "NFKC", "keep"] = "NFC"
-    spaces: Literal["strip", "single", "remove", "keep"] = "strip"  # around it; inside to one; all of them; none
+    """normal form: `NFC`, `NFKC` or `keep`"""
+    spaces: Literal["strip", "single", "remove", "keep"] = "strip"
+    """`strip` those around it; `single`: also make runs inside one; `remove` all; `keep` all"""
     form: Literal["text", "email", "phone"] = "text"
-    country: str = ""  # of phone numbers that begin with a single 0: its code, such as "49"
+    """`email`: small letters, no `mailto:`; `phone`: digits with the calling code in front. What is no such thing
+    counts as malformed"""
+    country: str = ""
+    """with `phone`: the calling code of numbers that begin with a single 0, such as `"49"`"""
     case: Literal["keep", "lower", "upper"] = "keep"
-    zeros: Literal["keep", "strip"] = "keep"  # leading ones, of ids that are digits alone
-    pad: int = 0  # then zeros in front, up to so many digits
+    """`keep`, `lower` or `upper`"""
+    zeros: Literal["keep", "strip"] = "keep"
+    """`strip` leading zeros of ids that are digits alone, or `keep` them"""
+    pad: int = 0
+    """then zeros in front, up to so many digits"""
 
     def __post_init__(self) -> None:
         if not 0 <= self.pad <= 64:
@@ -40,11 +48,18 @@ class IdRules:
 class AlignmentSettings:
     """`[alignment]`."""
 
-    method: str = "ecdh"  # "hashed" shows whoever compares which ids a party holds, if they can be guessed
-    columns: tuple[str, ...] = ()  # whose values together are the id; () = the one of data.id
-    rules: Mapping[str, IdRules] = field(default_factory=dict)  # by column; what is not named has the defaults
-    pad_to: int = 0  # every party says it has so many ids, and fills up with random ones; 0 = says how many it has
-    rows: str = "all"  # those that all parties hold; "any" = all of the label party's, whoever else lacks them
+    method: str = "ecdh"
+    """`ecdh`: nobody sees an id that not all hold; `hashed`: salted hashes, which let the label party test every id
+    that it can guess"""
+    columns: tuple[str, ...] = ()
+    """the columns whose values together are the id; empty: the one of `data.id`"""
+    rules: Mapping[str, IdRules] = field(default_factory=dict)
+    """`[alignment.rules.COLUMN]`: how that column's ids are written alike"""
+    pad_to: int = 0
+    """every party says that it has so many ids, and fills up with random ones; 0: it says how many it has"""
+    rows: str = "all"
+    """`all`: the rows that all parties hold; `any`: all rows of the label party, and each feature party learns which of
+    them it holds ([rows that some lack](how-to/missing-rows.md))"""
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:

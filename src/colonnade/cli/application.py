@@ -31,6 +31,7 @@ from colonnade.cli import (
     reproduce,
     run,
     serve,
+    settings,
     sweep,
     tune,
     watch,
@@ -86,6 +87,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "bench": bench.bench,
     "reproduce": reproduce.reproduce,
     "algorithms": algorithms.list_algorithms,
+    "settings": settings.settings,
 }
 
 for name, verb in VERBS.items():

@@ -28,7 +28,8 @@ Changes = Annotated[
     typer.Option(
         "--set",
         metavar="SECTION.NAME=VALUE",
-        help="Change a setting of the file, such as training.epochs=20. May be repeated.",
+        help="Change a setting of the file, such as training.epochs=20. May be repeated. `colonnade settings` says "
+        "what there is.",
         show_default=False,
     ),
 ]

@@ -29,25 +29,54 @@ DEFAULT_ABSENCE = 0.1
 class DataSettings:
     """Which data, who gets which columns, and how they are prepared: the `[data]` section."""
 
-    set: str = ""  # a data set by its name; "" when every party names its own file
-    split: str = "equal-columns"  # how a data set's columns are shared out, one of SPLITS
-    parties: int = 0  # how many feature parties share a data set; 0 = as many as have a [parties.NAME] section
-    label_party_columns: bool = False  # equal-columns only: the label party gets one share too, the last
-    id: str = "id"  # the column that tells which rows belong together
-    label: str = ""  # the label party's column to predict
-    weight: str = ""  # the label party's column of what each row weighs in the loss; "" = all alike
-    task: str = ""  # one of TASKS; "" = inferred from the labels
-    test_fraction: float | None = None  # None = the data set's own test part, or a quarter of the rows
-    validation: float = 0.0  # share of the rows to train on that is kept apart: evaluations score it; 0 = none
-    standardise: bool = (
-        True  # columns (and a regression's label) by their train mean and deviation; sparse columns and images by size
-    )
-    missing: str = ""  # "refuse" | "mean" | "median" (of the train rows); "" = the data set's own default, or refuse
-    rows: str = "same"  # "same" = all must hold the same ids | "intersection" = use those all hold | "any" | "aligned"
-    absence: float = DEFAULT_ABSENCE  # where parties may lack rows: in how many each is absent in training, at least
-    max_rows: int = 0  # 0 = all; else the first ones after the shuffle (of each part, if there is a test part)
-    mapped_share: float = 0.25  # of memory: a party's prepared columns that take more lie in a file, memory-mapped
-    seed: int = 0  # of the shuffle that orders rows and separates train from test
+    set: str = ""
+    """a data set by its name (`colonnade data list`); `""` when every party names its own file"""
+    split: str = "equal-columns"
+    """how a data set's columns are shared out: `equal-columns` (contiguous blocks), `named-columns` (as
+    `[parties.NAME]` says), `row-strips`, `patches` or `channels` (of images; channels may be views of one object)"""
+    parties: int = 0
+    """how many feature parties share a data set, called party1, party2, …; 0: as many as have a `[parties.NAME]`
+    section. `dataset` and `from_arrays` default to 4."""
+    label_party_columns: bool = False
+    """with `equal-columns`, the label party gets one share too, the last"""
+    id: str = "id"
+    """the column that tells which rows belong together"""
+    label: str = ""
+    """the label party's column to predict; data sets bring their own"""
+    weight: str = ""
+    """the label party's column of what each row weighs in the loss, 0 or more; it is no feature. `""`: all alike. In
+    `from_arrays`, `sample_weight` is an array of them. [Explained](how-to/weigh-rows.md)"""
+    task: str = ""
+    """`binary`, `multiclass` or `regression`; `""`: inferred from the labels"""
+    test_fraction: float | None = None
+    """share of rows to test on, 0 to below 1; none: the data set's own test part, or a quarter"""
+    validation: float = 0.0
+    """share of the rows to train on that is kept apart, 0 to below 1: evaluations score these [validation
+    rows](how-to/validation.md), and test rows once, at the end. All parties find the same ones without a word: the last
+    in the order that `seed` draws; rows of one group stay together"""
+    standardise: bool = True
+    """each party's columns by their own train mean and deviation (of series over all times), images by their largest
+    absolute value, a regression's label by its train mean and deviation. Sparse columns are divided by their largest
+    absolute value in the train rows and not centred, which would fill their zeros in. Losses are then those of the
+    standardised label; `rmse` is in the label's own unit."""
+    missing: str = ""
+    """`refuse` gaps, or fill them with the `mean` or the `median` of the train rows; `""`: the data set's own choice,
+    else refuse; in parties' own tables the median, and one more column that tells where gaps were. Gaps of sparse
+    columns are always refused."""
+    rows: str = "same"
+    """`same`: all parties must hold the same ids; `intersection`: use the rows that all hold, `any`: all rows of the
+    label party, [whoever else lacks them](how-to/missing-rows.md), for which two all ids must lie in one place;
+    `aligned`: those that [`colonnade align`](how-to/align.md) found"""
+    absence: float = DEFAULT_ABSENCE
+    """where parties may lack rows: the share of the training rows in which each party is absent, at least; one that
+    lacks fewer drops others at random. 0 to below 1; 0: none is dropped"""
+    max_rows: int = 0
+    """use only so many rows, the first after the shuffle (of each part, if the set has a test part); 0: all"""
+    mapped_share: float = 0.25
+    """of the machine's memory: a party's prepared columns that take more lie in a file without a name, memory-mapped
+    ([many rows](how-to/many-rows.md)). Each party may have its own"""
+    seed: int = 0
+    """of the shuffle that orders rows and separates train from test"""
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
@@ -94,18 +123,32 @@ class DataSettings:
 class ColumnSettings:
     """How one column of a party's own table is prepared: `[parties.NAME.prepare.COLUMN]`."""
 
-    kind: str = ""  # one of KINDS, or the user's own "module:Class"; "" = found from the train rows
-    missing: str = ""  # one of COLUMN_MISSING; "" = as data.missing, else the median and a column that tells
-    standardise: bool | None = None  # of numbers; None = as data.standardise
-    clip: tuple[float, ...] = ()  # of numbers: two quantiles of the train rows, beyond which values are cut
-    log: bool = False  # of numbers: sign(x) · log(1 + |x|), before they are standardised
-    categories: tuple[str, ...] = ()  # of one-hot and ordinal: these, in this order; () = those of the train rows
-    rare: int = 5  # of one-hot: categories with fewer train rows count as unseen
-    buckets: int = 0  # of hashed and text: how many columns; 0 = 64 and 256
-    parts: tuple[str, ...] = ()  # of dates: some of DATE_PARTS; () = all that vary
-    format: str = ""  # of dates in text, as strptime has it; "" = ISO 8601
-    size: tuple[int, ...] = ()  # of images: height and width in pixels, to which each is brought
-    channels: int = 3  # of images: 3 = colours, 1 = grey
+    kind: str = ""
+    """`number`, `one-hot`, `ordinal`, `hashed`, `date`, `text`, `image`, `leave-out`, or a class of your own as
+    `module:Class`; `""`: found"""
+    missing: str = ""
+    """of gaps: `refuse`, `mean`, `median`, or `indicator` (the median, and one more column that tells); `""`: as
+    `data.missing`, else `indicator`"""
+    standardise: bool | None = None
+    """of numbers and images; none: as `data.standardise`"""
+    clip: tuple[float, ...] = ()
+    """of numbers: two quantiles of the train rows, such as `[0.01, 0.99]`, beyond which values are cut"""
+    log: bool = False
+    """of numbers: sign(x) · log(1 + abs(x)), before they are standardised"""
+    categories: tuple[str, ...] = ()
+    """of `one-hot` and `ordinal`: these, in this order; empty: those of the train rows"""
+    rare: int = 5
+    """of `one-hot`: categories of fewer train rows count as unseen (never more than one row in a hundred)"""
+    buckets: int = 0
+    """of `hashed` and `text`: how many columns; 0: 64 and 256"""
+    parts: tuple[str, ...] = ()
+    """of dates: `days`, `month`, `day`, `weekday`, `hour`; empty: days and those that vary"""
+    format: str = ""
+    """of dates in text, as Python's `strptime` has it; `""`: 2024-12-31, perhaps with a time, or 31.12.2024"""
+    size: tuple[int, ...] = ()
+    """of `image`: height and width in pixels, to which each is brought"""
+    channels: int = 3
+    """of `image`: 3 for colours, 1 for grey"""
 
     def __post_init__(self) -> None:
         if self.kind and self.kind not in KINDS and ":" not in self.kind:
@@ -141,23 +184,42 @@ class ColumnSettings:
 class PartyData:
     """Where one party's data are, and how its columns are prepared: `[parties.NAME]`, or `[data]` of its party.toml."""
 
-    file: str = ""  # relative to the configuration's folder; its ending tells the kind
-    columns: tuple[str, ...] = ()  # () = all but the id and the label
-    id: str = ""  # "" = as in data.id
-    weight: str = ""  # the label party's alone: its column of what each row weighs; "" = as in data.weight
-    sql: str = ""  # a query, in the place of a file: of `database`, or of files through DuckDB
-    database: str = ""  # an SQLAlchemy address; ${NAME} stands for an environment variable
-    password_file: str = ""  # a file that holds the database's password alone
-    folder: str = ""  # what paths are relative to; "" = the configuration's folder
-    where: str = ""  # which rows, as an SQL condition over the columns; "" = all
-    separator: str = ""  # of CSV: between cells; "" = found
-    quote: str = ""  # of CSV: around cells; "" = "
-    encoding: str = ""  # of CSV: "" = found
-    decimal: str = ""  # of CSV: "." or ","; "" = found
-    missing_values: tuple[str, ...] = ()  # cells of text that are gaps, besides "", ?, NA, N/A, NaN, null, None, –
-    prepare: Mapping[str, ColumnSettings] = field(default_factory=dict)  # by column
-    id_columns: tuple[str, ...] = ()  # what this party calls alignment.columns, in that order; () = the same
-    aligned: str = ""  # with data.rows = "aligned": the folder that `colonnade align` wrote for this party
+    file: str = ""
+    """this party's file, relative to the folder of `federation.toml`; its ending tells the kind ([own
+    data](how-to/own-data.md))"""
+    columns: tuple[str, ...] = ()
+    """its columns by name; empty: all but the id and the label"""
+    id: str = ""
+    """its id column, if it is called differently; `""`: as `data.id`"""
+    weight: str = ""
+    """the label party's alone: its weight column; `""`: as `data.weight`"""
+    sql: str = ""
+    """a query in the place of a file: of `database`, or of files in place through DuckDB"""
+    database: str = ""
+    """an SQLAlchemy address; `${NAME}` stands for an environment variable. An address that holds a password is
+    refused."""
+    password_file: str = ""
+    """a file that holds the database's password and nothing else"""
+    folder: str = ""
+    """what its paths are relative to; `""`: the folder of `federation.toml`"""
+    where: str = ""
+    """which of its rows, as an SQL condition over its columns; `""`: all"""
+    separator: str = ""
+    """of CSV, one character between cells; `""`: found"""
+    quote: str = ""
+    """of CSV, one character around cells; `""`: the double quote"""
+    encoding: str = ""
+    """of CSV; `""`: found (UTF-8, UTF-16 by its mark, else Windows-1252)"""
+    decimal: str = ""
+    """of CSV: `.` or `,`; `""`: found"""
+    missing_values: tuple[str, ...] = ()
+    """cells of text that are gaps, besides empty ones, `?`, `NA`, `N/A`, `NaN`, `null`, `None` and dashes"""
+    prepare: Mapping[str, ColumnSettings] = field(default_factory=dict)
+    """by column, how it is prepared: a table for each, `[parties.NAME.prepare.COLUMN]`"""
+    id_columns: tuple[str, ...] = ()
+    """what it calls `alignment.columns`, in that order; empty: the same"""
+    aligned: str = ""
+    """with `data.rows = "aligned"`: the folder that `colonnade align` wrote for it"""
 
     def __post_init__(self) -> None:
         if self.file and self.sql:

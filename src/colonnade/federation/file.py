@@ -35,17 +35,13 @@ from colonnade.runtimes.simulate.settings import Simulate
 from colonnade.settings import as_values, build, check_table
 from colonnade.tracking.settings import Track
 
-_SECTIONS = (
-    *("federation", "data", "alignment", "parties", "algorithm", "training", "start", "privacy", "bottom", "top"),
-    *("track", "simulate", "processes", "ray", "network"),
-)
-
 
 @dataclass(frozen=True)
 class PartySection(PartyData):
     """`[parties.NAME]`: where a party's columns come from, and a bottom model of its own if it wants one."""
 
     bottom: BottomSettings | None = None
+    """a bottom model of its own: a table with the names of `[bottom]`"""
 
 
 @dataclass(frozen=True)
@@ -100,12 +96,15 @@ class Federation:
 
 
 @dataclass(frozen=True)
-class _Head:
+class FederationSection:
     """`[federation]`."""
 
     name: str = ""
+    """names the default run directory"""
     label_party: str = "label"
+    """who holds the label"""
     seed: int = 0
+    """of weights, batches, noise, activations and delays"""
 
     def __post_init__(self) -> None:
         if self.seed < 0:
@@ -115,6 +114,25 @@ class _Head:
                 f"federation.name is {self.name!r}, but a run's directory is named after it: leave out slashes and "
                 "control characters, and begin with something other than a dot."
             )
+
+
+SECTIONS: Mapping[str, Any] = {
+    "federation": FederationSection,
+    "data": DataSettings,
+    "alignment": AlignmentSettings,
+    "parties": None,  # a table of sections
+    "algorithm": None,  # that of the algorithm it names
+    "training": Training,
+    "start": StartSettings,
+    "privacy": PerturbationSettings,
+    "bottom": BottomSettings,
+    "top": TopSettings,
+    "simulate": Simulate,
+    "processes": Processes,
+    "ray": Ray,
+    "network": Network,
+    "track": Track,
+}
 
 
 def read_federation(path: Path, changes: Sequence[str] = ()) -> Federation:
@@ -133,11 +151,11 @@ def changed_values(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
 def parse_federation(values: Mapping[str, Any]) -> Federation:
     """A federation from the plain values of a TOML file."""
     for section in values:
-        if section not in _SECTIONS:
-            raise unknown_name("section", section, _SECTIONS)
+        if section not in SECTIONS:
+            raise unknown_name("section", section, SECTIONS)
     for section in ("algorithm", "parties"):
         check_table(values.get(section, {}), section)
-    head = build(_Head, values.get("federation", {}), "federation")
+    head = build(FederationSection, values.get("federation", {}), "federation")
     chosen = dict(values.get("algorithm", {}))
     algorithm = algorithms.find(str(chosen.pop("name", algorithms.DEFAULT)))
     if "data" not in values:
@@ -147,24 +165,19 @@ def parse_federation(values: Mapping[str, Any]) -> Federation:
         check_party_name(name)
         parties[name] = build(PartySection, own, f"parties.{name}")
     check_party_name(head.label_party)
+    sections: dict[str, Any] = {
+        section: build(kind, values.get(section, {}), section)
+        for section, kind in SECTIONS.items()
+        if kind not in (None, FederationSection)
+    }
+    algorithm_settings = build(algorithm.settings, chosen, "algorithm")
     return Federation(
+        algorithm=algorithm_settings,
         name=head.name,
         label_party=head.label_party,
         seed=head.seed,
-        data=build(DataSettings, values["data"], "data"),
-        alignment=build(AlignmentSettings, values.get("alignment", {}), "alignment"),
         parties=parties,
-        algorithm=build(algorithm.settings, chosen, "algorithm"),
-        training=build(Training, values.get("training", {}), "training"),
-        start=build(StartSettings, values.get("start", {}), "start"),
-        privacy=build(PerturbationSettings, values.get("privacy", {}), "privacy"),
-        bottom=build(BottomSettings, values.get("bottom", {}), "bottom"),
-        top=build(TopSettings, values.get("top", {}), "top"),
-        simulate=build(Simulate, values.get("simulate", {}), "simulate"),
-        processes=build(Processes, values.get("processes", {}), "processes"),
-        ray=build(Ray, values.get("ray", {}), "ray"),
-        network=build(Network, values.get("network", {}), "network"),
-        track=build(Track, values.get("track", {}), "track"),
+        **sections,
     )
 
 
@@ -227,8 +240,8 @@ def _apply(values: dict[str, Any], change: str) -> None:
         raise SettingsError(
             f"--set {path}=…: brackets too deep, or a number too long. No setting needs that."
         ) from None
-    if names[0] not in _SECTIONS:
-        raise unknown_name("section", names[0], _SECTIONS)
+    if names[0] not in SECTIONS:
+        raise unknown_name("section", names[0], SECTIONS)
     table: Any = values
     for name in names[:-1]:
         table = table.setdefault(name, {})

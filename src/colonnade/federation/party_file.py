@@ -25,13 +25,22 @@ class PartySettings:
     """`[party]`."""
 
     name: str
-    listen: str = "0.0.0.0:7443"  # the label party's: at which address it is reached
-    metrics: str = ""  # host:port for /metrics and /healthz; "" = none
-    log: str = "text"  # "text" | "json"
-    out: str = ""  # the run's directory; "" = runs/FEDERATION-NAME
-    otel: str = ""  # an OpenTelemetry collector that is told of exchanges, such as http://127.0.0.1:4318; "" = none
-    otel_share: float = 0.01  # of the exchanges
-    device: str = "cpu"  # where its models compute: "cpu" | "cuda" | "mps" | "auto"
+    """which party of the federation this is"""
+    listen: str = "0.0.0.0:7443"
+    """the label party's: `host:port` to listen on"""
+    metrics: str = ""
+    """`host:port` for `/healthz` and `/metrics`; `""`: none"""
+    log: str = "text"
+    """`text` for people, or `json`: one object per line"""
+    out: str = ""
+    """the run directory, relative to this file; `""`: `runs/FEDERATION-NAME` where the command is started"""
+    otel: str = ""
+    """an OpenTelemetry collector, such as `http://127.0.0.1:4318`, that is told [who worked on which exchange
+    when](operations.md#traces-of-exchanges); `""`: none"""
+    otel_share: float = 0.01
+    """of the exchanges that it is told of: above 0, at most 1"""
+    device: str = "cpu"
+    """where this party's models compute: `cpu`, `cuda`, `mps` or `auto`. [Explained](how-to/devices.md)"""
 
     def __post_init__(self) -> None:
         parse_address(self.listen, "[party] listen", any_port=True)
@@ -52,9 +61,13 @@ class KeySettings:
     """`[keys]`: files of `colonnade certs issue`."""
 
     certificate: str
+    """this party's certificate"""
     key: str
+    """its private key, readable by its owner alone"""
     authority: str
-    revoked: str = ""  # serial numbers that are no longer believed; read anew at every handshake
+    """the certificate of the authority that everybody trusts; several in one file are all trusted"""
+    revoked: str = ""
+    """the list of serials that are no longer believed; `""`: none are revoked"""
 
 
 @dataclass(frozen=True)
@@ -74,7 +87,7 @@ class PartyFile:
         return self.base / name
 
 
-_KINDS: dict[str, Any] = {
+SECTIONS: dict[str, Any] = {
     "party": PartySettings,
     "keys": KeySettings,
     "data": PartyData,
@@ -90,14 +103,14 @@ def read_party_file(path: Path) -> PartyFile:
     """A party's own file; every name in it must exist."""
     values = read_toml(path, "this party's party.toml")
     for section in values:
-        if section not in _KINDS:
-            raise unknown_name("section of a party.toml", section, _KINDS)
+        if section not in SECTIONS:
+            raise unknown_name("section of a party.toml", section, SECTIONS)
         check_table(values[section], section)
     for section, example in _NEEDED.items():
-        missing = [one.name for one in fields(_KINDS[section]) if one.name in example]
+        missing = [one.name for one in fields(SECTIONS[section]) if one.name in example]
         if not set(missing) <= set(values.get(section, {})):
             raise SettingsError(f"{path} lacks something in [{section}]: it needs {example}.")
-    parts = {section: build(_KINDS[section], own, section) for section, own in values.items()}
+    parts = {section: build(SECTIONS[section], own, section) for section, own in values.items()}
     if parts["party"].log not in ("text", "json"):
         raise unknown_name("way to log (party.log)", parts["party"].log, ("text", "json"))
     return PartyFile(**parts, base=path.parent)

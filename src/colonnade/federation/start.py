@@ -27,8 +27,11 @@ _NAMED = 5
 class StartSettings:
     """`[start]`: the model that a training begins with."""
 
-    model: str = ""  # a run's directory or a model's folder; "": fresh weights
-    preparation: Literal["keep", "fit"] = "keep"  # of columns that the model knows: as it learnt them, or learnt anew
+    model: str = ""
+    """a run's directory, or the folder of its models; `""`: fresh weights. `colonnade run --from RUN` sets it"""
+    preparation: Literal["keep", "fit"] = "keep"
+    """columns of own tables that the model knows are prepared as it learnt them (`keep`), or learnt anew from these
+    train rows (`fit`)"""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.errors import ProtocolError, RunError, SettingsError
-from colonnade.files import check_depth, json_of, json_text, read_whole, write_atomically
+from colonnade.files import SHARED, check_depth, json_of, json_text, make_folder, read_whole, write_atomically
 from colonnade.reports.card import FORMAT, card_of, weights_of
 from colonnade.reports.card_page import card_text
 from colonnade.wire.certificate_files import bytes_of, moment, read_revoked
@@ -57,6 +57,8 @@ def write_card(folder: Path, out: Path | None = None, keys: KeyFiles | None = No
         mine = _signature(card, keys)
         signatures = [one for one in signatures if one["name"] != mine["name"]] + [mine]
     try:
+        if not out.is_dir():
+            make_folder(out, mode=SHARED)
         write_atomically(out / CARD, _encoded({"format": FORMAT, "card": card, "signatures": signatures}))
         write_atomically(out / PAGE, card_text(card, signatures).encode())
     except OSError as error:

@@ -27,10 +27,16 @@ class BottomSettings:
     """
 
     kind: str = "mlp"
-    embedding: int = 16  # features of the embedding
-    hidden: tuple[int, ...] = (64,)  # units of an mlp's hidden layers, or of the one LSTM layer
-    channels: tuple[int, ...] = (8, 16)  # of the convolutions of a cnn or of a multi-view model
+    """`linear`, `mlp`, `cnn` (images), `lstm` (series, and grey images read row by row) or `multi-view` (one cnn for
+    every channel, of which the largest values count)"""
+    embedding: int = 16
+    """numbers in one row's embedding"""
+    hidden: tuple[int, ...] = (64,)
+    """units of an mlp's hidden layers, or of the one LSTM layer"""
+    channels: tuple[int, ...] = (8, 16)
+    """of the convolutions of a cnn or a multi-view model"""
     output_activation: bool = True
+    """whether all but `linear` end in a ReLU"""
 
     def __post_init__(self) -> None:
         if self.kind not in BOTTOMS:

@@ -29,7 +29,9 @@ class TopSettings:
     """
 
     kind: str = "concat-mlp"
-    hidden: tuple[int, ...] = (64,)  # units of the hidden layers of concat-mlp and sum-mlp
+    """`concat-mlp`, `concat-linear`, `sum-mlp` or `sum` (embeddings add up to the outputs)"""
+    hidden: tuple[int, ...] = (64,)
+    """units of the hidden layers of concat-mlp and sum-mlp"""
 
     def __post_init__(self) -> None:
         if self.kind not in TOPS:

@@ -37,17 +37,29 @@ class PerturbationSettings:
     1e-05
     """
 
-    noise: float = 0.0  # c: deviation of the Gaussian on the last layer
-    inner_noise: float = 0.0  # c_l: deviation of the uniform noise on each inner layer
-    clip: float = 0.0  # C: norm bound of each row's last pre-activation; 0 means no bound
-    labels_epsilon: float = 0.0  # what a label may cost against all feature parties; 0: no target, no budget
-    columns_epsilon: float = 0.0  # what a row's columns at one party may cost against everybody else
-    delta: float = 1e-5  # of both
-    formula: str = "sound"  # sound | paper: by which noise is found from a target; budgets are kept with "sound"
-    bottom_update: str = "plain"  # of a bottom model by gradients through raw columns: plain | dp-sgd | frozen
-    update_clip: float = 1.0  # dp-sgd: norm bound of each row's gradient
-    update_noise: float = 0.0  # dp-sgd: deviation of the Gaussian on each coordinate of the mean gradient
-    update_share: float = 0.0  # of a target's μ², for private updates; 0: what has proved good (private_plan.py)
+    noise: float = 0.0
+    """standard deviation of the Gaussian on each coordinate of the last layer"""
+    inner_noise: float = 0.0
+    """standard deviation of the uniform noise on each inner layer"""
+    clip: float = 0.0
+    """norm bound of each row before the Gaussian; 0: no bound"""
+    labels_epsilon: float = 0.0
+    """what one label may cost against all feature parties; 0: no target, no budget"""
+    columns_epsilon: float = 0.0
+    """what one row's columns at one party may cost against everybody else; needs `clip`"""
+    delta: float = 1e-5
+    """δ of every ε, of labels and of columns"""
+    formula: str = "sound"
+    """how noise follows from a target: `sound`, or `paper`, which keeps less than it says"""
+    bottom_update: str = "plain"
+    """how a bottom model that is sent gradients learns from raw columns: `plain`, `dp-sgd` or `frozen`"""
+    update_clip: float = 1.0
+    """of `dp-sgd`: norm bound of each row's gradient"""
+    update_noise: float = 0.0
+    """of `dp-sgd`: standard deviation of the Gaussian on each coordinate of the mean gradient"""
+    update_share: float = 0.0
+    """of a target's μ², for private updates, the rest being for what is sent; 0: 0.1 for bottom models, 0.9 for a top
+    model by `dp-sgd`, 0.5 by `private-zo`"""
 
     def __post_init__(self) -> None:
         if self.formula not in FORMULAS:

@@ -17,10 +17,14 @@ FROM_ENVIRONMENT = "environment"
 class Track:
     """`[track]`: who is told of a run, and where each of them keeps it."""
 
-    mlflow: str = ""  # a tracking URI; "environment": MLFLOW_TRACKING_URI
-    tensorboard: str = ""  # a folder, in which each run gets one of its own
-    wandb: str = ""  # a project of Weights & Biases
-    own: Mapping[str, str] = field(default_factory=dict)  # "module:Class" = what the class is made with
+    mlflow: str = ""
+    """a tracking URI; `environment`: what `MLFLOW_TRACKING_URI` says; `""`: MLflow is not told"""
+    tensorboard: str = ""
+    """a folder, relative to this file, in which each run gets one of its own"""
+    wandb: str = ""
+    """a project of Weights & Biases"""
+    own: Mapping[str, str] = field(default_factory=dict)
+    """`[track.own]`: sinks of your own, `"module:Class"` and the text that it is made with"""
 
     def __post_init__(self) -> None:
         for path in self.own:

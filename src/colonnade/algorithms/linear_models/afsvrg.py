@@ -33,7 +33,8 @@ from colonnade.state import Remembering, array, value
 class Afsvrg(AsynchronousLinear):
     """`[algorithm]` with name = "afsvrg"."""
 
-    snapshot_every_epochs: float = 2.0  # mini-batches between two full passes, in epochs
+    snapshot_every_epochs: float = 2.0
+    """(epochs) of mini-batches between two full passes"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -26,7 +26,8 @@ class Fsgd(SynchronousLinear):
     """`[algorithm]` with name = "fsgd"."""
 
     keeps_residuals: ClassVar[bool] = False
-    decay: float | Auto = AUTO  # the step is divided by 1 + decay × epoch; 0: constant; auto: falls in a line
+    decay: float | Auto = AUTO
+    """the step size is divided by 1 + decay × epoch; 0: it stays; `auto`: it falls in a line"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

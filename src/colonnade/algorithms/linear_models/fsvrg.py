@@ -23,7 +23,8 @@ from colonnade.party import Party
 class Fsvrg(SynchronousLinear):
     """`[algorithm]` with name = "fsvrg"."""
 
-    snapshot_every_epochs: float = 2.0  # mini-batches between two full passes, in epochs
+    snapshot_every_epochs: float = 2.0
+    """(epochs) of mini-batches between two full passes"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

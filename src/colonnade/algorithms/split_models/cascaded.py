@@ -45,7 +45,7 @@ from colonnade.party import Effect, Party, Send
 class Cascaded(StepSettings, NoisedAnswerSettings, Asynchronous, DirectionSettings):
     """`[algorithm]` with name = "cascaded". The paper has no noise; with `noise`, losses are those of noised slopes."""
 
-    directions: int = DIRECTIONS  # q, averaged; q + 1 embeddings go up and q + 1 losses come down
+    directions: int = DIRECTIONS
     server_update: str = "first-order"  # first-order (the paper's); with noise also dp-sgd | frozen
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from colonnade.algorithms.parts.best import BestScore, check_they_can_choose
 from colonnade.algorithms.parts.divergence import DivergedError, DivergenceWatch, Healing, worst_scores
@@ -104,7 +105,7 @@ class OnlyParty(Remembering):
         rows = self._batches.next()
         number = self._top.steps
         uploads = [bottom.upload(number, rows)[1] for bottom in self._bottoms.values()]
-        embeddings = torch.from_numpy(np.concatenate(uploads, axis=1))
+        embeddings = side_by_side(uploads, len(rows))
         loss, gradients, by_embeddings = self._top.gradients(rows, embeddings)
         self._top.update(gradients)
         by_party = torch.split(by_embeddings, self._widths, 1)
@@ -131,17 +132,17 @@ class OnlyParty(Remembering):
 
     def _score(self) -> dict[str, float]:
         tests = [bottom.embed_test(0, self._test_rows)[1] for bottom in self._bottoms.values()]
-        return self._top.score(torch.from_numpy(np.concatenate(tests, axis=1)), self._known)
+        return self._top.score(side_by_side(tests, self._test_rows), self._known)
 
     def _known(self) -> torch.Tensor:
         """Embeddings of all training rows."""
         rows = np.arange(self._rows, dtype=np.uint32)
-        return torch.from_numpy(np.concatenate([bottom.embed(rows)[1] for bottom in self._bottoms.values()], axis=1))
+        return side_by_side([bottom.embed(rows)[1] for bottom in self._bottoms.values()], self._rows)
 
     def _validate(self, best: BestScore) -> dict[str, float]:
         """Score the validation rows; keep a copy of the models if they are the best so far."""
         rows = [bottom.embed_validation(0, self._validation_rows)[1] for bottom in self._bottoms.values()]
-        metrics = self._top.score(torch.from_numpy(np.concatenate(rows, axis=1)), self._known, validation=True)
+        metrics = self._top.score(side_by_side(rows, self._validation_rows), self._known, validation=True)
         step = self._top.steps
         if best.judge(step, self._progress.epoch(step), metrics) and self._keeps and self._versions is not None:
             self._versions.offer(step, self._copy())
@@ -183,6 +184,11 @@ class OnlyParty(Remembering):
             ),
             **self._healing.counts(),
         }
+
+
+def side_by_side(embeddings: Sequence[NDArray[np.float32]], rows: int) -> torch.Tensor:
+    """Those of all parties in one tensor; of none if the label party alone has columns, which its top model embeds."""
+    return torch.from_numpy(np.concatenate([np.empty((rows, 0), np.float32), *embeddings], axis=1))
 
 
 ALGORITHM = Algorithm(

@@ -54,11 +54,18 @@ SERVER_UPDATES = ("auto", "zeroth-order", "first-order", "private-zo", "dp-sgd",
 class Dpzv(StepSettings, NoisedAnswerSettings, Asynchronous):
     """`[algorithm]` with name = "dpzv"."""
 
-    smoothing_radius: float = 0.001  # λ: how far from its parameters a party looks, on both sides
-    directions: int = 1  # q, averaged; q pairs of embeddings go up and q slopes come down
-    distribution: str = "sphere"  # of the directions: sphere (radius √d, the paper's) | gaussian | signs
-    server_update: str = "auto"  # auto | zeroth-order | first-order (the paper's two) | private-zo | dp-sgd | frozen
-    server_directions: int = 0  # averaged in "zeroth-order", for which nothing is sent; 0: 1 if plain, 15 if scale-free
+    smoothing_radius: float = 0.001
+    """λ: how far from its parameters a party looks, on both sides"""
+    directions: int = 1
+    """(directions) q: how many are drawn and averaged; q pairs of embeddings go up, q slopes come down"""
+    distribution: str = "sphere"
+    """of the directions: `sphere`, `gaussian` or `signs`"""
+    server_update: str = "auto"
+    """how the label party updates: `first-order`, `zeroth-order`, `private-zo`, `dp-sgd`, `frozen`; `auto`:
+    `first-order`, or `zeroth-order` where its models have no gradient"""
+    server_directions: int = 0
+    """(directions) how many are averaged in `zeroth-order`, for which nothing is sent; 0: 15 if scale-free, 1
+    if plain"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -27,8 +27,8 @@ feature_party = vafl.feature_party
 class Fdml(Asynchronous):
     """`[algorithm]` with name = "fdml"."""
 
-    max_delay: int = 1000  # D, in exchanges: older predictions are asked for afresh; 0: unbounded
-    shared_rows: bool = True  # every party draws the same batches in the same order
+    max_delay: int = 1000
+    shared_rows: bool = True
 
 
 class WeightedPrediction(nn.Module):

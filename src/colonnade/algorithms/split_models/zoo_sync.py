@@ -35,7 +35,7 @@ from colonnade.party import Effect, Party, Send
 class ZooSync(StepSettings, Synchronous, DirectionSettings):
     """`[algorithm]` with name = "zoo-sync"."""
 
-    directions: int = DIRECTIONS  # q, averaged; q + 1 embeddings go up and q + 1 losses come down
+    directions: int = DIRECTIONS
 
     def __post_init__(self) -> None:
         super().__post_init__()

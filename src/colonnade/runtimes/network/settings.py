@@ -13,12 +13,15 @@ class Network:
     """Where the label party is, and whose randomness is whose."""
 
     name: ClassVar[str] = "network"
-    address: str = ""  # host:port at which feature parties reach the label party
-    # Noise, directions, masks and first weights follow from entropy that each party draws for itself. With false they
-    # follow from the shared seed, as in a simulation: repeatable, and computable by every other party.
+    address: str = ""
+    """`host:port` at which feature parties reach the label party"""
     private_randomness: bool = True
-    # What carries messages: "tls", a socket of its own with TLS 1.3, or "grpc", for where a proxy wants HTTP/2; slower.
+    """noise, directions, masks and first weights follow from entropy that each party draws for itself. With false they
+    follow from the shared seed, as in a simulation: repeatable, and computable by every other party, so that noise
+    protects nothing (ε = ∞), a target is refused, and masks hide nothing"""
     carrier: str = "tls"
+    """what carries messages between organisations: `"tls"`, one socket per party with TLS 1.3, or `"grpc"`, a stream of
+    HTTP/2, slower, for where a proxy wants that. The same at all parties; another is refused by name"""
 
     def __post_init__(self) -> None:
         if self.carrier not in CARRIERS:

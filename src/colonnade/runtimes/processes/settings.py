@@ -18,10 +18,14 @@ class Processes:
     """
 
     name: ClassVar[str] = "processes"
-    restarts: int = 100  # how often parties that were killed are started again, in all
+    restarts: int = 100
+    """how often parties that were killed are started again, in all"""
     endurance: Endurance = field(default_factory=lambda: Endurance(notice_seconds=0.5))
-    compute_seconds: float = 0.0  # for trials: handling an event takes a feature party at least so long
-    slowdown: Mapping[str, float] = field(default_factory=dict)  # for trials: party → how many times slower it is
+    """`[processes.endurance]`: the names of [[endurance]](#endurance), with `notice_seconds` = 0.5"""
+    compute_seconds: float = 0.0
+    """(seconds) for trials: handling an event takes a feature party at least so long"""
+    slowdown: Mapping[str, float] = field(default_factory=dict)
+    """for trials: a table of parties and how many times slower each is made"""
 
     def __post_init__(self) -> None:
         if self.restarts < 0:

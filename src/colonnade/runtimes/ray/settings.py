@@ -18,13 +18,20 @@ class Ray:
     """
 
     name: ClassVar[str] = "ray"
-    address: str = "auto"  # of the cluster: auto, ray://HOST:PORT, HOST:PORT; local begins one that ends with the run
-    cpus: float = 1.0  # of every party, unless its own resources say otherwise
-    resources: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # party → what its node must have
-    restarts: int = 100  # how often each party's actor is started again after it has died
-    calls_in_flight: int = 4  # from one party to another; what gathers meanwhile goes with the next
-    placement_seconds: float = 60.0  # how long the parties may wait for their places
+    address: str = "auto"
+    """of the cluster: `auto`, `ray://HOST:PORT`, `HOST:PORT`, or `local` for one that ends with the run"""
+    cpus: float = 1.0
+    """(CPUs) of every party"""
+    resources: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """`[ray.resources.NAME]`: what a party's node must have, such as `CPU = 2` or a resource of your own"""
+    restarts: int = 100
+    """how often each party's actor is started again after it has died"""
+    calls_in_flight: int = 4
+    """(calls) from one party to another at a time"""
+    placement_seconds: float = 60.0
+    """(seconds) how long the parties may wait for their places"""
     endurance: Endurance = field(default_factory=lambda: Endurance(notice_seconds=0.5))
+    """`[ray.endurance]`: the names of [[endurance]](#endurance), with `notice_seconds` = 0.5"""
 
     def __post_init__(self) -> None:
         if not self.address:

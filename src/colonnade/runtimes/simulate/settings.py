@@ -18,10 +18,15 @@ class SimulatedParty:
     """
 
     compute_seconds: Any = None
-    slowdown: float = 1.0  # a straggler three times slower has 3
-    straggle_probability: float = 0.0  # how often an event takes `straggle_factor` times as long
+    """(delay) of handling one event; none: as `[simulate]` has it"""
+    slowdown: float = 1.0
+    """how many times as long it takes, always"""
+    straggle_probability: float = 0.0
+    """(probability) how often an event takes `straggle_factor` times as long"""
     straggle_factor: float = 10.0
-    crashes: tuple[tuple[float, float], ...] = ()  # (away from, back at) in virtual seconds; back at inf: never
+    """how many times as long such an event takes"""
+    crashes: tuple[tuple[float, float], ...] = ()
+    """(seconds) list of [away from, back at], in order; `inf`: never back"""
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,9 @@ class SimulatedLink:
     """
 
     latency_seconds: Any = None
+    """(delay) of a frame on its way; none: as `[simulate]` has it"""
     bandwidth_bytes_per_second: float | None = None
+    """(bytes/s) 0: unlimited; none: as `[simulate]` has it"""
 
 
 @dataclass(frozen=True)
@@ -46,16 +53,26 @@ class Simulate:
     """
 
     name: ClassVar[str] = "simulate"
-    compute_seconds: Any = 0.01  # of handling one event; "measured" takes the real time × slowdown
+    compute_seconds: Any = 0.01
+    """(delay) of handling one event at a feature party; `"measured"`: the real time × slowdown, not repeatable"""
     label_compute_seconds: Any = 0.001
+    """(delay) of handling one event at the label party"""
     latency_seconds: Any = 0.001
-    bandwidth_bytes_per_second: float = 0.0  # 0: unlimited
-    loss: float = 0.0  # probability that a frame is lost on its way
-    reorder: bool = False  # whether a later frame may overtake an earlier one
-    retransmit_seconds: float = 0.1  # an unacknowledged frame is sent again after this
-    notice_seconds: float = 0.05  # until peers notice that a party is away
+    """(delay) of a frame on its way"""
+    bandwidth_bytes_per_second: float = 0.0
+    """(bytes/s) of every link; 0: unlimited"""
+    loss: float = 0.0
+    """(probability) that a frame, or its acknowledgement, is lost"""
+    reorder: bool = False
+    """whether a later frame may overtake an earlier one"""
+    retransmit_seconds: float = 0.1
+    """(seconds) an unacknowledged frame is sent again after this"""
+    notice_seconds: float = 0.05
+    """(seconds) until peers notice that a party is away, or back"""
     parties: Mapping[str, SimulatedParty] = field(default_factory=dict)
-    links: Mapping[str, SimulatedLink] = field(default_factory=dict)  # "from -> to"
+    """`[simulate.parties.NAME]`: one party's behaviour"""
+    links: Mapping[str, SimulatedLink] = field(default_factory=dict)
+    """`[simulate.links."FROM -> TO"]`: one direction's behaviour"""
 
     def __post_init__(self) -> None:
         if not 0 <= self.loss < 1:

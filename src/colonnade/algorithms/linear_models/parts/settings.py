@@ -39,19 +39,37 @@ class Linear:
     Python, whichever algorithm it belongs to. λ is `training.l2`.
     """
 
-    labels: Literal["one", "everywhere"] = "one"  # who has them: the label party alone, or every party
-    sums: Literal["plain", "two-tree", "pairwise"] = "plain"  # how products are hidden while they are added up
-    arity: int | Auto = AUTO  # children of a party in the tree along which sums run; as many as there are peers: a star
-    fraction_bits: int = 32  # of masked products in fixed point: 2^−32 is their resolution
-    allow_two_parties: bool = False  # masked sums of two parties hide nothing: the other's product is the rest
-    intercept: bool = True  # a constant without penalty: the label party's, or the first feature party's
-    step: Literal["auto", "fixed", "search"] = "auto"  # from smoothness | training.learning_rate | from curvature met
-    # as its columns need | by nothing | each column apart | all of its columns | these, and their rows' known curvature
-    precondition: Literal["auto", "none", "columns", "block", "curvature"] = "auto"  # how a party scales its own steps
-    loss: LossName = "auto"  # logistic, softmax or square, as the task is; or one by name (models/linear_loss.py)
-    loss_scale: float = 1.0  # of "huber" and "robust": errors beyond it count less; in units of the label as trained on
-    tolerance: float = 0.0  # ends the training once the whole gradient's norm is below it; 0: after the planned epochs
-    max_product_age_epochs: float = 2.0  # how old a lost party's last known products may be; 0: none are kept
+    labels: Literal["one", "everywhere"] = "one"
+    """who has them: `one`, the label party alone; or `everywhere`. With `one`, what a feature party is sent tells it
+    the labels of its rows"""
+    sums: Literal["plain", "two-tree", "pairwise"] = "plain"
+    """how products are hidden while they are added up: `plain` (not), `two-tree` or `pairwise`"""
+    arity: int | Auto = AUTO
+    """(parties) children of a party in the tree along which sums run; `auto`: 2, with `updates = "everybody"` a star;
+    not used by `two-tree`"""
+    fraction_bits: int = 32
+    """(bits) of masked products in fixed point, 8 to 52"""
+    allow_two_parties: bool = False
+    """allow `pairwise` sums of two parties, which hide nothing"""
+    intercept: bool = True
+    """a constant without penalty, the label party's or the first feature party's"""
+    step: Literal["auto", "fixed", "search"] = "auto"
+    """step size: `auto` (from numbers that parties tell), `search` (from the curvature met) or `fixed`
+    (`training.learning_rate`)"""
+    precondition: Literal["auto", "none", "columns", "block", "curvature"] = "auto"
+    """how a party scales its own steps, from its own columns: as their number suggests (`auto`), `none`, by `columns`,
+    by its whole `block` (up to 2,048 columns), or by that and the `curvature` that rows are known to have (SVRG and
+    SAGA)"""
+    loss: LossName = "auto"
+    """what is minimised over the rows: logistic, softmax or squared, as the task is (`auto`); for two classes
+    `smoothed-hinge` or `sigmoid`; in a regression `huber` or `robust`"""
+    loss_scale: float = 1.0
+    """(of the label) of `huber` and `robust`: errors beyond it count less. In units of the label as it is trained on,
+    its standard deviations if `data.standardise` is true"""
+    tolerance: float = 0.0
+    """(norm) ends the training once the whole gradient's norm is below it; 0: after the planned epochs"""
+    max_product_age_epochs: float = 2.0
+    """(epochs) how old a lost party's last known products may be; 0: none are kept. With `plain` only"""
 
     keeps_residuals: ClassVar[bool] = True  # of every row, from which the curvature of all follows
 
@@ -92,7 +110,10 @@ class Linear:
 class BlockLinear(Linear):
     """Every block steps for itself, on mini-batches; now and then all look for the best weights together."""
 
-    search_every_epochs: float | Auto = AUTO  # mini-batches between two joint searches; 0: none, as in the papers
+    search_every_epochs: float | Auto = AUTO
+    """(epochs) mini-batches between two [joint searches](linear-federations.md#joint-searches); 0: none, as in the
+    papers. `auto`: 0.25 where `step` and `precondition` are `auto`, too, in trainings of 10 epochs or more;
+    asynchronous algorithms let more pass where a search takes longer than an epoch of them. Not in `fcg`"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,10 +152,15 @@ class BlockLinear(Linear):
 class AsynchronousLinear(BlockLinear):
     """Nobody waits for the slowest: every party asks for the sums it needs, or all learn from the label party's."""
 
-    updates: Literal["one", "everybody"] = "one"  # who learns from a sum: the party that asked for it, or everybody
-    in_flight: int | Auto = AUTO  # sums under way, of updates = "everybody"; auto: as many as keep half of all at work
-    batches_per_request: int = 1  # mini-batches asked for together; the others' products are that much older
-    request_timeout_seconds: float = 30.0  # then a request goes on without who does not answer; 0: waits for ever
+    updates: Literal["one", "everybody"] = "one"
+    """who learns from a sum: `one`, the party that asked for it; or `everybody`
+    ([explained](linear-federations.md#one-sum-teaches-everybody))"""
+    in_flight: int | Auto = AUTO
+    """(sums) with `everybody`, the sums under way at a time; `auto`: as many as keep the parties at work, 1 to 8"""
+    batches_per_request: int = 1
+    """(mini-batches) asked for together; the others' products are that much older"""
+    request_timeout_seconds: float = 30.0
+    """(seconds) how long a request waits for a party that does not answer; 0: for ever"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -169,7 +195,8 @@ class AsynchronousLinear(BlockLinear):
 class SynchronousLinear(BlockLinear):
     """One shared batch after the other; everybody waits for everybody."""
 
-    party_timeout_seconds: float = 0.0  # goes on with a lost party's last known products after this; 0: waits
+    party_timeout_seconds: float = 0.0
+    """(seconds) then a lost party's last known products stand in; 0: wait. With `plain` only"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -190,10 +217,13 @@ class QuasiNewton(Linear):
     They go before a first-order algorithm's: `class AsysqnSaga(QuasiNewton, Afsaga)`.
     """
 
-    memory: int = 10  # pairs (s, y) that are kept
-    # y from all rows, as last known, now and then | from one batch at both weights | from two batches' gradients
-    curvature_rows: Literal["all", "same", "fresh"] = "all"  # of which rows the curvature is taken
-    least_curvature: float = 1e-4  # δ: γ, the curvature assumed where none is known, is at least this
+    memory: int = 10
+    """(pairs) of step and change of the gradient that are kept"""
+    curvature_rows: Literal["all", "same", "fresh"] = "all"
+    """the change from all rows as last known (`all`), from one batch (`same`), or between two batches' gradients
+    (`fresh`)"""
+    least_curvature: float = 1e-4
+    """δ: the curvature assumed where none is known is at least this"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

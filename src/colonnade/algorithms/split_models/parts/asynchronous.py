@@ -77,13 +77,20 @@ class Asynchronous:
     Python, whichever algorithm it belongs to.
     """
 
-    wait_for: int = 1  # t: the label party updates once it has uploads of t distinct parties; 1 is asynchronous
-    max_delay: int = 0  # D, in exchanges: older embeddings are asked for afresh; 0: unbounded
-    refresh_timeout_seconds: float = 1.0  # then the label party goes on with what it has, and counts it
-    activation_seconds: float | Mapping[str, float] = 0.0  # mean gap of a Poisson process, per party; 0: at once
-    in_flight: int = 1  # uploads a feature party may have without a reply
-    warm_up: bool = False  # every party first uploads all its rows (VAFL, footnote † of Algorithm 1)
-    shared_rows: bool = False  # every party draws the same batches in the same order
+    wait_for: int = 1
+    """(parties) t: update once uploads of so many distinct parties are there"""
+    max_delay: int = 0
+    """(exchanges) D: older embeddings are asked for afresh; 0: no bound"""
+    refresh_timeout_seconds: float = 1.0
+    """(seconds) how long these are waited for; then on with what is there"""
+    activation_seconds: float | Mapping[str, float] = 0.0
+    """(seconds) mean gap of a Poisson process; a number, or a table by party; 0: at once"""
+    in_flight: int = 1
+    """(uploads) that a feature party may have without a reply"""
+    warm_up: bool = False
+    """every party first uploads all its rows"""
+    shared_rows: bool = False
+    """every party draws the same batches in the same order"""
 
     def __post_init__(self) -> None:
         for name, least in (("wait_for", 1), ("in_flight", 1), ("max_delay", 0)):

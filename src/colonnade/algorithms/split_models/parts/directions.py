@@ -139,10 +139,14 @@ class Directions:
 class DirectionSettings:
     """The settings of every algorithm that looks around by directions; an algorithm's settings extend these."""
 
-    smoothing_radius: float = 0.001  # μ: how far from its parameters a party looks
-    directions: int = 1  # q, averaged; q + 1 embeddings go up and q + 1 losses come down
-    distribution: str = "gaussian"  # of the directions: gaussian | unit-sphere | sphere (radius √d) | signs
-    two_sided: bool = False  # look at w − μu as well: 2q + 1 embeddings and losses
+    smoothing_radius: float = 0.001
+    """μ: how far from its parameters a party looks"""
+    directions: int = 1
+    """(directions) q: how many are averaged; q + 1 embeddings go up, q + 1 losses come down"""
+    distribution: str = "gaussian"
+    """of the directions: `gaussian`, `unit-sphere`, `sphere` (radius √d) or `signs`"""
+    two_sided: bool = False
+    """look at w − μu as well: 2q + 1 embeddings and losses"""
 
     def directions_used(self) -> Directions:
         return Directions(self.distribution, self.directions, self.smoothing_radius, self.two_sided)

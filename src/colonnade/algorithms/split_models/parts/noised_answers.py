@@ -52,11 +52,18 @@ Slopes = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 class NoisedAnswerSettings:
     """The noise on what the label party answers; without any, answers are exact and tell of the labels."""
 
-    clip: float | Auto = AUTO  # C: bound of each row's slope, on both sides; auto: from the batch's embeddings; 0: none
-    noise: float = 0.0  # σ: deviation of the Gaussian noise on a batch's mean slope; with clip = "auto" in units of C
-    server_update: str = "first-order"  # how the label party's own model is updated
-    server_clip: float | Auto = AUTO  # of its private update: a row's slope (as clip) or gradient norm (auto: 1)
-    server_noise: float = 0.0  # deviation of the noise on its mean slope, or on each coordinate of the mean gradient
+    clip: float | Auto = AUTO
+    """(slope) C: bound of each row's slope, on both sides; 0: none. `auto`: 10 while answers are exact, and with
+    `noise` [from the batch](algorithms/dpzv.md#the-clip)"""
+    noise: float = 0.0
+    """(as `clip`; of `auto`, C) σ: deviation of the Gaussian on a batch's mean slopes; 0: losses are exact, and tell of
+    the labels"""
+    server_update: str = "first-order"
+    """how the label party's own model is updated; with `noise` also `dp-sgd` or `frozen`, in `zoo` also `private-zo`"""
+    server_clip: float | Auto = AUTO
+    """(slope, or norm) of a private update: bound of each row; `auto`: as `clip`, of `dp-sgd` 1"""
+    server_noise: float = 0.0
+    """(as `server_clip`) of a private update: deviation of its noise"""
 
     def check_noise(self, updates: Sequence[str]) -> None:
         """SettingsError for a noise that could protect nothing; `updates`: what `server_update` may be."""

@@ -38,8 +38,13 @@ PERTURBED = ("auto", "weights", "layers")
 class StepSettings:
     """The step of every algorithm whose feature parties are of zeroth order; their settings extend these."""
 
-    step: str = "auto"  # auto | scale-free | plain; auto: scale-free, unless a learning rate or an optimiser is given
-    perturb: str = "auto"  # auto | weights | layers: what directions move; auto: layers, where steps are scale-free
+    step: str = "auto"
+    """`scale-free` or `plain` ([explained](algorithms/cascaded.md#the-step)); `auto`: scale-free, or plain where a
+    learning rate is given"""
+    perturb: str = "auto"
+    """what directions move: the `weights`, or what `layers` give
+    ([explained](algorithms/cascaded.md#directions-of-layers)); `auto`: layers where the step is scale-free, models are
+    of fully connected layers and embeddings have no noise"""
 
     def check_step(self) -> None:
         if self.step not in STEPS:

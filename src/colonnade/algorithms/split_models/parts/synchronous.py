@@ -66,7 +66,8 @@ MOST_UNANSWERED = 4
 class Synchronous:
     """The schedule settings of every synchronous algorithm."""
 
-    party_timeout_seconds: float = 0.0  # go on without a party that is away for longer; 0: wait for it
+    party_timeout_seconds: float = 0.0
+    """(seconds) go on without a party that is away for longer; 0: wait"""
 
     def __post_init__(self) -> None:
         if not 0 <= self.party_timeout_seconds < inf:
