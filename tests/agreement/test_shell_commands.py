@@ -87,7 +87,7 @@ def test_there_are_commands_and_none_is_missed() -> None:
 def taken(words: tuple[str, ...]) -> dict[str, Any]:
     """What the command line makes of the words, as far as it goes without running anything."""
     verb: Any = command()
-    context = verb.context_class(verb, info_name="colonnade")
+    context = verb.context_class(verb, info_name="colonnade", **verb.context_settings)  # verbs keep its flags for help
     rest = list(words)
     while hasattr(verb, "commands"):
         if rest[0].startswith("--"):

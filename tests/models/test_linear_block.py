@@ -17,8 +17,9 @@ from scipy import sparse
 
 from colonnade.errors import DataError, SettingsError
 from colonnade.models import linear_rows
-from colonnade.models.linear import LinearBlock, Window
+from colonnade.models.linear import LinearBlock
 from colonnade.models.linear_loss import LinearLoss
+from colonnade.models.linear_window import Window
 from colonnade.models.machine_code import machine_code
 
 Floats = npt.NDArray[np.float64]

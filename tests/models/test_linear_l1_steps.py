@@ -13,7 +13,8 @@ from test_linear_block import COLUMNS, ROWS, RULES, Floats, Twin, draw_window, n
 
 from colonnade.errors import SettingsError
 from colonnade.models import linear_columns, linear_rows
-from colonnade.models.linear import LinearBlock, Window, soft
+from colonnade.models.linear import LinearBlock, soft
+from colonnade.models.linear_window import Window
 
 
 class ProximalTwin(Twin):

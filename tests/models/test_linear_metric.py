@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from colonnade.errors import SettingsError
-from colonnade.models.linear import LinearBlock, Window
+from colonnade.models.linear import LinearBlock
 from colonnade.models.linear_loss import LinearLoss
 from colonnade.models.linear_metric import MOST_COLUMNS, Metric
+from colonnade.models.linear_window import Window
 
 BOUND, L2 = 0.25, 0.1
 KINDS = ["columns", "block"]

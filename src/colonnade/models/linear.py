@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -19,9 +18,9 @@ import torch
 
 from colonnade.errors import DataError, SettingsError
 from colonnade.models.linear_columns import IN_ORDER, ROWS_AT_ONCE, Chosen, RowNumbers, columns_of
-from colonnade.models.linear_loss import LinearLoss
 from colonnade.models.linear_metric import Metric
 from colonnade.models.linear_rows import RESIDUALS_GIVEN, SAGA, SGD, SVRG, Floats
+from colonnade.models.linear_window import Window
 from colonnade.models.machine_code import readable
 from colonnade.state import Remembering, State, array, custom, included
 
@@ -43,38 +42,6 @@ MOST_SCALED_COLUMNS = 4096
 def soft(values: Floats, thresholds: Floats) -> Floats:
     """argmin_z (z − value)²/2 + threshold·|z|: towards 0, and not across it."""
     return values - np.clip(values, -thresholds, thresholds)
-
-
-@dataclass(frozen=True)
-class Window:
-    """Rows to step on: consecutive mini-batches of `batch_size` rows, of which the last may be shorter.
-
-    With `targets` and `loss`, `values` are the other parties' part of θ and each mini-batch adds this block's part
-    at its current weights. Without, `values` are the residuals ϑ, and are used as they are. A row may recur in
-    another mini-batch, but not in the same one. Where the targets are known, rows may weigh more or less in the loss.
-    """
-
-    rows: RowNumbers  # [m]
-    batch_size: int
-    values: Floats  # [m, c]
-    targets: Floats | None = None  # [m]
-    loss: LinearLoss | None = None
-    weights: Floats | None = None  # [m]; None: 1
-
-    def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise SettingsError(f"A window has mini-batches of {self.batch_size} rows. Give at least 1.")
-        if (self.targets is None) != (self.loss is None):
-            raise SettingsError("A window has targets without a loss, or a loss without targets. Give both or neither.")
-        if self.weights is not None and (self.targets is None or self.weights.shape != self.targets.shape):
-            raise SettingsError("A window has weights that are not one for each target. Give one per row, or none.")
-
-    def part(self, at: int) -> Window:
-        """The mini-batch that begins there."""
-        part = slice(at, at + self.batch_size)
-        targets = None if self.targets is None else self.targets[part]
-        weights = None if self.weights is None else self.weights[part]
-        return replace(self, rows=self.rows[part], values=self.values[part], targets=targets, weights=weights)
 
 
 class LinearBlock(Remembering):

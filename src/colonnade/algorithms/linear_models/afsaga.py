@@ -17,7 +17,7 @@ from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear
 from colonnade.algorithms.linear_models.parts.solving import Descent, Floats, requests_per_epoch, steps_per_epoch
 from colonnade.algorithms.row import Algorithm, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
-from colonnade.models.linear import Window
+from colonnade.models.linear_window import Window
 from colonnade.party import Party
 from colonnade.state import Remembering, array, value
 

@@ -24,7 +24,7 @@ from colonnade.algorithms.linear_models.parts.solving import (
 )
 from colonnade.algorithms.row import Algorithm, Family, Passes
 from colonnade.algorithms.seats import LinearSeat
-from colonnade.models.linear import Window
+from colonnade.models.linear_window import Window
 from colonnade.party import Party
 from colonnade.state import Remembering, array, value
 

@@ -18,7 +18,7 @@ from colonnade.algorithms.linear_models.parts.settings import LARGE_BATCHES, Qua
 from colonnade.algorithms.linear_models.parts.solving import Descent, Floats, Rows, requests_per_epoch, steps_per_epoch
 from colonnade.algorithms.row import Algorithm, Family, Paper, Passes
 from colonnade.algorithms.seats import LinearSeat
-from colonnade.models.linear import Window
+from colonnade.models.linear_window import Window
 from colonnade.party import Party
 from colonnade.state import Remembering, array, part
 

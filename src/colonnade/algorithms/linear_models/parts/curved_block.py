@@ -13,7 +13,7 @@ from colonnade.algorithms.linear_models.parts.block_party import BlockParty
 from colonnade.algorithms.linear_models.parts.damped_lbfgs import DampedLbfgs
 from colonnade.algorithms.linear_models.parts.smoothness import REVISITS
 from colonnade.algorithms.linear_models.parts.solving import MOST_SHARE, Floats, Rows, steps_per_epoch
-from colonnade.models.linear import Window
+from colonnade.models.linear_window import Window
 from colonnade.state import Remembering, State, array_or_none, custom, part, value
 
 _LONGER, _SHORTER = 1.1, 0.6  # tried: shortening faster than lengthening keeps alike blocks from swinging

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from colonnade.algorithms.linear_models.parts.curved_block import CurvedBlock
 from colonnade.algorithms.linear_models.parts.solving import Estimator, Floats, Rows
-from colonnade.models.linear import Window
+from colonnade.models.linear_window import Window
 from colonnade.state import Remembering, included, part
 
 

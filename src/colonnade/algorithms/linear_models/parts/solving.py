@@ -18,7 +18,7 @@ from colonnade.algorithms.seats import LinearSeat
 from colonnade.data.batches import batches_per_epoch
 from colonnade.errors import SettingsError
 from colonnade.models.known_curvature import MOST_COLUMNS
-from colonnade.models.linear import Window
+from colonnade.models.linear_window import Window
 from colonnade.state import Remembering, Remembers, State, custom, part, value
 
 Rows = NDArray[np.uint32]

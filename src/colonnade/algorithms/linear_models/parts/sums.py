@@ -276,8 +276,8 @@ class Sums(Remembering):
         if self._scheme.is_plain:
             # So much for each of those whose products are in it, or who adds its own to a lie would pass for a liar.
             members = len(trees[tree].members(sender))
-            most = members * (MOST_TOLD if message.off_clock else bounds.product)
-            check_all(sender, "products", message.total, most)
+            largest = MOST_TOLD if message.off_clock else bounds.product
+            check_all(sender, "products", message.total, members * largest)
 
     def _check_due(self, sender: str, message: Any) -> None:
         """Refuse what does not fit the sum that it belongs to."""
