@@ -7,9 +7,7 @@ mutual TLS. Memory is what a process shares with no other: the fork server has l
 
 import os
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,7 @@ from colonnade.algorithms.training import Training
 from colonnade.benchmarks.benchmark import Benchmark, Watch, one_thread
 from colonnade.benchmarks.mnist_shaped import BATCH, RATE, Simulated, mnist_shaped, ratio
 from colonnade.benchmarks.party_programs import free_port, joined, training_lines, wait_for_all, write_federation
-from colonnade.benchmarks.rows import descendants
+from colonnade.benchmarks.process_memory import descendants, private_bytes, watched
 from colonnade.launch.experiment import train
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
@@ -38,9 +36,11 @@ def run(watch: Watch) -> dict[str, float]:
     for runtime, rate_of in (("processes", _processes), ("network", _network)):
         rates = {}
         for parties in REAL:
-            with _own_memory() as sizes:
+            before, sizes = descendants(os.getpid()), dict[int, int]()  # a fork server's children come later
+            with watched(sizes, private_bytes, every_seconds=0.5):
                 rates[parties] = rate_of(parties)
-            own = float(np.median(list(sizes.values()))) / 1e6 if sizes else 0.0
+            parties_own = [size for process, size in sizes.items() if size and process not in before]
+            own = float(np.median(parties_own)) / 1e6 if parties_own else 0.0
             found[f"{runtime}_megabytes_a_party_of_{parties}"] = own
             watch(f"{runtime}, {parties} parties: {rates[parties]:.0f} exchanges/s, {own:.0f} MB a party")
             if parties > REAL[0]:
@@ -110,37 +110,6 @@ def _steady(lines: list[dict[str, float]]) -> float:
     """Exchanges a second after the first fifth."""
     first, last = lines[len(lines) // 5], lines[-1]
     return (last["exchange"] - first["exchange"]) / (last["wall_seconds"] - first["wall_seconds"])
-
-
-@contextmanager
-def _own_memory() -> Iterator[dict[int, int]]:
-    """By process that is started while this holds, a fork server's children: the most that it had to itself."""
-    sizes: dict[int, int] = {}
-    over = threading.Event()
-    before = descendants(os.getpid())
-
-    def look() -> None:
-        while not over.wait(0.5):
-            for process in descendants(os.getpid()) - before:
-                sizes[process] = max(sizes.get(process, 0), _private(process))
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    try:
-        yield sizes
-    finally:
-        over.set()
-        thread.join()
-        for process in [process for process, size in sizes.items() if size == 0]:
-            del sizes[process]
-
-
-def _private(process: int) -> int:
-    try:
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Private_Dirty"))
 
 
 BENCHMARK = Benchmark(

@@ -7,10 +7,7 @@ pause is that of a label party's checkpoint whose table takes 1 GB, when as much
 
 import os
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +19,7 @@ from colonnade.algorithms.split_models.vafl import Vafl
 from colonnade.algorithms.training import Training
 from colonnade.benchmarks.benchmark import Benchmark, Watch, one_thread
 from colonnade.benchmarks.mnist_shaped import Simulated, ratio
+from colonnade.benchmarks.process_memory import peak_bytes, watched
 from colonnade.data.federated import FederatedData, Labels, PartyColumns
 from colonnade.launch.experiment import train
 from colonnade.models.bottom import BottomSettings
@@ -78,7 +76,8 @@ def _memory(data: FederatedData, watch: Watch) -> dict[str, float]:
     """Gigabytes at the peak: of the largest of the parties' processes, and of the one that started them."""
     epochs = EXCHANGES * BATCH / (PARTIES * data.rows)
     training = Training(epochs=epochs, batch_size=BATCH, table="float16", evaluate_every_epochs=0)
-    with _watched_peaks() as peaks:
+    peaks: dict[int, int] = {}
+    with watched(peaks, peak_bytes, every_seconds=0.2):
         outcome = train(
             data,
             Vafl(),
@@ -90,48 +89,6 @@ def _memory(data: FederatedData, watch: Watch) -> dict[str, float]:
     largest = max(size for process, size in peaks.items() if process != os.getpid())
     watch(f"{outcome.summary['exchanges']:,} exchanges, the largest process took {largest / 1e9:.2f} GB")
     return {"party_gigabytes": largest / 1e9, "starter_gigabytes": peaks.get(os.getpid(), 0) / 1e9}
-
-
-@contextmanager
-def _watched_peaks() -> Iterator[dict[int, int]]:
-    """The peak of resident memory, in bytes, of this process and of all that it starts while this holds."""
-    peaks: dict[int, int] = {}
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.wait(0.2):
-            for process in descendants(os.getpid()):
-                peaks[process] = max(peaks.get(process, 0), _peak(process))
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    try:
-        yield peaks
-    finally:
-        over.set()
-        thread.join()
-
-
-def descendants(root: int) -> set[int]:
-    parents: dict[int, int] = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue  # it has just ended
-    found = {root}
-    while more := {process for process, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
-
-
-def _peak(process: int) -> int:
-    try:
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0)
 
 
 # --- checkpoints --------------------------------------------------------------------------------------------------
