@@ -15,10 +15,10 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(USABLE)
 	$(BIN)/colonnade demo
 
-# Types are checked beside the tests, which now and then leave a core idle; what is wrong with them is said at the end.
+# Types are checked beside the tests; what is wrong with them is said at the end. Half of the workers mostly wait (tests/conftest.py).
 test: $(INSTALLED) style postgres chromium prometheus
 	@mkdir -p build; $(BIN)/mypy >build/types.txt 2>&1 & types=$$!; \
-	$(BIN)/python -m pytest -n 3 --dist worksteal; tests=$$?; \
+	$(BIN)/python -m pytest -n 4 --dist worksteal; tests=$$?; \
 	wait $$types || { cat build/types.txt; exit 1; }; exit $$tests
 
 # A test starts a private PostgreSQL server. Without its programs it says why it is skipped; in CI it must not be.
@@ -64,7 +64,7 @@ tables: $(INSTALLED)
 	$(BIN)/python tools/reproduction_page.py
 
 coverage: $(INSTALLED)
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=term
+	$(BIN)/python -m pytest -n 4 --dist worksteal --cov --cov-report=term
 
 bench: $(INSTALLED)
 	$(BIN)/colonnade bench

@@ -42,10 +42,13 @@ def test_each_party_replays_its_own_part(town: Callable[..., Town]) -> None:
         party.write_files()
         party.start("--trace")
     one.end()
+    events = 0
     for party in one.parties.values():
         own = read_party_file(party.folder / "party.toml")
         (played,) = replay_run(party.out, own)
-        assert played.party == party.name and played.events > 60 and played.is_compared
+        assert played.party == party.name and played.events and played.is_compared
+        events += played.events  # who is quicker makes more of the exchanges
+    assert events > 180
     (one.label.out / "entropy").write_bytes(bytes(32))
     with pytest.raises(RunError, match="other settings or data"):
         list(replay_run(one.label.out, read_party_file(one.label.folder / "party.toml")))

@@ -61,6 +61,7 @@ class LinearBlock(Remembering):
     entries that they have, and not centred. Rows with bound · ‖x̃‖² above `most_leverage` then count more than once in
     the metric, until none has more (nearly): a column that few rows have takes shorter steps, all others keep theirs.
 
+    >>> from colonnade.models.linear_loss import LinearLoss
     >>> block = LinearBlock(torch.tensor([[1.0], [3.0]]), torch.zeros(0, 1), outputs=1, l2=0.0, intercept=False)
     >>> rows, loss = np.array([0, 1], np.uint32), LinearLoss("regression")
     >>> block.sgd_steps(Window(rows, 1, np.zeros((2, 1)), np.array([2.0, 6.0]), loss), 0.25)  # (2² + (6 − 3·1)²)/2
