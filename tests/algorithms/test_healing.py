@@ -157,7 +157,7 @@ def test_what_cannot_be_asked_for_is_refused(message: GoBack) -> None:
     _, party = label_and_party()
     with pytest.raises(ProtocolError, match="cannot be"):
         party.handle(Received(1.0, "label", message))
-    linear = TinyFederation(tiny_data(), colonnade.Afsgd()).parties()["party1"]
+    linear = TinyFederation(tiny_data(), colonnade.Afsgd(updates="one")).parties()["party1"]
     with pytest.raises(ProtocolError, match="the label party's"):
         linear.handle(Received(1.0, "party2", GoOn(1)))
     with pytest.raises(ProtocolError):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from papers_form import papers_form
 from recorded_runs import Item, read_run, receipts, sends
 
 from colonnade import Outcome, RunError, Simulate, SimulatedParty, Training
@@ -35,7 +36,7 @@ def run(
 ) -> tuple[Outcome, dict[str, list[Item]]]:
     world = Simulate(parties={party: SimulatedParty(crashes=(times,)) for party, times in absent.items()})
     plain = {} if name == "fcg" else {"search_every_epochs": 0}  # joint searches have tests of their own
-    algorithm = ALGORITHMS[name].settings(**{**plain, **settings})
+    algorithm = papers_form(name, **{**plain, **settings})
     outcome = TinyFederation(DATA, algorithm, training, simulate=world).run(out)
     return outcome, read_run(out)
 
@@ -190,7 +191,7 @@ def test_in_a_tree_the_lost_partys_parent_counts_what_it_replaced(tmp_path: Path
     """party3 is below party1 in the label party's tree of two children each: the books of all parties are added."""
     plan = TinyFederation(
         DATA,
-        ALGORITHMS["afsgd"].settings(search_every_epochs=0, max_product_age_epochs=100.0),
+        papers_form("afsgd", search_every_epochs=0, max_product_age_epochs=100.0),
         TRAINING,
         simulate=Simulate(parties={"party3": SimulatedParty(crashes=(AWAY,))}),
     )

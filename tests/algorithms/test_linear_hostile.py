@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from papers_form import papers_form
 
 from colonnade import ProtocolError, Training
 from colonnade.algorithms import ALGORITHMS
@@ -37,7 +38,7 @@ EVERYBODY = ("label", "party1", "party2", "party3")
 
 def introduced(name: str, who: str, **settings: Any) -> Party:
     """A party to which everybody has said who they are; it has asked for its first rows."""
-    plan = TinyFederation(tiny_data(), ALGORITHMS[name].settings(**settings), Training(epochs=2, batch_size=8))
+    plan = TinyFederation(tiny_data(), papers_form(name, **settings), Training(epochs=2, batch_size=8))
     parties = plan.parties()
     greetings: dict[str, Message] = {}
     for other, party in parties.items():
@@ -229,9 +230,7 @@ def test_messages_before_their_time_are_kept_up_to_a_bound(
     name: str, sender: str, message: Message, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("colonnade.algorithms.linear_models.parts.linear_party.MOST_EARLY", 3)
-    party = TinyFederation(tiny_data(), ALGORITHMS[name].settings(), Training(epochs=2, batch_size=8)).parties()[
-        "party1"
-    ]
+    party = TinyFederation(tiny_data(), papers_form(name), Training(epochs=2, batch_size=8)).parties()["party1"]
     party.handle(Started(0.0))
     for _ in range(3):
         assert party.handle(Received(0.0, sender, message)) == []
@@ -244,7 +243,7 @@ def test_messages_before_their_time_are_kept_up_to_a_number_of_bytes(
     name: str, sender: str, message: Message, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("colonnade.algorithms.linear_models.parts.block_party.MOST_KEPT_BYTES", 5000)
-    plan = TinyFederation(tiny_data(), ALGORITHMS[name].settings(), Training(epochs=2, batch_size=8))
+    plan = TinyFederation(tiny_data(), papers_form(name), Training(epochs=2, batch_size=8))
     party, again = plan.parties()["party1"], plan.parties()["party1"]
     party.handle(Started(0.0))
     with pytest.raises(ProtocolError, match=f"{sender} has sent .* bytes before their time"):

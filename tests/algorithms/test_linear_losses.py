@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from linear_federation import Floats, Objective, dense
+from papers_form import papers_form
 from scipy.optimize import minimize
 
 from colonnade import FederatedData, Outcome, SettingsError, Simulate, SimulatedParty, Training, from_arrays, train
@@ -142,7 +143,7 @@ def test_a_loss_of_another_task_is_refused_before_the_training() -> None:
 @pytest.mark.parametrize(("name", "most"), [("sigmoid", 0.25), ("smoothed-hinge", 1.0), ("huber", 3.0)])
 def test_residuals_that_the_loss_cannot_have_are_refused(name: str, most: float) -> None:
     task, scale = LOSSES[name][0], 1.5 if name == "huber" else 1.0
-    settings = ALGORITHMS["afsgd"].settings(loss=name, loss_scale=scale)
+    settings = papers_form("afsgd", loss=name, loss_scale=scale)
     party = TinyFederation(tiny_data(task), settings, Training(epochs=1, batch_size=8)).parties()["party1"]
     party.handle(Started(0.0))
     with pytest.raises(ProtocolError, match=f"residuals of magnitude {most * 1.1:.2g}"):

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from papers_form import papers_form
 
 from colonnade import Outcome, Simulate, SimulatedParty, Training, train
-from colonnade.algorithms import ALGORITHMS
 from colonnade.algorithms.linear_models.parts import requests
 from colonnade.algorithms.linear_models.parts.requests import MOST_SUMS, Requests, RowRequest, laid_out
 from colonnade.messages import Abandoned, ProductRequest, ProductSum, ResidualReply, ResidualRequest
@@ -21,7 +21,7 @@ ROWS = {"party1": np.arange(8), "party2": np.arange(4, 12), "party3": np.arange(
 def label_party(**settings: Any) -> Party:
     """Of a star of three to which everybody has said who they are; each party's products are its rows' numbers."""
     training = Training(epochs=9, batch_size=8)
-    parties = TinyFederation(DATA, ALGORITHMS["afsgd"].settings(arity=3, **settings), training).parties()
+    parties = TinyFederation(DATA, papers_form("afsgd", arity=3, **settings), training).parties()
     for other, party in parties.items():
         for effect in party.handle(Started(0.0)):
             if isinstance(effect, Send) and effect.to == "label":
@@ -152,7 +152,7 @@ def test_what_earlier_versions_wrote_is_read() -> None:
 
 def run(scheme: str, **world: Any) -> Outcome:
     training = Training(epochs=12, batch_size=8, l2=0.05, evaluate_every_epochs=0)
-    settings = ALGORITHMS["afsaga"].settings(search_every_epochs=0, sums=scheme, max_product_age_epochs=0.0)
+    settings = papers_form("afsaga", search_every_epochs=0, sums=scheme, max_product_age_epochs=0.0)
     return train(DATA, settings, training=training, simulate=Simulate(**world))
 
 
@@ -175,7 +175,7 @@ def test_small_federations_share_nothing() -> None:
     ("settings", "alike"), [({}, True), ({"step": "fixed"}, False), ({"precondition": "none"}, False)]
 )
 def test_parties_draw_the_same_rows_unless_the_papers_form_is_asked_for(settings: dict[str, str], alike: bool) -> None:
-    federation = TinyFederation(DATA, ALGORITHMS["afsaga"].settings(**settings), Training(epochs=9, batch_size=8))
+    federation = TinyFederation(DATA, papers_form("afsaga", **settings), Training(epochs=9, batch_size=8))
     parties: dict[str, Any] = federation.parties()
     drawn = [parties[name]._solver._windows.next().tolist() for name in ("party1", "party2", "party3")]
     assert (drawn[0] == drawn[1] == drawn[2]) == alike

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from papers_form import papers_form
 from recorded_runs import Item, read_run, sends
 
 from colonnade import Outcome, SettingsError, Simulate, SimulatedParty, Training
@@ -32,7 +33,7 @@ ROWS = np.arange(8, dtype=np.uint32)
 
 def introduced(who: str, **settings: Any) -> Party:
     """A party of `afsgd` to which everybody has said who they are."""
-    parties = TinyFederation(DATA, ALGORITHMS["afsgd"].settings(**settings), Training(epochs=9, batch_size=8)).parties()
+    parties = TinyFederation(DATA, papers_form("afsgd", **settings), Training(epochs=9, batch_size=8)).parties()
     for other, party in parties.items():
         for effect in party.handle(Started(0.0)):
             if isinstance(effect, Send) and effect.to == who:
@@ -159,7 +160,7 @@ def test_a_limit_that_is_none_is_refused(seconds: float) -> None:
 
 def run(name: str, out: Path, **settings: Any) -> tuple[Outcome, dict[str, list[Item]]]:
     world = Simulate(parties={"party3": SimulatedParty(crashes=(STILL,))}, notice_seconds=1000.0)
-    algorithm = ALGORITHMS[name].settings(search_every_epochs=0, **settings)
+    algorithm = papers_form(name, search_every_epochs=0, **settings)
     outcome = TinyFederation(DATA, algorithm, TRAINING, simulate=world).run(out)
     return outcome, read_run(out)
 
@@ -200,7 +201,7 @@ def test_masked_sums_are_abandoned_and_asked_for_again(sums: str, tmp_path: Path
 @pytest.mark.parametrize("sums", ["plain", "two-tree"])
 def test_a_limit_shorter_than_answers_take_does_not_stop_the_training(sums: str, tmp_path: Path) -> None:
     world = Simulate(latency_seconds=0.05)
-    algorithm = ALGORITHMS["afsgd"].settings(search_every_epochs=0, sums=sums, request_timeout_seconds=0.001)
+    algorithm = papers_form("afsgd", search_every_epochs=0, sums=sums, request_timeout_seconds=0.001)
     outcome = TinyFederation(DATA, algorithm, TRAINING, simulate=world).run(tmp_path / "run")
     assert outcome.finished and outcome.summary["counts"]["abandoned_sums"] > 0
 

@@ -32,13 +32,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "split": {"party_timeout_seconds": 0.01},
     "cascaded": {"activation_seconds": 0.01},
     "dpzv": {"server_update": "private-zo", "clip": 1.0, "noise": 0.5, "server_noise": 0.5},
-    "afsgd": {"sums": "two-tree"},
+    "afsgd": {"sums": "two-tree", "updates": "one"},
     "afsvrg": {"precondition": "curvature"},
     "afsaga": {"updates": "everybody", "in_flight": 2, "search_every_epochs": 0.2},
     "asysqn-svrg": {"updates": "everybody", "sums": "two-tree"},
     "fsgd": {"party_timeout_seconds": 0.02},
     "synsqn-saga": {"search_every_epochs": 0.2},
-    "asysqn-sgd": {"search_every_epochs": 0.2},
+    "asysqn-sgd": {"search_every_epochs": 0.2, "updates": "one"},
     "fcg": {"sums": "pairwise"},
 }
 PRIVACY = {"vafl": BUDGET, "czofo": NOISE, "zoo": NOISE, "dpzv": PerturbationSettings(labels_epsilon=20.0)}

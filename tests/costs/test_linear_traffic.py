@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from papers_form import papers_form
 
 import colonnade
 from colonnade import algorithms
@@ -34,10 +35,6 @@ def planned(data: FederatedData, settings: Any, training: DecidedTraining = TRAI
     return plan, facts_of(data, plan)
 
 
-def chosen(name: str, **settings: Any) -> Any:
-    return algorithms.find(name).settings(**settings)
-
-
 def told_and_sent(
     data: FederatedData, settings: Any, training: DecidedTraining = TRAINING
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -60,7 +57,7 @@ def check(told: dict[str, Any], sent: dict[str, Any], parties: int, tolerance: f
 @pytest.mark.parametrize("sums", ["plain", "pairwise", "two-tree"])
 @pytest.mark.parametrize("name", LINEAR)
 def test_bytes_are_what_a_run_sends(name: str, sums: str, labels: str) -> None:
-    settings = chosen(name, sums=sums, labels=labels)
+    settings = papers_form(name, sums=sums, labels=labels)
     # In step everything is known before, but how long a number is; at its own pace, who asked last is not.
     tolerance = 0.03 if isinstance(settings, AsynchronousLinear) else 0.01
     check(*told_and_sent(flowers(), settings), parties=4, tolerance=tolerance)
@@ -78,13 +75,13 @@ def test_bytes_are_what_a_run_sends(name: str, sums: str, labels: str) -> None:
 def test_one_sum_for_everybody(name: str, settings: Any) -> None:
     """Exact but for the sums that are under way when the training ends, which may be of a full pass."""
     training = replace(TRAINING, epochs=12.0)
-    told, sent = told_and_sent(flowers(3, own=True), chosen(name, updates="everybody", **settings), training)
+    told, sent = told_and_sent(flowers(3, own=True), papers_form(name, updates="everybody", **settings), training)
     check(told, sent, parties=4, tolerance=0.08)
 
 
 def test_joint_searches_where_one_sum_teaches_everybody() -> None:
     """Each begins once the sums under way have taught: two lessons later than is foreseen, and so does the end."""
-    settings = chosen("asysqn-saga", updates="everybody", search_every_epochs=2.0)
+    settings = papers_form("asysqn-saga", updates="everybody", search_every_epochs=2.0)
     told, sent = told_and_sent(flowers(3, own=True), settings, replace(TRAINING, epochs=12.0))
     assert told["exchanges"] == pytest.approx(sent["exchanges"], abs=2 * 4)
     for kind in ("SearchRequest", "SearchStep", "SearchReply", "SearchStop"):
@@ -108,7 +105,7 @@ def test_joint_searches_where_one_sum_teaches_everybody() -> None:
     ],
 )
 def test_settings_that_change_what_is_asked_for(name: str, settings: Any, training: Any) -> None:
-    chosen_settings = chosen(name, **settings)
+    chosen_settings = papers_form(name, **settings)
     tolerance = 0.06 if isinstance(chosen_settings, AsynchronousLinear) else 0.01
     told, sent = told_and_sent(flowers(), chosen_settings, replace(TRAINING, **training))
     check(told, sent, parties=4, tolerance=tolerance)
@@ -117,7 +114,7 @@ def test_settings_that_change_what_is_asked_for(name: str, settings: Any, traini
 @pytest.mark.parametrize("name", ["afsgd", "afsaga", "fsaga", "fcg"])
 def test_a_label_party_with_columns_is_a_worker_too(name: str) -> None:
     """It works faster than those who must ask it, who then ask less often than is foreseen."""
-    told, sent = told_and_sent(flowers(3, own=True), chosen(name))
+    told, sent = told_and_sent(flowers(3, own=True), papers_form(name))
     assert told["exchanges"] == sent["exchanges"]
     told_bytes = {kind: one["bytes"] for kind, one in told["messages"].items()}
     assert told_bytes.keys() == sent["bytes_by_message"].keys()
@@ -132,16 +129,16 @@ def test_requests_by_hand() -> None:
     """112 rows, of which 3 parties want 10 in turn: 12 mini-batches per epoch, the last of 2 rows."""
     data, training = flowers(), DecidedTraining(epochs=2, batch_size=10, evaluate_every_epochs=1)
     assert data.rows == 112
-    schedule = planned_requests(*planned(data, chosen("afsgd"), training))
+    schedule = planned_requests(*planned(data, papers_form("afsgd"), training))
     epoch = (Requests(33, 10, full_pass=False), Requests(3, 2, full_pass=False))
     assert schedule.requests == epoch + epoch
     assert (schedule.exchanges, schedule.evaluations) == (72, 2)
     # The full pass of SAGA counts as an epoch; the mini-batches after it are drawn afresh, none is short.
-    schedule = planned_requests(*planned(data, chosen("afsaga"), training))
+    schedule = planned_requests(*planned(data, papers_form("afsaga"), training))
     assert schedule.requests == (Requests(3, 112, full_pass=True), Requests(36, 10, full_pass=False))
     assert schedule.exchanges == 39
     # In step one request is everybody's, and as many exchanges as there are workers.
-    schedule = planned_requests(*planned(data, chosen("fsaga"), training))
+    schedule = planned_requests(*planned(data, papers_form("fsaga"), training))
     assert schedule.requests == (Requests(1, 112, full_pass=True), Requests(12, 10, full_pass=False))
     assert schedule.exchanges == 39
 
@@ -150,7 +147,7 @@ def test_who_sends_to_whom() -> None:
     """One request of the first of three roots, along a chain: down and up again, through everybody."""
     data = flowers()
     training = DecidedTraining(epochs=1, batch_size=112, evaluate_every_epochs=0)
-    told = expected_traffic(*planned(data, chosen("afsgd", labels="everywhere", arity=1), training))
+    told = expected_traffic(*planned(data, papers_form("afsgd", labels="everywhere", arity=1), training))
     asked = Counter({(one.sender, one.receiver): one.frames for one in told if one.kind.__name__ == "ProductRequest"})
     summed = Counter({(one.receiver, one.sender): one.frames for one in told if one.kind.__name__ == "ProductSum"})
     names = (data.label_party, *data.feature_parties)
@@ -163,4 +160,4 @@ def test_who_sends_to_whom() -> None:
 
 def test_what_a_run_would_refuse() -> None:
     with pytest.raises(SettingsError, match="at least 3 parties"):
-        price(*planned(flowers(2), chosen("afsgd", sums="two-tree")))
+        price(*planned(flowers(2), papers_form("afsgd", sums="two-tree")))

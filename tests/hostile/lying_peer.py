@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from colonnade import PerturbationSettings, Training
 from colonnade.algorithms import Algorithm
-from colonnade.algorithms.linear_models.parts.settings import QuasiNewton
+from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear, QuasiNewton
 from colonnade.array_fields import ArrayField
 from colonnade.errors import ProtocolError, RunError
 from colonnade.messages import KINDS, Message
@@ -357,6 +357,8 @@ def some_plan(row: Algorithm, chance: Random, updates: str = "one") -> TinyFeder
     if updates == "everybody":
         how |= {"updates": updates, "in_flight": choose([1, 2, 3])}
         training = replace(TRAINING, end_when_diverged=choose([False, True]))  # True: parties may be asked to go back
+    elif issubclass(row.settings, AsynchronousLinear):
+        how |= {"updates": updates}
     return TinyFederation(data, row.settings(**how), training, privacy=privacy)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from lying_peer import BUDGET, NOISED_ANSWERS, TRAINING, besiege, digest_of
+from papers_form import papers_form
 
 from colonnade import PerturbationSettings
 from colonnade.algorithms import ALGORITHMS, Algorithm
@@ -38,7 +39,7 @@ ROWS = np.arange(8, dtype=np.uint32)
 def started(name: str, task: str = "binary", privacy: PerturbationSettings | None = None, **how: Any) -> Any:
     """All parties, started and introduced to one another; nothing else is delivered."""
     plan = TinyFederation(
-        tiny_data(task), ALGORITHMS[name].settings(**how), TRAINING, privacy=privacy or PerturbationSettings()
+        tiny_data(task), papers_form(name, **how), TRAINING, privacy=privacy or PerturbationSettings()
     )
     parties = HandTurnedParties(plan.parties())
     parties.start()
@@ -194,7 +195,7 @@ def test_a_request_that_is_made_twice_is_counted_once() -> None:
 
 def test_a_mask_key_that_is_none_is_its_senders_fault() -> None:
     """And not of whoever introduces itself last, when masks are agreed on."""
-    plan = TinyFederation(tiny_data(), ALGORITHMS["afsgd"].settings(sums="pairwise"), TRAINING)
+    plan = TinyFederation(tiny_data(), papers_form("afsgd", sums="pairwise"), TRAINING)
     party = plan.parties()["party1"]
     party.handle(Started(0.0))
     refuses(party, "party2", Introduction(0.0, 0.0, np.zeros(4, np.uint64)), "X25519")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from lying_peer import TRAINING, BesiegedFederation, besiege, bytes_of, counted_on
+from papers_form import papers_form
 
 from colonnade.algorithms import ALGORITHMS, Algorithm
 from colonnade.errors import ProtocolError
@@ -61,7 +62,7 @@ def test_a_flood_of_any_kind_leaves_no_more_behind_than_a_bound(
     monkeypatch.setattr("colonnade.algorithms.linear_models.parts.block_party.MOST_KEPT_BYTES", MOST_KEPT_BYTES)
     linear = {"sums": "plain" if kept == "everywhere" else "two-tree"} if row.linear_party else {}
     linear |= {"updates": kept} if kept == "everybody" else {"labels": kept} if row.linear_party else {}
-    plan = TinyFederation(tiny_data(), row.settings(**linear), TRAINING)
+    plan = TinyFederation(tiny_data(), papers_form(row.name, **linear), TRAINING)
     whole = BesiegedFederation(plan, "nobody", 0, lies=0.0)
     whole.run(2000)
     for turns in (5, 12, 60):  # while they meet, at the first messages, in the middle

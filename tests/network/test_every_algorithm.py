@@ -22,8 +22,11 @@ LEARNING_RATE = {"cascaded": 0.02, "zoo": 0.02, "zoo-sync": 0.02, "dpzv": 0.02, 
 SYNCHRONOUS = ("split", "zoo-sync", "fsgd", "fsaga", "fsvrg", "synsqn-sgd", "synsqn-saga", "synsqn-svrg", "fcg")
 VALIDATED = ("vafl", "split", "afsaga", "fsaga")  # one per schedule: they use the best model, not the last
 MASKED = {"sums": "pairwise", "allow_two_parties": True}
-LESSONS = {"afsaga-everybody": {"name": "afsaga", "updates": "everybody", **MASKED}}
-ALL = [*(name for name, algorithm in ALGORITHMS.items() if algorithm.alone is None), *LESSONS]
+FORMS = {
+    "afsaga-everybody": {"name": "afsaga", "updates": "everybody", **MASKED},
+    "afsaga-one": {"name": "afsaga", "updates": "one"},
+}
+ALL = [*(name for name, algorithm in ALGORITHMS.items() if algorithm.alone is None), *FORMS]
 
 # How far the accuracy may be from that in virtual time with the same seed. On iris it has steps of 1/38. Fifteen
 # schedules of every algorithm in virtual time (a party 4 times faster to 4 times slower than the other, the label party
@@ -40,7 +43,7 @@ def plan(algorithm: str) -> dict[str, Any]:
     training = {"learning_rate": LEARNING_RATE.get(algorithm, 0.1), "l2": 0.01, "evaluate_every_epochs": epochs / 2}
     more = {"directions": 8} if algorithm.startswith("zoo") else {}  # with one, chance decides more than the order
     data = {**IRIS, "validation": 0.1} if algorithm in VALIDATED else IRIS
-    return shared(LESSONS.get(algorithm, {"name": algorithm, **more}), data, epochs, 16, training=training)
+    return shared(FORMS.get(algorithm, {"name": algorithm, **more}), data, epochs, 16, training=training)
 
 
 @pytest.fixture(scope="module")

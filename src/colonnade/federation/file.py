@@ -8,7 +8,7 @@ one is refused with the nearest. A run keeps the file it ran with, defaults fill
 import hashlib
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +135,10 @@ SECTIONS: Mapping[str, Any] = {
 }
 
 
+BEFORE_A_CHOICE = {"updates": "one"}
+"""Of `[algorithm]`: what earlier versions did where now another way is the default."""
+
+
 def read_federation(path: Path, changes: Sequence[str] = ()) -> Federation:
     """The federation of a file, after `section.name=value` changes from the command line."""
     return parse_federation(changed_values(path, changes))
@@ -143,6 +147,8 @@ def read_federation(path: Path, changes: Sequence[str] = ()) -> Federation:
 def changed_values(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
     """What the file and the changes say, as plain values, and nothing that they leave open."""
     values = read_toml(path, "a federation.toml")
+    if path.with_name("checkpoints").is_dir():  # the file that a run keeps
+        values = _as_it_was(values)
     for change in changes:
         _apply(values, change)
     return values
@@ -208,11 +214,22 @@ def federation_values(federation: Federation) -> dict[str, Any]:
 
 def with_new_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a file that an earlier version wrote whole, with the defaults of settings that came since."""
+    values = _as_it_was(values)
     try:
         now = federation_values(parse_federation(values))
     except SettingsError:
         return dict(values)  # written for models that were given as objects: nothing can be filled in
     return {section: _filled(values.get(section, {}), now.get(section, {})) for section in {**now, **values}}
+
+
+def _as_it_was(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a file that an earlier version wrote whole, with what it did before there was a choice of it."""
+    chosen = values.get("algorithm")
+    if not isinstance(chosen, Mapping) or chosen.get("name") not in algorithms.ALGORITHMS:
+        return dict(values)
+    known = {one.name for one in fields(algorithms.ALGORITHMS[chosen["name"]].settings)}
+    was = {name: value for name, value in BEFORE_A_CHOICE.items() if name in known}
+    return {**values, "algorithm": {**was, **chosen}}
 
 
 def _filled(own: Any, now: Any) -> Any:

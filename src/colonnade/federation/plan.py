@@ -33,6 +33,10 @@ class Plan:
     top: TopSettings | nn.Module
     seed: int
 
+    def __post_init__(self) -> None:
+        if self.is_linear:
+            object.__setattr__(self, "algorithm", self.algorithm.decided(self.training.l1))
+
     @property
     def chosen(self) -> Algorithm:
         return algorithms.find(algorithms.name_of(self.algorithm))

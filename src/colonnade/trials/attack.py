@@ -323,7 +323,7 @@ def product_inference(
     the answers were those of one column, which tells the adversary that its assumption holds.
     """
     check_sends_products(federated.name)
-    trees = _trees(data, federated.algorithm)
+    trees = _trees(data, federated.algorithm.decided(federated.training.l1))
     party = _alone_in(data, trees, federated.party)
     found: dict[str, list[float]] = {}
     single: dict[str, list[float]] = {}

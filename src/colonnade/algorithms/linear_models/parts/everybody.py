@@ -128,6 +128,11 @@ class LessonLinearParty(LinearParty):
     def _welcome_back(self) -> list[Effect]:
         return self._ask()
 
+    def _hear(self, sender: str, message: Any) -> list[Effect]:
+        was_silent = sender in self._sums.patience.silent
+        effects = super()._hear(sender, message)
+        return [*effects, *self._ask()] if was_silent else effects  # while all are silent, nobody is asked
+
     def _take(self, sender: str, message: Any) -> list[Effect]:
         match message:
             case ProductSum() | MaskedSum() | Abandoned():

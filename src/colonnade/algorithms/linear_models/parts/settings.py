@@ -1,6 +1,6 @@
 """The settings that all linear federations share: who has the labels, how sums are made, how long a step is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
@@ -89,6 +89,15 @@ class Linear:
                 raise SettingsError(f"algorithm.{name} is {value}; it must be finite and not negative.")
         FixedPoint(self.fraction_bits, parties=2)  # refuses what cannot be represented
 
+    @property
+    def is_derived(self) -> bool:
+        """Whether steps are left open, of a convex loss: whoever chooses them has an algorithm of a paper in mind."""
+        return self.step == "auto" and self.precondition == "auto" and self.loss not in NOT_CONVEX
+
+    def decided(self, l1: float) -> "Linear":
+        """The same with nothing left open that all parties must agree on."""
+        return self
+
     def check_l1(self, name: str) -> None:
         """Refuse an L1 penalty where a step could not be followed by its proximal step."""
         if self.precondition in ("block", "curvature"):
@@ -137,24 +146,24 @@ class BlockLinear(Linear):
     def searches_every(self, rows: int, outputs: int, l1: float, epochs: float) -> float:
         """Epochs of mini-batches between two joint searches; 0: none.
 
-        By default where steps are derived, too: whoever chooses them has an algorithm of a paper in mind.
+        By default where steps are derived, too.
         """
         if epochs < 2 or l1:
             return 0.0
         if self.search_every_epochs != AUTO:
             return self.search_every_epochs
-        derived = self.step == "auto" and self.precondition == "auto" and self.loss not in NOT_CONVEX
         pays = epochs >= LEAST_EPOCHS and rows * outputs <= MOST_SEARCHED
-        return SEARCH_EVERY_EPOCHS if derived and pays else 0.0
+        return SEARCH_EVERY_EPOCHS if self.is_derived and pays else 0.0
 
 
 @dataclass(frozen=True)
 class AsynchronousLinear(BlockLinear):
     """Nobody waits for the slowest: every party asks for the sums it needs, or all learn from the label party's."""
 
-    updates: Literal["one", "everybody"] = "one"
-    """who learns from a sum: `one`, the party that asked for it; or `everybody`
-    ([explained](linear-federations.md#one-sum-teaches-everybody))"""
+    updates: Literal["everybody", "one"] | Auto = AUTO
+    """who learns from a sum: `everybody` ([explained](linear-federations.md#one-sum-teaches-everybody)); or `one`, the
+    party that asked for it, as in the papers. `auto`: `one` where `step`, `precondition` or an L1 penalty are given, or
+    the loss is not convex, and no `in_flight`; else `everybody`"""
     in_flight: int | Auto = AUTO
     """(sums) with `everybody`, the sums under way at a time; `auto`: as many as keep the parties at work, 1 to 8"""
     batches_per_request: int = 1
@@ -172,13 +181,20 @@ class AsynchronousLinear(BlockLinear):
         if self.in_flight not in (AUTO, 1) and self.updates == "one":
             raise SettingsError(
                 f'algorithm.in_flight is {self.in_flight}, and with algorithm.updates = "one" a party has one request '
-                'under way at a time. Set updates = "everybody", or leave in_flight out.'
+                'under way at a time. Set updates = "everybody", or leave one of them out.'
             )
         if not (isfinite(self.request_timeout_seconds) and self.request_timeout_seconds >= 0):
             raise SettingsError(
                 f"algorithm.request_timeout_seconds is {self.request_timeout_seconds}; it must be finite and not "
                 "negative, and 0 waits for ever."
             )
+
+    def decided(self, l1: float) -> "AsynchronousLinear":
+        """Where steps are derived one sum teaches everybody: joint searches make up for lessons that are left out."""
+        if self.updates != AUTO:
+            return self
+        several = self.in_flight not in (AUTO, 1)
+        return replace(self, updates="everybody" if several or (self.is_derived and not l1) else "one")
 
     def children_of_a_party(self, parties: int) -> int:
         """Where all tell the label party what they have learnt, and are told by it: a star, the shortest way."""
