@@ -41,7 +41,7 @@ def measure(watch: Watch) -> dict[str, float]:
 
 def _costs(scheme: Scheme) -> Iterator[tuple[int, float, float]]:
     """Parties, processor seconds and bytes of an exchange."""
-    settings = Afsgd(sums=scheme, max_product_age_epochs=0)
+    settings = Afsgd(sums=scheme, max_product_age_epochs=0, updates="one")
     _cost(_data(PARTIES[0]), settings, EXCHANGES / 4)  # compiles
     for parties in PARTIES:
         data = _data(parties)

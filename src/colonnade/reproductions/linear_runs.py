@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from colonnade import algorithms
+from colonnade.algorithms.linear_models.parts.settings import AsynchronousLinear
 from colonnade.algorithms.training import Training
 from colonnade.data import dataset
 from colonnade.data.federated import FederatedData
@@ -68,10 +69,13 @@ NEWTON_SHARE, PLAIN_NEWTON_SHARE = 0.5, 0.45
 def settings_for(name: str, **changes: Any) -> Any:
     """An algorithm's settings: a fixed step for the first-order ones, the one they find themselves for the others.
 
-    No joint searches: the papers have none, and an asynchronous run would wait for its slowest party in each.
+    No joint searches: the papers have none, and an asynchronous run would wait for its slowest party in each. And a
+    sum changes the block of the party that asked for it, as in the papers.
     """
     kind = algorithms.find(name).settings
     own: dict[str, Any] = {} if _finds_its_step(name) else {"step": "fixed"}
+    if issubclass(kind, AsynchronousLinear):
+        own["updates"] = "one"
     return kind(max_product_age_epochs=0, search_every_epochs=0, **{**own, **changes})
 
 
