@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 
-import torch
+from colonnade.threads import computing_with
 
 Watch = Callable[[str], None]
 
@@ -29,16 +29,12 @@ class Benchmark:
 
 
 def one_thread(run: Callable[[Watch], dict[str, float]]) -> Callable[[Watch], dict[str, float]]:
-    """A benchmark that both sides run on one PyTorch thread."""
+    """A benchmark that both sides run on one thread."""
 
     @wraps(run)
     def alone(watch: Watch) -> dict[str, float]:
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
+        with computing_with(1):
             return run(watch)
-        finally:
-            torch.set_num_threads(before)
 
     return alone
 

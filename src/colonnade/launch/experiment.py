@@ -5,8 +5,7 @@ Everything that can be wrong with settings or data is found before the run direc
 
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any, Unpack
 
 import msgspec
 import numpy as np
-import torch
 from torch import nn
 
 from colonnade import algorithms
@@ -51,6 +49,7 @@ from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.simulate.settings import Simulate
 from colonnade.settings import as_values
+from colonnade.threads import computing_with
 from colonnade.tracking.run import TrackedRun, settings_of
 from colonnade.tracking.tracker import Tracker, both, tracked
 
@@ -85,7 +84,7 @@ def train(
     - `report`: is given each party's name and what its process or actor says of itself.
     - `stop_requested`: is asked now and then; once it says True, the run is saved and stopped.
     - `checkpoint_seconds`: wall time between checkpoints, 30 by default.
-    - `threads`: of PyTorch, 1 by default.
+    - `threads`: of arithmetic, 1 by default.
     - `device`: where models compute, of all parties or by party: "cpu", "cuda", "mps" or "auto".
     - `start`: a model to begin with, such as `outcome.model` or a run's directory; columns are matched by name.
     - `accept_if_better`: save the model only if it is not worse than `start` on validation rows.
@@ -139,7 +138,7 @@ def _told(data: FederatedData, plan: Plan, runtime: Simulate | Processes | Ray, 
 
 def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | Ray, options: RunOptions) -> Outcome:
     """The same from a plan, such as a federation.toml's, and the settings of a runtime."""
-    with _threads(options.threads), tracked(options.sinks) as tracker:
+    with computing_with(options.threads), tracked(options.sinks) as tracker:
         federation = _agreed(data, plan, options)
         before = _comparable(data, federation, options) if options.accept_if_better else None
         if options.resume and options.directory is not None:
@@ -331,13 +330,3 @@ def _agreed(data: FederatedData, plan: Plan, options: RunOptions) -> BuiltFedera
         starts, spent = starts_of(start, data.label_party, parties), _spent(data, start)
     plan = calibrated(plan, facts)  # noise changes nobody's shape
     return build_federation(data, plan, facts, starts, spent, options.device)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

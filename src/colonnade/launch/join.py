@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
-import torch
 
 from colonnade.errors import SettingsError
 from colonnade.federation.file import Federation
@@ -50,6 +49,7 @@ from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.run_lock import only_process_in
 from colonnade.runtimes.station import Guard, Station
 from colonnade.runtimes.steering import LIVE
+from colonnade.threads import compute_with
 from colonnade.tracking.run import TrackedRun, settings_of
 from colonnade.tracking.settings import Track
 from colonnade.tracking.tracker import tracked
@@ -197,7 +197,7 @@ class NetworkLaunch:
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        torch.set_num_threads(1)
+        compute_with(1)
         limits.raise_file_limit()
         make_directory(self.participant.directory)
         with only_process_in(self.participant.directory):

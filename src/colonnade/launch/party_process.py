@@ -14,8 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from colonnade.errors import ColonnadeError
 from colonnade.exit_codes import ExitCode
 from colonnade.files import make_folder
@@ -35,12 +33,13 @@ from colonnade.runtimes.processes.sockets import SocketCarrier
 from colonnade.runtimes.run_lock import only_process_in
 from colonnade.runtimes.station import Station
 from colonnade.runtimes.steering import Steering
+from colonnade.threads import compute_with
 
 _ORPHANS_SECONDS = 10.0  # for a process of the same party whose parent was killed: it saves its state and ends
 
 
 def main(folder: Path) -> int:
-    torch.set_num_threads(1)
+    compute_with(1)
     seat = read_any_seat(folder)
     directory = Path(seat.life.directory)
     try:

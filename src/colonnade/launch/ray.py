@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import ray
-import torch
 from ray.exceptions import RayError
 
 from colonnade.errors import ColonnadeError, RunError
@@ -39,13 +38,14 @@ from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.ray.supervisor import ActorSupervisor
 from colonnade.runtimes.station import Station
 from colonnade.runtimes.steering import Steering
+from colonnade.threads import compute_with
 
 
 class PartyActor:
     """One party's actor. It is given bytes, text and plain tables, and gives no other things back."""
 
     def __init__(self, name: str) -> None:
-        torch.set_num_threads(1)
+        compute_with(1)
         self._name = name  # by which Ray knows it
         self._life: asyncio.Task[dict[str, Any]] | None = None
         self._carrier: CallCarrier | None = None

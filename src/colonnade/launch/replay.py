@@ -21,6 +21,7 @@ from colonnade.launch.join import rebuilt
 from colonnade.party import Party
 from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint
 from colonnade.runtimes.replay import replay
+from colonnade.threads import compute_with
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def replay_run(
         raise SettingsError(f"{directory} is not a run's directory: it has no federation.toml.")
     if not (directory / "trace").is_dir():
         raise SettingsError(f"{directory} has no traces. A run records them when it is started with --trace.")
-    torch.set_num_threads(threads)
+    compute_with(threads)
     build: Callable[[], Mapping[str, Party]] = partial(_of_one_place, kept)
     if party_file is not None:
         build = partial(rebuilt, read_federation(kept), party_file, directory, party_timeout_seconds)

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from colonnade.algorithms.row import Family
 from colonnade.errors import SettingsError
 from colonnade.federation.file import Federation, read_federation
@@ -34,6 +32,7 @@ from colonnade.serving.metrics import ServingMetrics
 from colonnade.serving.sockets import SocketHost
 from colonnade.serving.station import LiveStation
 from colonnade.serving.versions import Versions
+from colonnade.threads import compute_with
 
 log = logging.getLogger("colonnade.serving")
 
@@ -58,7 +57,7 @@ class Serving:
 
 def serve_run(run: Path, serving: Serving) -> None:
     """Serve a finished run until a stop is asked for."""
-    torch.set_num_threads(1)  # threads of several processes would wait for one another longer than a row takes
+    compute_with(1)  # threads of several processes would wait for one another longer than a row takes
     federation, model = _checked(run, serving)
     label_party = model.label_party
     features = tuple(name for name in model.order if name != label_party)

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
-import torch
-
 from colonnade.errors import SettingsError
 from colonnade.federation.file import Federation
 from colonnade.federation.party_file import PartyFile
@@ -33,6 +31,7 @@ from colonnade.serving.live_rows import LiveRows
 from colonnade.serving.metrics import ServingMetrics
 from colonnade.serving.station import LiveStation
 from colonnade.serving.versions import Versions
+from colonnade.threads import compute_with
 from colonnade.wire.handshake import Hello, Roster
 
 _NOBODY = Roster("", 0, {}, {})
@@ -98,7 +97,7 @@ def serve_party(
     out: Path | None = None,
 ) -> None:
     """Serve as one party until a stop is asked for."""
-    torch.set_num_threads(1)
+    compute_with(1)
     limits.raise_file_limit()
     member = ServingMember(federation, party_file, model, out, serving.show_products)
     make_directory(member.directory)

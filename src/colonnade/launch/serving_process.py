@@ -6,8 +6,6 @@ import time
 from pathlib import Path
 from typing import cast
 
-import torch
-
 from colonnade.errors import ColonnadeError
 from colonnade.exit_codes import ExitCode
 from colonnade.federation.file import read_federation
@@ -21,12 +19,13 @@ from colonnade.serving.feature_party import ServingFeatureParty
 from colonnade.serving.live_rows import LiveRows
 from colonnade.serving.station import LiveStation
 from colonnade.serving.versions import Versions
+from colonnade.threads import compute_with
 
 _LOOK_SECONDS = 1.0
 
 
 def main(name: str, run: Path, sockets: Path, order: list[str], shadow: str) -> int:
-    torch.set_num_threads(1)
+    compute_with(1)
     label_party = order[0]
     federation = read_federation(run / "federation.toml")
     form = id_form(order, federation.data, federation.alignment)

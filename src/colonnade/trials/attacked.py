@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from colonnade import algorithms
@@ -35,6 +34,7 @@ from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.recorder import Recorder
 from colonnade.runtimes.simulate.settings import Simulate
 from colonnade.runtimes.simulate.simulation import Simulation
+from colonnade.threads import computing_with
 
 
 @dataclass(frozen=True)
@@ -123,33 +123,28 @@ def trained(
     data: FederatedData, federated: Federated, seed: int, adversaries: Mapping[str, Party] | None = None
 ) -> Iterator[TracedRun]:
     """Train with every party traced; `adversaries` take the places of the feature parties so named."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with tempfile.TemporaryDirectory(prefix="colonnade-attack-") as name:
-            folder = Path(name)
-            parties = {**build_untrained(data, federated, seed), **(adversaries or {})}
-            recorder = Recorder(data.label_party, folder)
-            simulation = Simulation(
-                parties,
-                federated.simulate,
-                seed,
-                recorder,
-                Ledger(),
-                directory=folder,
-                trace=True,
-                checkpoint_seconds=math.inf,
-            )
-            try:
-                simulation.run()
-            finally:
-                simulation.close()
-                recorder.close()
-            scored = [line["metric"] for line in recorder.metrics if line["metric"]]
-            accuracy = scored[-1].get("accuracy", math.nan) if scored else math.nan
-            yield TracedRun(folder, {party: own.model() for party, own in parties.items()}, accuracy)
-    finally:
-        torch.set_num_threads(threads)
+    with computing_with(1), tempfile.TemporaryDirectory(prefix="colonnade-attack-") as name:
+        folder = Path(name)
+        parties = {**build_untrained(data, federated, seed), **(adversaries or {})}
+        recorder = Recorder(data.label_party, folder)
+        simulation = Simulation(
+            parties,
+            federated.simulate,
+            seed,
+            recorder,
+            Ledger(),
+            directory=folder,
+            trace=True,
+            checkpoint_seconds=math.inf,
+        )
+        try:
+            simulation.run()
+        finally:
+            simulation.close()
+            recorder.close()
+        scored = [line["metric"] for line in recorder.metrics if line["metric"]]
+        accuracy = scored[-1].get("accuracy", math.nan) if scored else math.nan
+        yield TracedRun(folder, {party: own.model() for party, own in parties.items()}, accuracy)
 
 
 def build_untrained(data: FederatedData, federated: Federated, seed: int) -> dict[str, Party]:

@@ -45,6 +45,7 @@ from colonnade.privacy.audit_bound import epsilon_lower_bound, fewest_canaries, 
 from colonnade.privacy.gaussian import epsilon_of, mu_of
 from colonnade.privacy.ledger import Ledger
 from colonnade.privacy.noise import FORMULAS, PerturbationSettings
+from colonnade.threads import computing_with
 
 
 def _audits_labels(algorithm: Algorithm) -> bool:
@@ -175,12 +176,8 @@ class OwnSettings:
 
 def run_audit(audit: Audit, own: OwnSettings | None = None) -> Audited:
     """One training run with canaries."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with computing_with(1):
         return _audit_labels(audit, own) if audit.of_labels else _audit_columns(audit, own)
-    finally:
-        torch.set_num_threads(threads)
 
 
 @dataclass(frozen=True)

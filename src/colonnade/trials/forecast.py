@@ -7,12 +7,9 @@ machine share its cores. What the planned epochs will send is known without a ru
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import torch
 
 from colonnade.costs.estimate import price
 from colonnade.costs.noise import calibrated
@@ -305,17 +302,6 @@ class Rehearsal:
 def _epochs(exchanges: float, plan: Plan, data: FederatedData) -> float:
     """The epochs in which all feature parties together make so many exchanges."""
     return exchanges * plan.training.batch_size / (len(data.feature_parties) * max(1, data.rows))
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Times of one thread, as every party's process has by default."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def fitted(seen: Iterable[tuple[float, float, float]]) -> Carriage:

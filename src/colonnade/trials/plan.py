@@ -24,7 +24,8 @@ from colonnade.prediction.starting import load_with_start
 from colonnade.runtimes.delays import MEASURED
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.simulate.settings import Simulate
-from colonnade.trials.forecast import SECONDS, Carriage, Forecast, Rehearsal, World, fitted, one_thread
+from colonnade.threads import computing_with
+from colonnade.trials.forecast import SECONDS, Carriage, Forecast, Rehearsal, World, fitted
 from colonnade.trials.sweep import as_toml
 
 NETWORK = "network"
@@ -118,7 +119,7 @@ def plan_training(
                 f"{name} says where a training runs, the same for all variants: change it with --set, each by itself."
             )
     plans = _plans(file, settings, data, each, changes)
-    with one_thread():
+    with computing_with(1):  # as every party's process has by default
         declared = declared_times(changed_values(file, changes), settings, data) if place == NETWORK else {}
         return _foretold(settings, data, own, plans, place, declared, seconds, watch)
 

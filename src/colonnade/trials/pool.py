@@ -17,10 +17,9 @@ from functools import partial
 from multiprocessing.context import BaseContext
 from typing import Any, TypeVar
 
-import torch
-
 from colonnade.errors import RunError, SettingsError
 from colonnade.runtimes.processes.fork_server import THREADS
+from colonnade.threads import compute_with
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -108,7 +107,7 @@ def _start_method(module: str) -> BaseContext:
 def _begin(environment: Mapping[str, str]) -> None:
     """In a new worker, which is told what the environment is by now."""
     os.environ.update(environment)
-    torch.set_num_threads(1)
+    compute_with(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import tomli_w
-import torch
 
 from colonnade.errors import ColonnadeError, SettingsError
 from colonnade.federation.file import digest, federation_values, parse_federation, read_federation
@@ -31,6 +30,7 @@ from colonnade.launch.run_options import RunOptions
 from colonnade.prediction.starting import load_with_start
 from colonnade.reports.summary import Summary
 from colonnade.runtimes.checkpoint import numbers_of
+from colonnade.threads import compute_with
 from colonnade.trials.pool import on_cluster, run_each
 
 VALIDATION = 0.2
@@ -319,7 +319,7 @@ def split_values(text: str) -> list[str]:
 def run_cell(job: Job) -> Measured:
     """Run one cell, or go on with it; what it measured, or why it failed. Takes and gives plain values."""
     directory = Path(job["directory"])
-    torch.set_num_threads(1)
+    compute_with(1)
     try:
         settings = parse_federation(job["values"])
         resumes = bool(numbers_of(directory / "checkpoints", "simulate"))
