@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -88,11 +89,21 @@ def _inner_settings(kind: Any) -> tuple[type[Any] | None, bool]:
 
 def as_values(settings: Any) -> Any:
     """The plain values of a settings object, None left out: what a TOML file can hold."""
+    if type(settings) in _PLAIN:  # most are
+        return settings
     if is_dataclass(settings) and not isinstance(settings, type):
-        named = {field.name: as_values(getattr(settings, field.name)) for field in fields(settings)}
-        return {name: value for name, value in named.items() if value is not None}
+        named = {name: getattr(settings, name) for name in _names_of(type(settings))}
+        return {name: as_values(value) for name, value in named.items() if value is not None}
     if isinstance(settings, Mapping):
         return {str(name): as_values(value) for name, value in settings.items() if value is not None}
     if isinstance(settings, tuple | list):
         return [as_values(value) for value in settings]
     return settings
+
+
+_PLAIN = frozenset((str, float, int, bool, type(None)))
+
+
+@cache
+def _names_of(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))

@@ -5,7 +5,7 @@ wants to know what can be inferred from these values asks the attacks.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,7 @@ def disclosures(
 
 def as_sentences(found: list[Disclosure]) -> list[dict[str, Any]]:
     """For summary.json."""
-    return [asdict(one) for one in found]
+    return [dict(vars(one)) for one in found]
 
 
 class _Told:

@@ -88,6 +88,11 @@ class ExactLinear(nn.Linear):
     def __init__(self, inputs: int, outputs: int, bias: bool) -> None:
         super().__init__(inputs, outputs, bias, dtype=torch.float64)
 
+    def reset_parameters(self) -> None:
+        """Nothing is drawn: weights begin at 0, and those of a training are put here."""
+        for parameter in self.parameters():
+            nn.init.zeros_(parameter)
+
     def forward(self, input: Tensor) -> Tensor:
         return super().forward(input.double())
 

@@ -179,10 +179,10 @@ class LinearBlock(Remembering):
         self._check_pair(vector, vector_b)
         return self._times(self._chosen(rows), vector, vector_b)
 
-    def all_times(self, vector: Floats, vector_b: Floats) -> Floats:
-        """The same for every training row in order."""
+    def all_times(self, vector: Floats, vector_b: Floats, out: Floats | None = None) -> Floats:
+        """The same for every training row in order; written to `out`, if there is one."""
         self._check_pair(vector, vector_b)
-        return self._times(self._all(), vector, vector_b)
+        return self._times(self._all(), vector, vector_b, out)
 
     def rows_along(self, matrix: Floats) -> Iterator[tuple[Chosen, Floats]]:
         """(x_i − μ)ᵀ matrix of all rows, [rows, k], some of them at a time."""
@@ -486,8 +486,7 @@ class LinearBlock(Remembering):
     def _gram_with_constant(self, weights: Floats, every: int) -> Floats:
         total = np.zeros((self.columns + 1, self.columns + 1))
         self._columns.gram(readable(weights, np.float64), every, total)
-        whole = np.where(np.tri(len(total), dtype=bool), total, total.T)  # storages fill the lower half at least
-        return whole / len(range(0, max(self.rows, 1), every))
+        return total / len(range(0, max(self.rows, 1), every))
 
     def _row_squares(self) -> Floats:
         constant = self.has_intercept * self._scale_of_constant() ** 2
@@ -521,8 +520,8 @@ class LinearBlock(Remembering):
         norms = [np.square(scaled).sum(1) for _, scaled in self._scaled_rows()]
         return np.concatenate(norms) if norms else np.zeros(0)
 
-    def _times(self, chosen: Chosen, vector: Floats, vector_b: Floats) -> Floats:
-        products = self._columns.times(chosen, vector)
+    def _times(self, chosen: Chosen, vector: Floats, vector_b: Floats, out: Floats | None = None) -> Floats:
+        products = self._columns.times(chosen, vector, out)
         constant = vector_b if self.has_intercept else np.zeros(vector.shape[1])
         products += constant if self._centre is None else constant - self._centre @ vector
         return products

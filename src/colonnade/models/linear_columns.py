@@ -43,10 +43,10 @@ class Columns(Remembers, Protocol):
     width: int
 
     def products(self, chosen: Chosen, test: bool = False) -> Floats: ...
-    def times(self, chosen: Chosen, matrix: Floats) -> Floats: ...
+    def times(self, chosen: Chosen, matrix: Floats, out: Floats | None = None) -> Floats: ...
     def sums(self, chosen: Chosen, coefficients: Floats) -> Floats: ...
     def gram(self, weights: Floats, every: int, gram: Floats) -> None:
-        """Adds Σ weight_i (x_i, 1)(x_i, 1)ᵀ over every k-th row to the lower half; what the upper one holds is void."""
+        """Adds Σ weight_i (x_i, 1)(x_i, 1)ᵀ over every k-th row to zeros."""
         ...
 
     def squares(self, weights: Floats) -> Floats: ...
@@ -86,8 +86,8 @@ class DenseColumns(Remembering):
         kernels.dense_times(self._test if test else self._train, chosen.rows, chosen.first, self._w, products)
         return products
 
-    def times(self, chosen: Chosen, matrix: Floats) -> Floats:
-        products = np.empty((chosen.number, matrix.shape[1]))
+    def times(self, chosen: Chosen, matrix: Floats, out: Floats | None = None) -> Floats:
+        products = np.empty((chosen.number, matrix.shape[1])) if out is None else out
         weights = np.array(matrix.T, np.float64, order="C")
         if self._by_column(chosen, len(weights)):
             narrow_rows.times_by_column(self._columns(), weights[0], products[:, 0])
@@ -199,8 +199,8 @@ class SparseColumns(Remembering):
         kernels.lazy_times(data, chosen.rows, chosen.first, self._lazy, self._running, self._prox, products)
         return products
 
-    def times(self, chosen: Chosen, matrix: Floats) -> Floats:
-        products = np.empty((chosen.number, matrix.shape[1]))
+    def times(self, chosen: Chosen, matrix: Floats, out: Floats | None = None) -> Floats:
+        products = np.empty((chosen.number, matrix.shape[1])) if out is None else out
         weights = np.array(matrix[:, 0] if matrix.shape[1] == 1 else matrix, np.float64, order="C")
         kernels.sparse_times(self._train, chosen.rows, chosen.first, weights, products)
         return products
@@ -212,7 +212,8 @@ class SparseColumns(Remembering):
         return sums
 
     def gram(self, weights: Floats, every: int, gram: Floats) -> None:
-        kernels.sparse_gram(self._train, every, weights, gram)
+        kernels.sparse_gram(self._train, every, weights, gram)  # its lower half
+        gram += np.tril(gram, -1).T
 
     def squares(self, weights: Floats) -> Floats:
         starts, columns, values = self._train

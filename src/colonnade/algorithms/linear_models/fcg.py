@@ -125,7 +125,7 @@ class Direction(Remembering):
         self.d = self._inverse.direction(residuals, gradient)
         told = np.empty((block.rows + _SCALARS, block.outputs))
         told[block.rows :] = 0.0
-        told[: block.rows] = block.all_times(*self._inverse.split(self.d))
+        block.all_times(*self._inverse.split(self.d), out=told[: block.rows])
         held = slice(0, block.columns)
         w, d, p = w[held], self.d[held], self.p[held]
         told[block.rows :, 0] = [np.vdot(*pair) for pair in ((w, d), (w, p), (d, d), (d, p), (p, p))]
@@ -159,12 +159,13 @@ class Search(Remembering):
             slope += self._l2 * (sloped + bent @ at)
             curved = [self._loss.sure_curvature_times(residuals, one, MOST_SHARE, self._weights) for one in directions]
             curvature = np.array([[np.vdot(one, other) for other in directions] for one in curved]) / len(residuals)
-            newton = -np.linalg.lstsq(curvature + self._l2 * bent, slope, rcond=1e-12)[0]
+            newton = -solved_in_plane(curvature + self._l2 * bent, slope)
             expected = -float(slope @ newton) / 2
             for _ in range(_HALVINGS):
                 tried = at + newton
                 tried_along = tried[0] * along_d
-                tried_along += tried[1] * self._along_p
+                if tried[1]:
+                    tried_along += tried[1] * self._along_p
                 tried_theta = self.theta + tried_along
                 tried_residuals, tried_loss = self._loss.residuals_and_mean_loss(
                     tried_theta, self._targets, self._weights
@@ -182,6 +183,22 @@ class Search(Remembering):
                 break  # the plane is as good as quadratic: another look along it gains less than a new direction
         self._along_p, self.theta, self.residuals, self.mean_loss = along, theta, residuals, loss
         return float(at[0]), float(at[1])
+
+
+def solved_in_plane(matrix: Floats, vector: Floats) -> Floats:
+    """A⁻¹b of two unknowns; of least length, where A is singular or nearly: at first there is no p.
+
+    >>> solved_in_plane(np.array([[2.0, 1.0], [1.0, 3.0]]), np.array([5.0, 5.0])).tolist()
+    [2.0, 1.0]
+    >>> solved_in_plane(np.array([[4.0, 0.0], [0.0, 0.0]]), np.array([2.0, 0.0])).tolist()
+    [0.5, 0.0]
+    """
+    (a, b), (_, c) = matrix.tolist()
+    determinant = a * c - b * b
+    if not determinant > 1e-10 * (a + c) ** 2:  # of a symmetric matrix: the smaller eigenvalue over the larger
+        return np.asarray(np.linalg.lstsq(matrix, vector, rcond=1e-12)[0], np.float64)
+    one, other = vector.tolist()
+    return np.array([(c * one - b * other) / determinant, (a * other - b * one) / determinant])
 
 
 class ConjugateParty(LinearParty):

@@ -111,7 +111,8 @@ def constant_loss(task: str, targets: torch.Tensor, weights: torch.Tensor | None
         return _weighted_constant_loss(task, targets, weights)
     if task == "regression":
         return float(targets.double().var(correction=0))
-    shares = torch.unique(targets, return_counts=True)[1].double() / len(targets)
+    shares = torch.bincount(targets.long()).double() / len(targets)
+    shares = shares[shares > 0]
     return float(-(shares * shares.log()).sum())
 
 

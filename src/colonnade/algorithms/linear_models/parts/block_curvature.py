@@ -83,7 +83,8 @@ class BlockCurvature(Remembering):
             if whole:
                 curvature = block.gram(weights, every)
                 # A little more than the penalty: a rare column may have no curvature in the rows that are looked at.
-                curvature[np.diag_indices(self.lines)] += self.penalty[:, 0] + 1e-6 * (1 + np.trace(curvature))
+                diagonal = curvature.reshape(-1)[:: self.lines + 1]
+                diagonal += self.penalty[:, 0] + 1e-6 * (1 + diagonal.sum())
                 self._inverse.append(_factor(curvature))
             else:
                 diagonal = block.squares(weights) + self.penalty[:, 0]

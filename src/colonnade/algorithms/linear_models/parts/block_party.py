@@ -107,8 +107,9 @@ class BlockParty(Remembering):
         )
         keeps = seat.validation_rows > 0 and seat.training.keep != "last"
         self.versions = Versions() if keeps else None
-        self._private_key, self._public_key = generate_key(_entropy(seat, "mask key"))
-        self._meets = tells_columns or settings.sums == "pairwise"  # otherwise there is nothing to tell beforehand
+        pairs = settings.sums == "pairwise"
+        self._private_key, self._public_key = generate_key(_entropy(seat, "mask key")) if pairs else (b"", bytes(32))
+        self._meets = tells_columns or pairs  # otherwise there is nothing to tell beforehand
         self._introduced: dict[str, tuple[ColumnsTold, list[int]]] = {}  # what each party told, and its key
 
     # --- before the training ---
@@ -128,12 +129,11 @@ class BlockParty(Remembering):
 
     def introduce(self) -> list[Effect]:
         """Tell everybody what they need to know of these columns, and one's key, if that is anything."""
-        settings: Linear = self.seat.settings
         wanted = self.works and self.tells_smoothness
         told = ColumnsTold(0.0, 0.0)
         if wanted:
             told = ColumnsTold(self.block.longest_rows(), self.block.largest_eigenvalue())
-        key = np.frombuffer(self._public_key, np.uint64) if settings.sums == "pairwise" else np.zeros(4, np.uint64)
+        key = np.frombuffer(self._public_key, np.uint64)
         self._introduced[self.seat.name] = (told, key.tolist())
         if not self._meets:
             self._agree_on_masks()
