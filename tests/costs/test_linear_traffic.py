@@ -68,7 +68,7 @@ def test_bytes_are_what_a_run_sends(name: str, sums: str, labels: str) -> None:
     [
         ("afsgd", {"labels": "everywhere", "batches_per_request": 3, "search_every_epochs": 0.0}),
         ("afsvrg", {"sums": "two-tree", "in_flight": 1}),
-        ("afsaga", {"sums": "pairwise", "tolerance": 1e-9, "in_flight": 3}),
+        ("afsaga", {"sums": "pairwise", "tolerance": 1e-14, "in_flight": 3}),
         ("asysqn-saga", {"search_every_epochs": 0.0}),
     ],
 )

@@ -269,7 +269,7 @@ class Worker:
         """The products of all rows at w − M⁻¹g, then λ times its products with the points before, and with itself."""
         known: Floats | None = self.table if self.rule != "sgd" else (self.seen if self.newton else self.told)
         self.offered = self.w if known is None or not self.w.size else self.w + self._own_newton(known)
-        told = np.zeros((len(self.y) + 8, self.objective.classes))
+        told = np.zeros((len(self.y) + 16, self.objective.classes))
         told[: len(self.y)] = self.X @ self.offered
         for place, point in enumerate([*self.points, self.offered]):
             told[len(self.y) + place, 0] = (self.penalty * point * self.offered).sum()
@@ -289,10 +289,10 @@ class Worker:
         return -np.stack(solved, 1)
 
     def take(self, shares: Floats, residuals: Floats) -> None:
-        """The best weights between the points, of which the last seven are kept."""
+        """The best weights between the points, of which the last fifteen are kept."""
         self.points.append(self.offered)
         self.w = sum((share * point for share, point in zip(shares, self.points, strict=True)), 0 * self.w)
-        self.points = [*self.points, self.w][-7:]
+        self.points = [*self.points, self.w][-15:]
         self.before = self.moved = None
         self.told, self.seen = residuals.copy(), residuals.copy()
         if self.rule != "sgd":
@@ -692,7 +692,7 @@ class Twin:
         best = minimize(lambda at: value(base + at @ differences), np.zeros(len(shares) - 1), tol=1e-12).fun
         assert found - best <= 0.01 * (min(ends) - best) + 1e-9
         theta = sum((share * one for share, one in zip(shares, self.outputs, strict=True)), 0.0)
-        self.outputs = [*self.outputs, theta][-7:]
+        self.outputs = [*self.outputs, theta][-15:]
         return worker.weights[:, None] * self.objective.residuals(theta, worker.y)
 
     def _joined(self, kept: int) -> list[Floats]:

@@ -259,7 +259,7 @@ _SUMS = {
     "EvaluationProductSum": "exact sums of products of test or validation rows",
     "EvaluationMaskedSum": "masked sums of products of test or validation rows",
     "ResidualReply": "exact residuals of the rows that were asked for",
-    "SharedResiduals": "exact residuals or sums of rows, the same for everybody",
+    "SharedResiduals": "for everybody the same exact residuals or sums of rows",
     "SharedRequest": "positions of rows from which everybody learns",
     "SharedStep": "exact residuals or sums of a shared batch",
     "JointStep": "exact residuals of every row",
@@ -276,7 +276,7 @@ _SUMS = {
 
 
 _WAYS = {"ProductSum": "up", "ResidualReply": "down", "SharedResiduals": "down", "SharedStep": "down"}
-_OF_LABELS = ("ResidualReply", "SharedStep", "JointStep", "SearchStep")
+_OF_LABELS = ("ResidualReply", "SharedResiduals", "SharedStep", "JointStep", "SearchStep")
 
 
 def _sort(plan: Plan, way: str, is_noisy: bool = False) -> str:

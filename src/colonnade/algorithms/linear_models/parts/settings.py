@@ -14,10 +14,10 @@ IN_FLIGHT, MOST_IN_FLIGHT = 2, 8
 age of what they are made on that hardly anything is gained for the bytes."""
 
 
-REMEMBERED = 8
+REMEMBERED = 16
 """Points over which a joint search looks, the new one among them (joint_search.py)."""
 
-SEARCH_EVERY_EPOCHS, LEAST_EPOCHS, MOST_SEARCHED = 0.25, 10.0, 1 << 22
+SEARCH_EVERY_EPOCHS, LEAST_EPOCHS, MOST_SEARCHED = 0.15, 10.0, 1 << 22
 """Of a joint search by default: how often, in trainings of how many epochs or more (one costs an epoch, and several are
 needed), and of how many numbers a party's part of it is at most."""
 
@@ -121,7 +121,7 @@ class BlockLinear(Linear):
 
     search_every_epochs: float | Auto = AUTO
     """(epochs) mini-batches between two [joint searches](linear-federations.md#joint-searches); 0: none, as in the
-    papers. `auto`: 0.25 where `step` and `precondition` are `auto`, too, in trainings of 10 epochs or more;
+    papers. `auto`: 0.15 where `step` and `precondition` are `auto`, too, in trainings of 10 epochs or more;
     asynchronous algorithms let more pass where a search takes longer than an epoch of them. Not in `fcg`"""
 
     def __post_init__(self) -> None:
