@@ -79,6 +79,44 @@ def test_a_search_that_lacks_a_party_is_given_up_and_the_training_goes_on(
 
 
 @pytest.mark.parametrize(
+    ("name", "sums", "every", "crashes"),
+    [
+        ("afsaga", "plain", 0.5, ((0.109, 0.159),)),
+        ("afsaga", "pairwise", 0.5, ((0.109, 0.159),)),
+        # Its request comes down another way than word that the search is over, and later.
+        ("afsgd", "two-tree", 0.25, ((0.065, 0.075), (0.178, 0.228))),
+    ],
+)
+def test_sums_that_were_given_up_are_repeated_before_a_search(
+    name: str, sums: str, every: float, crashes: Any, tmp_path: Path
+) -> None:
+    settings = {"updates": "everybody", "sums": sums, "search_every_epochs": every}
+    outcome = run(name, tmp_path / "run", crashes, **settings)
+    assert outcome.finished
+    asked = sends(read_run(tmp_path / "run")["label"], (SharedRequest, SearchRequest))
+    again = [place for place, item in enumerate(asked) if getattr(item.message, "instead_of", 0)]
+    assert again and any(isinstance(item.message, SearchRequest) for item in asked[again[-1] :])
+
+
+def test_only_the_label_party_awaits_a_search() -> None:
+    """Others number their own sums, too."""
+    parties: Any = TinyFederation(DATA, ALGORITHMS["afsaga"].settings(search_every_epochs=0.5), TRAINING).parties()
+    for name, party in parties.items():
+        party._searching.under_way = 3
+        assert party._searching.awaits(3) == (name == "label") and not party._searching.awaits(2)
+
+
+def test_each_search_overtakes_one_request_of_a_party_at_most() -> None:
+    parties: Any = TinyFederation(DATA, ALGORITHMS["afsaga"].settings(search_every_epochs=0.5), TRAINING).parties()
+    searching = parties["label"]._searching
+    for number in (1, 2):
+        searching.under_way = number
+        searching.end(number, found=False)
+    assert [searching.may_ask_again("party1") for _ in range(3)] == [True, True, False]
+    assert searching.may_ask_again("party2")
+
+
+@pytest.mark.parametrize(
     ("name", "changes", "fewer"),
     [("afsaga", {"updates": "everybody"}, True), ("asysqn-svrg", {}, True), ("fsaga", {}, False)],
 )

@@ -238,13 +238,12 @@ class AsynchronousLinearParty(LinearParty):
         assert self._record is not None
         if self._record.ending or self._record.recall.is_void(sender, request.exchange):
             return []
-        if self._searching is not None:
-            if self._searching.under_way:
-                return []  # it will ask again after the search
-            if self._searching.may_ask_again(sender):  # a request from before the search was overtaken by it
-                self._requests.give_up(sender)
+        if self._searching is not None and self._searching.under_way:
+            return []  # it will ask again after the search
         if self._requests.is_waited_for_by(sender):
-            raise ProtocolError(f"{sender} asked for residuals again before it was answered.")
+            if self._searching is None or not self._searching.may_ask_again(sender):
+                raise ProtocolError(f"{sender} asked for residuals again before it was answered.")
+            self._requests.give_up(sender)  # a request from before a search, which arrived after it
         self._requests.add(RowRequest(sender, request.exchange, request.rows, self._answers))
         return [*self._make_sums(), *self._record.count(request.rows.size)]
 
@@ -285,7 +284,7 @@ class AsynchronousLinearParty(LinearParty):
         """Whether nothing is asked for: everybody goes back to earlier weights, or a search is under way."""
         return self._paused or (self._searching is not None and self._searching.under_way > 0)
 
-    def _rest(self, number: int) -> None:
+    def _rest(self) -> None:
         """What is under way is of weights that a search may change: it is asked for again."""
         self._exchange += 1  # so that a reply to the last request is one that was given up
         self._own_sum, self._others, self._blocked = 0, None, False

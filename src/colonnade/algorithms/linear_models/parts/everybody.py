@@ -172,9 +172,10 @@ class LessonLinearParty(LinearParty):
     def _ask(self) -> list[Effect]:
         """Label party: ask for sums as long as there may be more of them under way."""
         effects: list[Effect] = []
-        if self._search_is_due():  # once nothing is under way
-            return [] if self._asked or self._again or not self._have_learnt() else self._begin_search()
-        while self._record is not None and self._may_ask():
+        searches_next = self._search_is_due()
+        if searches_next and not self._again:  # once nothing is under way
+            return [] if self._asked or not self._have_learnt() else self._begin_search()
+        while self._record is not None and (self._again or not searches_next) and self._may_ask():
             instead_of = self._again.popleft() if self._again else 0
             if instead_of:
                 again = self._asked.pop(instead_of)
@@ -365,7 +366,7 @@ class LessonLinearParty(LinearParty):
         if request.number <= self._last_asked:
             raise ProtocolError(f"{sender} asked for a search by the sum {request.number}, after {self._last_asked}.")
 
-    def _rest(self, number: int) -> None:
+    def _note_search(self, number: int) -> None:
         self._last_asked = number
 
     def _jump(self, residuals: NDArray[np.float64]) -> None:

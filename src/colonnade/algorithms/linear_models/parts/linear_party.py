@@ -401,7 +401,8 @@ class LinearParty(Remembering, ABC):
         assert self._searching is not None and self._record is not None
         nothing = np.zeros((0, self._seat.outputs))
         effects, completed = self._searching.begin(nothing if values is None else values, self._record.epoch)
-        self._rest(self._searching.under_way)
+        self._note_search(self._searching.under_way)
+        self._rest()
         return self._go_on(effects, [completed])
 
     def _find(self, completed: Completed) -> list[Effect]:
@@ -445,8 +446,9 @@ class LinearParty(Remembering, ABC):
             return [Send(sender, SearchReply(message.search)), *(self._receive_early() if self._early else [])]
         self._learn_before_search(sender, message)
         effects, _ = self._sums.receive(sender, message)
+        self._note_search(message.number)  # given up meanwhile or not: the numbers of sums go on after it
         if searching.offered(message):
-            self._rest(message.number)
+            self._rest()
         return [*effects, *(self._receive_early() if self._early else [])]
 
     def _take_step(self, sender: str, step: SearchStep) -> None:
@@ -467,8 +469,11 @@ class LinearParty(Remembering, ABC):
         if len(request.values):
             raise ProtocolError(f"{sender} sent values of shape {request.values.shape} with a search.")
 
-    def _rest(self, number: int) -> None:
-        """A point was offered, to the search with that sum: the weights stay what they are until it is over."""
+    def _note_search(self, number: int) -> None:
+        """That sum is of a joint search."""
+
+    def _rest(self) -> None:
+        """A point was offered: the weights stay what they are until the search is over."""
 
     def _jump(self, residuals: NDArray[np.float64]) -> None:
         """The weights are what a search found, and every row's residuals these."""

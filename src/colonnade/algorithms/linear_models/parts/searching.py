@@ -14,6 +14,7 @@ A search is a barrier, which lasts as long as the slowest party takes. It counts
 anybody otherwise and the last one took longer than an epoch of mini-batches, there are more of these before the next.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from math import floor, inf
 from typing import Any
@@ -97,7 +98,8 @@ class SearchSchedule(Remembering):
     MEMORY = (
         value("done", "under_way", "_void", "_over"),
         value("_next_at", saved=lambda epoch: epoch if epoch < inf else None, restored=lambda epoch: epoch or inf),
-        value("_awaited", "_ask_again", restored=set),
+        value("_awaited", restored=set),
+        value("_ask_again", saved=dict, restored=Counter),
         part("points"),
         optional_part("_time"),
         optional_part("_search"),
@@ -117,7 +119,7 @@ class SearchSchedule(Remembering):
         self._void = 0  # the last sum from before everybody went back to earlier weights
         self._over = 0  # the last search that is known to be over
         self._awaited: set[str] = set()  # at the label party: who has not taken the step yet
-        self._ask_again: set[str] = set()  # and who may have asked for something before that it asks for again
+        self._ask_again: Counter[str] = Counter()  # and how often each may ask for something again
         self._next_at = 0.0
         is_asynchronous = isinstance(self._seat.settings, AsynchronousLinear)
         self._time = SearchTime() if is_asynchronous and self._seat.is_label_party else None
@@ -158,8 +160,8 @@ class SearchSchedule(Remembering):
         return SearchStep(self.done + 1, self.under_way, shares, residuals), outputs, loss
 
     def awaits(self, number: int) -> bool:
-        """Whether that is the sum of the search under way, and nothing was found yet."""
-        return number == self.under_way > 0 and not self._awaited
+        """Whether that is the sum of the search under way, and nothing was found yet. Others have sums of that number."""
+        return self._search is not None and number == self.under_way > 0 and not self._awaited
 
     @property
     def waits(self) -> bool:
@@ -177,16 +179,17 @@ class SearchSchedule(Remembering):
         """The search is over, or given up."""
         number, self.under_way = self.under_way, 0
         self._over = max(self._over, number)
-        self._awaited, self._ask_again = set(), {*self._block_party.peers}
+        self._awaited = set()
+        self._ask_again.update(self._block_party.peers)
         if self._time is not None:
             self._time.end(epoch, self._block_party.sums.patience.now, found)
         self.plan(epoch)
         return [Send(peer, SearchStop(number)) for peer in self._block_party.peers]
 
     def may_ask_again(self, party: str) -> bool:
-        """Whether a request of that party may be one that it gave up for the last search; once for each search."""
-        may = party in self._ask_again
-        self._ask_again.discard(party)
+        """Whether its request before may be one that it gave up for a search: each search overtakes one at most."""
+        may = self._ask_again[party] > 0
+        self._ask_again[party] -= may
         return may
 
     # --- everybody ---

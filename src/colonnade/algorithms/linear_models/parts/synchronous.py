@@ -148,7 +148,7 @@ class SynchronousLinearParty(LinearParty):
     def _go_on_after_search(self) -> list[Effect]:
         return self._name_next() if self._record else []
 
-    def _rest(self, number: int) -> None:
+    def _note_search(self, number: int) -> None:
         self._sum_number = number
 
     def _jump(self, residuals: NDArray[np.float64]) -> None:
