@@ -75,7 +75,7 @@ def test_bytes_are_what_a_run_sends(name: str, sums: str, labels: str) -> None:
 def test_one_sum_for_everybody(name: str, settings: Any) -> None:
     """Exact but for the sums that are under way when the training ends, which may be of a full pass.
 
-    Searches nearer to one another take longer here than the eight mini-batches of an epoch, and are made less often then.
+    More frequent searches take longer here than the eight mini-batches of an epoch, and are made less often then.
     """
     training = replace(TRAINING, epochs=12.0)
     told, sent = told_and_sent(flowers(3, own=True), papers_form(name, updates="everybody", **settings), training)

@@ -578,7 +578,8 @@ def _presence_of(caller: Caller, name: str) -> tuple[int, bytes]:
     ],
 )
 def test_a_feature_party_cannot_play_the_label_party(town: Callable[..., Town], message: Any, said: str) -> None:
-    one = town(shared("afsaga", {**IRIS, "parties": 3}, 6, 16, training={"l2": 0.01}), parties=3)
+    federation = {"name": "afsaga", "updates": "one"}  # in which parties ask one another
+    one = town(shared(federation, {**IRIS, "parties": 3}, 6, 16, training={"l2": 0.01}), parties=3)
     for name in (LABEL, "party1", "party2"):
         one[name].start()
     one.label.hear("listening")

@@ -160,7 +160,7 @@ class SearchSchedule(Remembering):
         return SearchStep(self.done + 1, self.under_way, shares, residuals), outputs, loss
 
     def awaits(self, number: int) -> bool:
-        """Whether that is the sum of the search under way, and nothing was found yet. Others have sums of that number."""
+        """Whether that is the sum of the search under way, and nothing was found yet. Others have a sum so numbered."""
         return self._search is not None and number == self.under_way > 0 and not self._awaited
 
     @property
