@@ -8,7 +8,7 @@ import ast
 import re
 from collections.abc import Iterable
 
-from tree import MODULES, imports_of, is_in, nodes_of
+from tree import MODULES, PACKAGE, imports_of, is_in, nodes_of
 
 from colonnade.algorithms import ALGORITHMS
 
@@ -41,6 +41,24 @@ def test_there_is_something_to_look_at() -> None:
     assert not NAMED.search("the VAFL paper") and not NAMED.search("centralised_accuracy")
     assert named_in("colonnade.cli.run", "such as vafl") == "vafl" and named_in("colonnade.cli.run", "split") == "split"
     assert named_in("colonnade.data.loading", "split") is None
+    assert named_by("vafl_noise") and named_by("is_zoo_sync") and not named_by("cascade")
+    assert identifiers(ast.walk(ast.parse("def one(two): three.four = five(six=seven)"))) == {
+        *("one", "two", "three", "four", "five", "six", "seven")
+    }
+
+
+def identifiers(nodes: Iterable[ast.AST]) -> set[str]:
+    """Of functions, classes, parameters, variables and attributes."""
+    found = set()
+    for node in nodes:
+        for name in ("name", "id", "attr", "arg"):
+            if isinstance(said := getattr(node, name, None), str) and not isinstance(node, ast.alias):
+                found.add(said)
+    return found
+
+
+def named_by(identifier: str) -> bool:
+    return any(f"_{name.replace('-', '_')}_" in f"_{identifier.lower()}_" for name in set(ALGORITHMS) - ORDINARY)
 
 
 def named_in(module: str, value: str) -> str | None:
@@ -77,6 +95,22 @@ def test_no_string_names_an_algorithm() -> None:
             if (found := named_in(module, node.value)) is not None
         ]
     assert named == []
+
+
+def test_no_identifier_names_an_algorithm() -> None:
+    named = {
+        module: found
+        for module in ELSEWHERE
+        if (found := {one for one in identifiers(nodes_of(MODULES[module])) if named_by(one)})
+    }
+    assert named == {}
+
+
+def test_no_file_beside_the_code_names_an_algorithm() -> None:
+    """Pages and their scripts. What reproductions have recorded is of certain algorithms."""
+    files = [path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix in (".js", ".css", ".html", ".svg")]
+    assert files
+    assert [path.name for path in files if NAMED.search(path.read_text(encoding="utf-8"))] == []
 
 
 def test_no_comment_and_no_docstring_quotes_an_algorithm() -> None:

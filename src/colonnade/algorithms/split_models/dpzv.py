@@ -197,7 +197,7 @@ ALGORITHM = Algorithm(
         radius=lambda settings: settings.smoothing_radius,
         noised_answers=True,
         answered=lambda settings: settings.directions,
-        answers_claim=Claim(claims.dpzv_noise, claims.dpzv_mu),
+        answers_claim=Claim(claims.slopes_noise, claims.slopes_mu),
     ),
     label_party=label_party,
     feature_party=feature_party,
