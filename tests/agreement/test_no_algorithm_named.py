@@ -18,6 +18,7 @@ ABOUT_SOME = (
 )
 ELSEWHERE = [name for name in MODULES if name != "colonnade" and not is_in(name, ABOUT_SOME)]
 SETTINGS = {row.settings.__name__ for row in ALGORITHMS.values()}
+SHARED = {base.__name__ for row in ALGORITHMS.values() for base in row.settings.__mro__[1:-1]} - SETTINGS
 ASKED_FOR = {*SETTINGS, "DirectionSettings", "directions_used"}
 FILES = {row.settings.__module__ for row in ALGORITHMS.values()}
 # Also words of their own: columns are split, and `split` is the name of a setting of [data].
@@ -81,6 +82,19 @@ def test_no_settings_of_an_algorithm_are_asked_for() -> None:
         and (name := node.id if isinstance(node, ast.Name) else node.attr) in ASKED_FOR
     ]
     assert asked_for == []
+
+
+def test_no_settings_that_several_share_are_imported() -> None:
+    """Such as those of a schedule. An audit alone sets a schedule back to its defaults."""
+    imported = [
+        (module, alias.name)
+        for module in ELSEWHERE
+        for node in nodes_of(MODULES[module])
+        if isinstance(node, ast.ImportFrom) and is_in(node.module or "", ("colonnade.algorithms",))
+        for alias in node.names
+        if alias.name in SHARED
+    ]
+    assert "Linear" in SHARED and imported == [("colonnade.trials.own_audit", "Asynchronous")]
 
 
 def test_no_string_names_an_algorithm() -> None:

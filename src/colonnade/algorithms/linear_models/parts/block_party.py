@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from colonnade.algorithms.linear_models.parts.settings import REMEMBERED, BlockLinear, Linear
+from colonnade.algorithms.linear_models.parts.settings import REMEMBERED, Linear
 from colonnade.algorithms.linear_models.parts.smoothness import REVISITS, ColumnsTold, Smoothness
 from colonnade.algorithms.linear_models.parts.sum_schemes import SumScheme, check_scheme
 from colonnade.algorithms.linear_models.parts.sums import ROWS_A_SUM, SumLimits, Sums
@@ -301,10 +301,9 @@ def most_rows(seat: LinearSeat) -> int:
 
 def searches_every(seat: LinearSeat) -> float:
     """Epochs of mini-batches between two joint searches; 0: there are none."""
-    settings, training = seat.settings, seat.training
-    if not isinstance(settings, BlockLinear):
-        return 0.0
-    return settings.searches_every(seat.rows, seat.outputs, training.l1, training.epochs)
+    training = seat.training
+    every: float = seat.settings.searches_every(seat.rows, seat.outputs, training.l1, training.epochs)
+    return every
 
 
 def _bounds(seat: LinearSeat, rows: int, product: float) -> SumLimits:
