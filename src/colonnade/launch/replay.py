@@ -48,7 +48,7 @@ def replay_run(
     if not (directory / "trace").is_dir():
         raise SettingsError(f"{directory} has no traces. A run records them when it is started with --trace.")
     compute_with(threads)
-    build: Callable[[], Mapping[str, Party]] = partial(_of_one_place, directory)
+    build: Callable[[], Mapping[str, Party]] = partial(parties_of, directory)
     if party_file is not None:
         build = partial(rebuilt, read_federation(kept), party_file, directory, party_timeout_seconds)
     played, restored = build(), build()
@@ -66,7 +66,7 @@ def replay_run(
         yield Replayed(name, events, is_compared)
 
 
-def _of_one_place(run: Path) -> Mapping[str, Party]:
+def parties_of(run: Path) -> Mapping[str, Party]:
     """The parties of a run whose data lie in one place, as they were when it began."""
     from_python = "A run that was started from Python is replayed from there, with colonnade.runtimes.replay."
     federation = federation_of(run, "how to build this run again", from_python)
