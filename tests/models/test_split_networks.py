@@ -39,14 +39,14 @@ def test_a_split_resnet_has_one_convolution_at_each_party() -> None:
 
 
 class Tokens(nn.Module):
-    """In the place of a transformer's embedding layer: token t has the vector (t, t)."""
+    """In place of a transformer's embedding layer: token t has the vector (t, t)."""
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         return input_ids.float().unsqueeze(2).expand(-1, -1, 2)
 
 
 class Adds(nn.Module):
-    """In the place of a layer: adds what every token sees of the others."""
+    """In place of a layer: adds what every token sees of the others."""
 
     def forward(self, vectors: torch.Tensor, unseen: torch.Tensor) -> torch.Tensor:
         weights = torch.softmax(unseen[:, 0].expand(-1, vectors.shape[1], -1), 2)

@@ -78,7 +78,7 @@ def aligned(folder: Path, files: dict[str, Path]) -> list[resource.struct_rusage
             for other in programs.values():
                 other.kill()
             last = (folder / f"{name}.log").read_text(encoding="utf-8").splitlines()[-3:]
-            raise RunError(f"The party {name} has not ended well: {' '.join(last)}")
+            raise RunError(f"The party {name} did not end well: {' '.join(last)}")
     return used
 
 

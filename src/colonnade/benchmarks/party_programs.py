@@ -91,7 +91,7 @@ def wait_for_all(folder: Path, children: Mapping[str, Child], seconds: float) ->
     for name, child in children.items():
         if not child.wait(max(0.0, deadline - time.monotonic())) or child.poll():
             last = (folder / f"{name}.log").read_text(encoding="utf-8").splitlines()[-3:]
-            raise RunError(f"The party {name} has not ended well: {' '.join(last)}")
+            raise RunError(f"The party {name} did not end well: {' '.join(last)}")
 
 
 def free_port() -> int:

@@ -102,7 +102,7 @@ class ExplanationMember(Participant):
         changed = differences(*({name: of[name] for name in data if name in of} for of in (before, now)))
         if changed:
             raise SettingsError(
-                f"The {' and '.join(changed)} of {self.name} are others than those of its training in "
+                f"The {' and '.join(changed)} of {self.name} differ from those of its training in "
                 f"{self.trained_in}. Explain the model with the data that it was trained with."
             )
 

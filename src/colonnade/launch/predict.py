@@ -22,7 +22,7 @@ def predict(
 ) -> Predictions:
     """What the model of a finished run says of rows of its parties' tables.
 
-    `ids`: which rows, in their order; None: all that every party holds. `tables`: another file in the place of a
+    `ids`: which rows, in their order; None: all that every party holds. `tables`: another file in place of a
     party's own. `runtime`: what carries messages between the parties ("simulate", "processes", "ray"), each of which
     answers from its own model and table; "": the models are put together here, which comes to the same.
 

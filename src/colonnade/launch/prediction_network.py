@@ -41,7 +41,7 @@ class Asked:
 
     model: Path | None = None  # its run directory or model folder; None: of the training by the same two files
     directory: Path | None = None  # where it keeps its state; None: the next one beside the training's
-    table: str = ""  # another file in the place of its own
+    table: str = ""  # another file in place of its own
     aligned: str = ""  # another alignment than the one of its file
     ids: Sequence[str] | None = field(default=None, repr=False)  # the label party's: which rows; None: all it has
 

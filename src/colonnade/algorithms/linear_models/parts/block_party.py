@@ -123,7 +123,7 @@ class BlockParty(Remembering):
         if weights.shape != (block.columns, block.outputs):
             raise SettingsError(
                 f"The linear block of {self.seat.name} has the shape {(block.columns, block.outputs)}, and the model "
-                f"to start from {weights.shape}: its task or its columns are others. Begin anew."
+                f"to start from {weights.shape}: its task or its columns differ. Begin anew."
             )
         return weights, constant + block.centre() @ weights if block.centred else constant
 
@@ -144,7 +144,7 @@ class BlockParty(Remembering):
         """Take a peer's introduction; True if it was the last one."""
         told = ColumnsTold(introduction.longest_rows, introduction.largest_eigenvalue)
         if introduction.public_key.size != 4 or min(told) < 0 or max(told) > _MOST_OF_COLUMNS:
-            raise ProtocolError(f"{sender} introduced itself with a key or a size that cannot be.")
+            raise ProtocolError(f"{sender} introduced itself with an impossible key or size.")
         if not self._meets:
             raise ProtocolError(f"{sender} introduced itself; in this training nobody does.")
         if sender in self._introduced:

@@ -144,7 +144,7 @@ class BlockLinear(Linear):
         if self.search_every_epochs not in (AUTO, 0):
             raise SettingsError(
                 f"algorithm.search_every_epochs is {self.search_every_epochs}, and a joint search of {name} needs a "
-                "smooth objective, which training.l1 is none of. Leave one of them out."
+                "smooth objective, which one with training.l1 is not. Leave one of them out."
             )
 
     def searches_every(self, rows: int, outputs: int, l1: float, epochs: float) -> float:
