@@ -95,7 +95,7 @@ lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet uv==0.13.7
 	cp requirements.lock build/lock/requirements.txt
-	build/lock/bin/uv pip compile pyproject.toml --config-file lock.toml --extra ray --extra sql --extra serve --extra export --extra mlflow --extra tensorboard --extra otel --extra dev \
+	build/lock/bin/uv pip compile pyproject.toml --config-file lock.toml --extra ray --extra sql --extra serve --extra export --extra mlflow --extra tensorboard --extra otel --extra transformers --extra dev \
 		--constraint constraints.txt --python-version 3.11 --universal --generate-hashes --no-emit-package torch \
 		--no-header --no-emit-index-url --no-emit-find-links $(UPGRADE) --quiet --output-file build/lock/requirements.txt
 	sed -n -e '/^#/!q' -e p requirements.lock | cat - build/lock/requirements.txt > build/lock/whole.txt

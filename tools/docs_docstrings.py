@@ -1,7 +1,7 @@
 """For the documentation site: how docstrings are shown there.
 
 Examples (`>>> …`) are code, not quotations of quotations. The sentences under the settings of a class become one table,
-in the place of a heading for each; their links, which are those of a page in docs/, lead there from docs/reference/.
+in place of a heading for each; their links, which are those of a page in docs/, lead there from docs/reference/.
 """
 
 import re

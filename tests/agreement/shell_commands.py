@@ -1,6 +1,6 @@
 """The shell commands on a page of documentation, as a shell reads them: loops unrolled, quotes and variables resolved.
 
-A restricted bash runs the page's blocks with functions in the place of all programs, which only write down how they
+A restricted bash runs the page's blocks with functions in place of all programs, which only write down how they
 were called; it can neither find a program nor write a file.
 """
 

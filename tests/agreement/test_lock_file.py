@@ -16,7 +16,7 @@ from tree import ROOT
 
 TEXT = (ROOT / "requirements.lock").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = ("ray", "sql", "serve", "export", "mlflow", "tensorboard", "otel", "dev")
+EXTRAS = ("ray", "sql", "serve", "export", "mlflow", "tensorboard", "otel", "transformers", "dev")
 PYTHONS = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["classifiers"]))
 ACCELERATORS = re.compile(r"(nvidia|cuda|triton|pytorch-triton|torch)\b")
 

@@ -8,7 +8,7 @@ import ast
 import re
 from collections.abc import Iterable
 
-from tree import MODULES, imports_of, is_in, nodes_of
+from tree import MODULES, PACKAGE, imports_of, is_in, nodes_of
 
 from colonnade.algorithms import ALGORITHMS
 
@@ -18,6 +18,7 @@ ABOUT_SOME = (
 )
 ELSEWHERE = [name for name in MODULES if name != "colonnade" and not is_in(name, ABOUT_SOME)]
 SETTINGS = {row.settings.__name__ for row in ALGORITHMS.values()}
+SHARED = {base.__name__ for row in ALGORITHMS.values() for base in row.settings.__mro__[1:-1]} - SETTINGS
 ASKED_FOR = {*SETTINGS, "DirectionSettings", "directions_used"}
 FILES = {row.settings.__module__ for row in ALGORITHMS.values()}
 # Also words of their own: columns are split, and `split` is the name of a setting of [data].
@@ -41,6 +42,24 @@ def test_there_is_something_to_look_at() -> None:
     assert not NAMED.search("the VAFL paper") and not NAMED.search("centralised_accuracy")
     assert named_in("colonnade.cli.run", "such as vafl") == "vafl" and named_in("colonnade.cli.run", "split") == "split"
     assert named_in("colonnade.data.loading", "split") is None
+    assert named_by("vafl_noise") and named_by("is_zoo_sync") and not named_by("cascade")
+    assert identifiers(ast.walk(ast.parse("def one(two): three.four = five(six=seven)"))) == {
+        *("one", "two", "three", "four", "five", "six", "seven")
+    }
+
+
+def identifiers(nodes: Iterable[ast.AST]) -> set[str]:
+    """Of functions, classes, parameters, variables and attributes."""
+    found = set()
+    for node in nodes:
+        for name in ("name", "id", "attr", "arg"):
+            if isinstance(said := getattr(node, name, None), str) and not isinstance(node, ast.alias):
+                found.add(said)
+    return found
+
+
+def named_by(identifier: str) -> bool:
+    return any(f"_{name.replace('-', '_')}_" in f"_{identifier.lower()}_" for name in set(ALGORITHMS) - ORDINARY)
 
 
 def named_in(module: str, value: str) -> str | None:
@@ -65,6 +84,19 @@ def test_no_settings_of_an_algorithm_are_asked_for() -> None:
     assert asked_for == []
 
 
+def test_no_settings_that_several_share_are_imported() -> None:
+    """Such as those of a schedule. An audit alone sets a schedule back to its defaults."""
+    imported = [
+        (module, alias.name)
+        for module in ELSEWHERE
+        for node in nodes_of(MODULES[module])
+        if isinstance(node, ast.ImportFrom) and is_in(node.module or "", ("colonnade.algorithms",))
+        for alias in node.names
+        if alias.name in SHARED
+    ]
+    assert "Linear" in SHARED and imported == [("colonnade.trials.own_audit", "Asynchronous")]
+
+
 def test_no_string_names_an_algorithm() -> None:
     named = []
     for module in ELSEWHERE:
@@ -77,6 +109,22 @@ def test_no_string_names_an_algorithm() -> None:
             if (found := named_in(module, node.value)) is not None
         ]
     assert named == []
+
+
+def test_no_identifier_names_an_algorithm() -> None:
+    named = {
+        module: found
+        for module in ELSEWHERE
+        if (found := {one for one in identifiers(nodes_of(MODULES[module])) if named_by(one)})
+    }
+    assert named == {}
+
+
+def test_no_file_beside_the_code_names_an_algorithm() -> None:
+    """Pages and their scripts. What reproductions have recorded is of certain algorithms."""
+    files = [path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix in (".js", ".css", ".html", ".svg")]
+    assert files
+    assert [path.name for path in files if NAMED.search(path.read_text(encoding="utf-8"))] == []
 
 
 def test_no_comment_and_no_docstring_quotes_an_algorithm() -> None:

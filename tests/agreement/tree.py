@@ -19,6 +19,15 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
+FOLDERS = ("tests", "tools", "examples")
+BESIDE = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts): path
+    for folder in FOLDERS
+    for path in sorted((ROOT / folder).rglob("*.py"))
+}
+"""What is no part of the package: `tests.wire.test_codec` for its file."""
+
+
 @cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))

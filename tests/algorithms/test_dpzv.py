@@ -104,7 +104,7 @@ def test_an_upload_with_more_pairs_than_agreed_is_refused() -> None:
     label = TinyFederation(DATA, Dpzv(), bottom=BottomSettings("linear", embedding=2)).parties()["label"]
     label.handle(Started(0.0))
     sides = np.zeros((16, 2), np.float32)
-    with pytest.raises(ProtocolError, match="16 pairs of embeddings for 8 rows; agreed were 1 a row"):
+    with pytest.raises(ProtocolError, match="16 pairs of embeddings for 8 rows; 1 per row were agreed on"):
         label.handle(Received(0.0, "party1", PairUpload(0, ROWS, sides, sides)))
 
 

@@ -245,7 +245,7 @@ def test_a_choice_needs_validation_rows() -> None:
     for choice in ({"keep": "best"}, {"early_stopping": 3}):
         with pytest.raises(SettingsError, match=r"data\.validation"):
             run(bare.training_with(**choice))
-    with pytest.raises(SettingsError, match="none of a binary task"):
+    with pytest.raises(SettingsError, match="no metric of a binary task"):
         run(bare.training_with(metric="rmse"))
 
 
@@ -267,7 +267,7 @@ def test_what_a_label_party_cannot_honestly_say_is_refused(name: str) -> None:
     def feature(message: Any, match: str, sender: str = "label") -> None:
         refused(name, "party1", message, sender, match)
 
-    feature(Keep(2, 1), "cannot be")
+    feature(Keep(2, 1), "impossible")
     feature(Keep(1, 1), "only the label party may", sender="party2")
     feature(ValidationRequest(0, 0), "count from 1")
     feature(GoBack(1, 1, 0, 2.0), "steps of 2")

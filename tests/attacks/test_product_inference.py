@@ -313,7 +313,7 @@ def test_two_trees_hide_from_each_party_alone_but_not_from_two(wine: FederatedDa
 
 
 def test_only_parties_that_send_products_are_attacked(wine: FederatedData) -> None:
-    with pytest.raises(SettingsError, match="those of 'vafl' do not"):
+    with pytest.raises(SettingsError, match="'vafl' has none"):
         product_inference(wine, Federated(algorithms.find("vafl").settings(), TRAINING), ExposedParty(), Trials(1))
     with pytest.raises(SettingsError, match="Share the columns among at least 3"):
         measured(colonnade.dataset("wine", parties=1), "afsgd", "plain")
@@ -337,7 +337,7 @@ def test_the_verb_prints_success_beside_chance_and_writes_a_page(tmp_path: Path)
     ("arguments", "told"),
     [
         (("product-inference", "--sums", "plan"), "Did you mean 'plain'"),
-        (("product-inference", "--algorithm", "vafl"), "those of 'vafl' do not"),
+        (("product-inference", "--algorithm", "vafl"), "'vafl' has none"),
         (("product-inference", "--tolerance", "0"), "must be above 0"),
         (("product-inference", "--knows", "range", "--known-rows", "3"), "--known-rows is for"),
     ],

@@ -223,4 +223,4 @@ def test_a_run_refuses_rows_of_another_alignment_and_of_a_table_that_changed(tab
     assert "different alignments" in refused("run", toml("other.toml", other))
     frame = pd.read_parquet("shop.parquet")
     frame.iloc[::-1].reset_index(drop=True).to_parquet("shop.parquet")
-    assert "are others than those that were aligned" in refused("run", run)
+    assert "differ from those that were aligned" in refused("run", run)

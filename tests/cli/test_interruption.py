@@ -61,7 +61,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Command:
-    """A command in a process of its own, which a fork server started: in the place of `subprocess.Popen`."""
+    """A command in a process of its own, which a fork server started: in place of `subprocess.Popen`."""
 
     def __init__(self, child: Child, told: Path) -> None:
         self._child = child

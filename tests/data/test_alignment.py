@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from colonnade.data import alignment
 from colonnade.data.alignment import ChosenIds, Rows, match_rows, row_digest, split_rows
-from colonnade.data.ids import RowIds, text_order
+from colonnade.data.ids import RowIds
 from colonnade.errors import DataError
 
 
@@ -74,7 +74,7 @@ LETTERS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="
 @given(st.lists(LETTERS | LETTERS.map("customer-".__add__), unique=True), st.integers(0, 2))
 def test_ids_are_sorted_as_texts_are(names: list[str], first: int) -> None:
     some = pa.array(names, pa.string())[first:]
-    assert text_order(some).tolist() == sorted(range(len(some)), key=some.to_pylist().__getitem__)
+    assert RowIds(some).order.tolist() == sorted(range(len(some)), key=some.to_pylist().__getitem__)
 
 
 @given(st.sets(st.integers(0, 30), min_size=1), st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))

@@ -20,6 +20,10 @@ from colonnade.wire.handshake import Refused, Welcome, heard, say
 SHOP, CLINIC = PARTIES
 
 
+over_tls = pytest.mark.parametrize("place", ["tls"], indirect=True, scope="module")
+"""Bounds of our own; gRPC has others, of ten seconds."""
+
+
 @pytest.fixture(scope="module", params=stranger.CALLERS)
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with pytest.MonkeyPatch.context() as patch:
@@ -67,10 +71,9 @@ def test_a_certificate_and_no_http(place: Place) -> None:
     assert place.greets(SHOP)
 
 
+@over_tls
 def test_who_is_slow_is_put_out(place: Place) -> None:
     """Whether it never begins, or stops half way: after a time the connection ends from our side."""
-    if place.carrier == "grpc":
-        pytest.skip("gRPC's own bound, of ten seconds")
     quiet, slow = stranger.connect(place.port), stranger.connect(place.port)
     quiet.sendall(b"\x16")
     slow.sendall(stranger.first_words_of_tls())
@@ -81,9 +84,8 @@ def test_who_is_slow_is_put_out(place: Place) -> None:
     assert place.greets(SHOP)
 
 
+@over_tls
 def test_a_length_is_not_believed_before_it_is_there(place: Place) -> None:
-    if place.carrier == "grpc":
-        pytest.skip("gRPC's own bound")
     own = place.files(SHOP).read()
     for length, said in ((0xFFFFFFFF, "A message of 4294967295 bytes came"), (1 << 19, "are the most")):
         caller = TlsCaller.calling(place.port, own.authority_pem, own.certificate_pem, own.key_pem)
@@ -96,12 +98,10 @@ def test_a_length_is_not_believed_before_it_is_there(place: Place) -> None:
     assert place.greets(SHOP)
 
 
-@pytest.mark.parametrize("theirs", stranger.CALLERS)
-def test_another_carrier_is_told_of_on_both_sides(place: Place, theirs: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_another_carrier_is_told_of_on_both_sides(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     """A party whose file names the other one finds out what is spoken here, and is refused in that."""
+    (theirs,) = stranger.CALLERS.keys() - {place.carrier}
     guest = place.guest(SHOP, theirs)
-    if theirs == place.carrier:
-        pytest.skip("there is nothing to tell of")
     with caplog.at_level(logging.WARNING), pytest.raises(RunError) as ended:
         asyncio.run(guest.run())
     sentence = f'shop has [network] carrier = "{theirs}", and that of label "{place.carrier}": use the same file.'

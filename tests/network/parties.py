@@ -58,7 +58,7 @@ def start_fork_server() -> ForkServer:
 
 
 class SupervisedForkServer:
-    """The same fork server for the processes of one machine, in the place of their own: one less to load."""
+    """The same fork server for the processes of one machine, in place of their own: one less to load."""
 
     def __init__(self, fork_server: ForkServer, **options: Any) -> None:
         self._fork_server = fork_server

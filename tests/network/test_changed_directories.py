@@ -57,5 +57,5 @@ def test_what_is_sent_again_is_computed_from_the_same(town: Callable[..., Town],
     else:
         party.own["bottom"] = {"embedding": 3}
         party.write_files()
-    with pytest.raises(SettingsError, match=f"The {changed} of party1 are others than those the run in"):
+    with pytest.raises(SettingsError, match=f"The {changed} of party1 differ from those the run in"):
         PartyDirectory(membership_of(party, tmp_path / "run"))

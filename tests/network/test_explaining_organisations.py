@@ -97,7 +97,7 @@ def test_other_options_another_purpose_changed_rows_and_masked_sums_are_refused(
     pd.read_csv(table).assign(pollen=0.5).to_csv(table, index=False)
     explain(feature, "--show-products", "--repeats", "1")
     feature.end(code=2)
-    assert "columns of party1 are others than those of its training" in feature.said()
+    assert "columns of party1 differ from those of its training" in feature.said()
     table.write_bytes(right)
     for name in NAMES[1:]:
         explain(built[name], "--show-products", "--repeats", "1", "--directory", str(built[name].folder / "all agree"))

@@ -74,7 +74,7 @@ def test_https_with_a_partys_certificate_and_a_new_version_on_hangup(town: Calla
     built = trained(town, "vafl", 1)
     label, feature, port = built.label, built["party1"], free_port()
     for one in (label, feature):  # nobody looks by itself
-        one.options = {"patches": {"colonnade.launch.serving_network.LOOK_SECONDS": 1000.0}}
+        one.options = {"patches": {"colonnade.launch.serving.LOOK_SECONDS": 1000.0}}
     serve(label, "--no-keys", "--tls", "--http", f"127.0.0.1:{port}", "--party-seconds", "10")
     serve(feature)
     trust = ssl.create_default_context(cafile=str(label.folder / "authority.pem"))

@@ -46,8 +46,8 @@ shares = st.floats(0.01, 0.99)
 def test_slope_noise_keeps_exactly_its_budget(epsilon: float, plan: ReleasePlan, clip: float) -> None:
     sound = slope_noise(epsilon, DELTA, plan, clip)
     assert epsilon_of(worst_row_mu(slope_releases(plan, clip, sound)), DELTA) == pytest.approx(epsilon, rel=1e-8)
-    claimed = slope_noise(epsilon, DELTA, plan, clip, formula="paper")
-    mu = claims.dpzv_mu(claimed, clip, plan.exchanges, plan.rows)
+    claimed = claims.slopes_noise(mu_of(epsilon, DELTA), clip, plan.exchanges, plan.rows)
+    mu = claims.slopes_mu(claimed, clip, plan.exchanges, plan.rows)
     assert epsilon_of(mu, DELTA) == pytest.approx(epsilon, rel=1e-8)
 
 
@@ -66,8 +66,8 @@ def test_embedding_noise_keeps_exactly_its_budget(epsilon: float, plan: ReleaseP
     sound = embedding_noise(epsilon, DELTA, plan, clip)
     releases = embedding_releases(plan, plan.feature_parties[0], clip, sound)
     assert epsilon_of(max(release.mu for release in releases), DELTA) == pytest.approx(epsilon, rel=1e-8)
-    claimed = embedding_noise(epsilon, DELTA, plan, clip, formula="paper")
-    mu = claims.vafl_mu(claimed, clip, plan.exchanges_per_party, plan.batch_size, plan.rows)
+    claimed = claims.embeddings_noise(mu_of(epsilon, DELTA), clip, plan.exchanges_per_party, plan.batch_size, plan.rows)
+    mu = claims.embeddings_mu(claimed, clip, plan.exchanges_per_party, plan.batch_size, plan.rows)
     assert epsilon_of(mu, DELTA) == pytest.approx(epsilon, rel=1e-8)
 
 
@@ -77,6 +77,15 @@ def test_clips_are_the_other_way_round(epsilon: float, plan: ReleasePlan, clip: 
     assert embedding_clip(epsilon, DELTA, plan, embedding_noise(epsilon, DELTA, plan, clip)) == pytest.approx(clip)
 
 
+def slopes_by_paper(epsilon: float, clip: float) -> float:
+    return claims.slopes_noise(mu_of(epsilon, DELTA), clip, PLAN.exchanges, PLAN.rows)
+
+
+def embeddings_by_paper(epsilon: float, clip: float) -> float:
+    queries = PLAN.exchanges_per_party
+    return claims.embeddings_noise(mu_of(epsilon, DELTA), clip, queries, PLAN.batch_size, PLAN.rows)
+
+
 def test_noise_by_hand() -> None:
     mu = mu_of(2.0, DELTA)
     # A label is used 9 times by each of 2 parties, each time with 2C/B = 0.06: √18 · 0.06/μ.
@@ -84,24 +93,20 @@ def test_noise_by_hand() -> None:
     # As many updates of the label party itself: √2 more.
     assert slope_noise(2.0, DELTA, PLAN, 3.0, update_share=0.5) == pytest.approx(math.sqrt(36) * 0.06 / mu)
     # The paper: 2C√T/(Dμ) with T = 2 · 90.
-    assert slope_noise(2.0, DELTA, PLAN, 3.0, formula="paper") == pytest.approx(6 * math.sqrt(180) / (1000 * mu))
+    assert slopes_by_paper(2.0, 3.0) == pytest.approx(6 * math.sqrt(180) / (1000 * mu))
     # An embedding is uploaded 9 times by one party: 3 · 2C/μ; evaluated 16 times: 4 · 2C/μ.
     assert embedding_noise(2.0, DELTA, ANSWERED, 3.0) == pytest.approx(18 / mu)
     # One upload more, unanswered at the end, may have any row a tenth time.
     assert embedding_noise(2.0, DELTA, PLAN, 3.0) == pytest.approx(math.sqrt(10) * 6 / mu)
     assert embedding_noise(2.0, DELTA, replace(PLAN, evaluations=16), 3.0) == pytest.approx(24 / mu)
     # The paper: 2C · N_m√K/(μN), K = 90.
-    assert embedding_noise(2.0, DELTA, PLAN, 3.0, formula="paper") == pytest.approx(0.6 * math.sqrt(90) / mu)
+    assert embeddings_by_paper(2.0, 3.0) == pytest.approx(0.6 * math.sqrt(90) / mu)
 
 
 def test_the_paper_asks_for_less_noise() -> None:
     # By √(D/B) for slopes; for embeddings by as much.
-    assert slope_noise(1.0, DELTA, PLAN, 1.0) == pytest.approx(
-        math.sqrt(10) * slope_noise(1.0, DELTA, PLAN, 1.0, formula="paper")
-    )
-    assert embedding_noise(1.0, DELTA, ANSWERED, 1.0) == pytest.approx(
-        math.sqrt(10) * embedding_noise(1.0, DELTA, PLAN, 1.0, formula="paper")
-    )
+    assert slope_noise(1.0, DELTA, PLAN, 1.0) == pytest.approx(math.sqrt(10) * slopes_by_paper(1.0, 1.0))
+    assert embedding_noise(1.0, DELTA, ANSWERED, 1.0) == pytest.approx(math.sqrt(10) * embeddings_by_paper(1.0, 1.0))
 
 
 @settings(max_examples=40)
@@ -165,7 +170,5 @@ def test_impossible_budgets_are_refused(epsilon: float) -> None:
 def test_other_nonsense_is_refused() -> None:
     with pytest.raises(SettingsError, match="clip"):
         embedding_noise(1.0, DELTA, PLAN, 0.0)
-    with pytest.raises(SettingsError, match="Did you mean 'paper'"):
-        slope_noise(1.0, DELTA, PLAN, 1.0, formula="papers")
     with pytest.raises(SettingsError, match="ratio"):
         suggest_for_slopes(1.0, DELTA, PLAN, 0.0)

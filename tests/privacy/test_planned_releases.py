@@ -114,7 +114,7 @@ def test_the_noise_of_the_paper_and_what_it_is_worth(claimed: float, documented:
     rows, batch, epochs, clip, delta = 60_000, 64, 100, 1.0, 1e-3
     names = tuple(f"party{number}" for number in range(parties))
     plan = ReleasePlan(rows, batch, epochs, "bank", names, whole_batches=True)
-    noise = claims.dpzv_noise(solved_mu(claimed, delta), clip, plan.exchanges, rows)
+    noise = claims.slopes_noise(solved_mu(claimed, delta), clip, plan.exchanges, rows)
     figures = {
         figure.adversary: figure
         for figure in account(
@@ -123,7 +123,7 @@ def test_the_noise_of_the_paper_and_what_it_is_worth(claimed: float, documented:
             delta,
             "bank",
             names,
-            claimed=ClaimedPrivacy(claims.dpzv_mu(noise, clip, plan.exchanges, rows)),
+            claimed=ClaimedPrivacy(claims.slopes_mu(noise, clip, plan.exchanges, rows)),
         )
     }
     figure = figures[TOGETHER if parties > 1 else "feature party party0"]

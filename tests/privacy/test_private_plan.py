@@ -139,7 +139,7 @@ def test_calibrating_twice_changes_nothing() -> None:
         (Dpzv(clip=0.0, server_update="frozen"), {"labels_epsilon": 1.0}, r"without algorithm\.clip"),
         (Dpzv(), {"labels_epsilon": 1.0}, r"'auto', which updates the top model from raw labels"),
         (Dpzv(server_update="first-order"), {"labels_epsilon": 1.0}, "Choose private-zo, dp-sgd or frozen"),
-        (Dpzv(server_update="dp-sgd"), {"labels_epsilon": 1.0, "formula": "paper"}, "the DPZV paper has none"),
+        (Dpzv(server_update="dp-sgd"), {"labels_epsilon": 1.0, "formula": "paper"}, "that of dpzv has none"),
         (Dpzv(server_update="dp-sgd", noise=1.0), {"labels_epsilon": 1.0}, "both algorithm.noise and server_noise"),
         (Vafl(), {"columns_epsilon": 1.0, "clip": 1.0}, "Choose frozen or dp-sgd"),
         (Czofo(), {"columns_epsilon": 1.0, "clip": 1.0}, "updates bottom models from raw columns"),

@@ -122,8 +122,7 @@ def _synchronous_spans(chance: random.Random, exchanges: int) -> list[dict[str, 
     return spans
 
 
-def _summary(spans: list[dict[str, Any]], lines: list[dict[str, Any]], seed: int, synchronous: bool) -> dict[str, Any]:
-    end = max(span["end"] for span in spans)
+def _parties(spans: list[dict[str, Any]], end: float) -> dict[str, Any]:
     parties: dict[str, Any] = {}
     for name in ("party1", "party2", "party3", "party4", "label"):
         own = [span for span in spans if span["party"] == name]
@@ -137,6 +136,11 @@ def _summary(spans: list[dict[str, Any]], lines: list[dict[str, Any]], seed: int
             "away_seconds": away,
             "idle_seconds": end - busy - away,
         }
+    return parties
+
+
+def _summary(spans: list[dict[str, Any]], lines: list[dict[str, Any]], seed: int, synchronous: bool) -> dict[str, Any]:
+    end = max(span["end"] for span in spans)
     last = lines[-1]
     return {
         "algorithm": "split" if synchronous else "vafl",
@@ -166,7 +170,7 @@ def _summary(spans: list[dict[str, Any]], lines: list[dict[str, Any]], seed: int
                 "counts": [400, 0, 0, 0, 0, 0, 0] if synchronous else [40, 61, 180, 70, 31, 18, 0],
             },
         },
-        "parties": parties,
+        "parties": _parties(spans, end),
         "privacy": {"claimed": None, "sound": None, "observed": None, "delta": None, "events": []},
         "counts": {"late_rows": 12, "lost_messages": 0},
         "versions": {"colonnade": "0.1.0", "python": "3.11.7", "torch": "2.13.0", "numpy": "2.3.0"},

@@ -107,7 +107,7 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
 
 @pytest.fixture
 def one_and_two(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A reproduction of one row, in the place of all others."""
+    """A reproduction of one row, in place of all others."""
     monkeypatch.chdir(tmp_path)
 
     def run(scope: Scope) -> Shown:

@@ -24,7 +24,7 @@ PARTIES = tuple(f"party{place}" for place in range(1, 8))
 
 @pytest.fixture
 def digits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """1,347 small images of ten digits in the place of every set, three parties."""
+    """1,347 small images of ten digits in place of every set, three parties."""
     data = dataset("digits", parties=3)
     monkeypatch.setattr(privacy, "_data", lambda name, max_rows: data)
 

@@ -63,6 +63,22 @@ def test_any_other_effect_is_noticed_where_it_happens(recorded: Path, changes: d
         replay(says({**BANK, **changes}), recorded)
 
 
+@pytest.mark.parametrize(
+    ("metric", "agrees"), [({"accuracy": 1.0, "auc": 0.5}, True), ({"accuracy": 0.9}, False), ({"auc": 0.5}, False)]
+)
+def test_a_metric_that_was_not_recorded_is_no_difference(
+    recorded: Path, metric: dict[str, float], agrees: bool
+) -> None:
+    """What was recorded by a version that knew fewer of them is played again; another value is noticed."""
+    started = [BANK["Started"][0], Observe(0, 0, 0.0, loss=0.5, metric=metric, note="so far")]
+    bank = says({**BANK, "Started": started})
+    if agrees:
+        assert replay(bank, recorded) == 3
+    else:
+        with pytest.raises(RunError, match=r"event 1: .* recorded Observe"):
+            replay(bank, recorded)
+
+
 def test_a_party_that_is_not_deterministic_is_noticed(tmp_path: Path) -> None:
     draws = iter(range(100))  # stands for a clock or a global random generator
 

@@ -60,7 +60,7 @@ def test_any_insertion(frame: bytes, data: st.DataObject) -> None:
     one_input(frame[:place] + data.draw(st.binary(min_size=1, max_size=40)) + frame[place:])
 
 
-# MessagePack of any plain value, in the place of the header or of any part of it.
+# MessagePack of any plain value, in place of the header or of any part of it.
 PLAIN = st.recursive(
     st.none()
     | st.booleans()

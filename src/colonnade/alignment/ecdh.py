@@ -242,7 +242,7 @@ class FeatureParty(AligningFeatureParty):
         try:
             agreed = self._pair_key.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(self._public_keys[peer])))
         except ValueError:
-            raise ProtocolError(f"{peer} introduced itself with a public key that is none.") from None
+            raise ProtocolError(f"{peer} introduced itself with something that is no public key.") from None
         both = sorted(self._public_keys[name] for name in (self.seat.name, peer))
         return sha256(b"colonnade alignment pair 1" + agreed + "".join(both).encode()).digest()
 

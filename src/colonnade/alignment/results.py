@@ -105,7 +105,7 @@ def read_aligned(folder: Path, party: str, own: PartyData, base: Path) -> Aligne
         raise RunError(f"The alignment in {folder} is damaged: run colonnade align again.")
     if digest_of(read_id_columns(own, base, columns, party)) != ids:
         raise DataError(
-            f"Party {party!r}: the ids in {own.file or 'its query'} are others than those that were aligned in "
+            f"Party {party!r}: the ids in {own.file or 'its query'} differ from those that were aligned in "
             f"{str(folder)!r}. Align again, or put the table back as it was."
         )
     found = np.array(pairs, np.int64).reshape(-1, 2)

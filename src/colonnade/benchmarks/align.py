@@ -18,10 +18,9 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from colonnade.benchmarks.benchmark import Benchmark, Watch, one_thread
-from colonnade.benchmarks.party_programs import free_port
-from colonnade.errors import RunError
+from colonnade.benchmarks.party_programs import ended_badly, free_port, write_party
 from colonnade.federation.toml import write_toml
-from colonnade.wire.authority import issue, make_authority
+from colonnade.wire.authority import make_authority
 
 IDS = 1_000_000
 PARTIES = ("bank", "shop")
@@ -77,8 +76,7 @@ def aligned(folder: Path, files: dict[str, Path]) -> list[resource.struct_rusage
         if program.returncode:
             for other in programs.values():
                 other.kill()
-            last = (folder / f"{name}.log").read_text(encoding="utf-8").splitlines()[-3:]
-            raise RunError(f"The party {name} has not ended well: {' '.join(last)}")
+            raise ended_badly(folder, name)
     return used
 
 
@@ -107,20 +105,9 @@ def write_parties(folder: Path, ids: int) -> dict[str, Path]:
     make_authority(folder / "authority", "benchmark", 2)
     files = {}
     for place, name in enumerate(PARTIES):
-        issue(folder / "authority", name, folder / name, [], 1)
         own = np.random.default_rng(place).permutation(np.arange(ids) + place * (ids // 4))
         np.savetxt(folder / f"{name}.csv", own, fmt="C%09d", header="id", comments="")
-        settings = {
-            "party": {"name": name, "listen": f"127.0.0.1:{port}", "out": str(folder / f"run-{name}")},
-            "data": {"file": f"{name}.csv"},
-            "keys": {
-                "certificate": f"{name}/{name}.pem",
-                "key": f"{name}/{name}.key",
-                "authority": f"{name}/authority.pem",
-            },
-        }
-        files[name] = folder / f"{name}.toml"
-        files[name].write_text(write_toml(settings), encoding="utf-8")
+        files[name] = write_party(folder, name, port, f"{name}.csv")
     return files
 
 

@@ -16,7 +16,7 @@ class Part:
 
     only: tuple[str, ...] = ()  # algorithms; none: all
     kept: Path | None = None
-    unseen: tuple[int, ...] = ()  # seeds of tables to draw, in the place of the data sets that there are
+    unseen: tuple[int, ...] = ()  # seeds of tables to draw, in place of the data sets that there are
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,18 @@ EXCHANGES_A_TURN = 200
 RATE = 0.01
 
 
+def training_of(exchanges: int, parties: int, rows: int) -> Training:
+    """So many exchanges of all parties together."""
+    return Training(
+        epochs=exchanges * BATCH / (parties * rows),
+        batch_size=BATCH,
+        learning_rate=RATE,
+        optimiser="sgd",
+        evaluate_every_epochs=0,
+        observe_every_epochs=0.01,
+    )
+
+
 def mnist_shaped(rows: int = ROWS, parties: int = PARTIES) -> FederatedData:
     """Speed does not depend on the values."""
     generator = torch.Generator().manual_seed(0)

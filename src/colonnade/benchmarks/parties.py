@@ -8,6 +8,7 @@ mutual TLS. Memory is what a process shares with no other: the fork server has l
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from colonnade.algorithms.split_models.vafl import Vafl
 from colonnade.algorithms.training import Training
 from colonnade.benchmarks.benchmark import Benchmark, Watch, one_thread
-from colonnade.benchmarks.mnist_shaped import BATCH, RATE, Simulated, mnist_shaped, ratio
+from colonnade.benchmarks.mnist_shaped import Simulated, mnist_shaped, ratio, training_of
 from colonnade.benchmarks.party_programs import free_port, joined, training_lines, wait_for_all, write_federation
 from colonnade.benchmarks.process_memory import descendants, private_bytes, watched
 from colonnade.launch.experiment import train
@@ -63,15 +64,8 @@ def _simulated(watch: Watch) -> dict[str, float]:
 
 
 def _training(parties: int) -> Training:
-    epochs = EXCHANGES * BATCH / (parties * ROWS)
-    return Training(
-        epochs=epochs,
-        batch_size=BATCH,
-        learning_rate=RATE,
-        optimiser="sgd",
-        evaluate_every_epochs=0,
-        observe_every_epochs=epochs / 50,
-    )
+    training = training_of(EXCHANGES, parties, ROWS)
+    return replace(training, observe_every_epochs=training.epochs / 50)
 
 
 def _processes(parties: int) -> float:

@@ -48,25 +48,37 @@ def write_federation(
     make_authority(folder / "authority", "benchmark", 2)
     files = {}
     for name in (data.label_party, *parties):
-        issue(folder / "authority", name, folder / name, [], 1)
         ids = np.arange(data.rows)
         if name == data.label_party:
             nothing = np.zeros((data.rows, 0), np.float32)
             np.savez(folder / f"{name}.npz", ids=ids, columns=nothing, labels=data.labels.train.numpy())
         else:
             np.savez(folder / f"{name}.npz", ids=ids, columns=data.columns[name].train.numpy())
-        own = {
-            "party": {"name": name, "listen": f"127.0.0.1:{port}", "out": str(folder / f"run-{name}")},
-            "data": {"file": f"{name}.npz"},
-            "keys": {
-                "certificate": f"{name}/{name}.pem",
-                "key": f"{name}/{name}.key",
-                "authority": f"{name}/authority.pem",
-            },
-        }
-        files[name] = folder / f"{name}.toml"
-        files[name].write_text(write_toml(own), encoding="utf-8")
+        files[name] = write_party(folder, name, port, f"{name}.npz")
     return files
+
+
+def write_party(folder: Path, name: str, port: int, file: str) -> Path:
+    """A party's certificate, from the authority in `folder`, and its own file, which is returned."""
+    issue(folder / "authority", name, folder / name, [], 1)
+    own = {
+        "party": {"name": name, "listen": f"127.0.0.1:{port}", "out": str(folder / f"run-{name}")},
+        "data": {"file": file},
+        "keys": {
+            "certificate": f"{name}/{name}.pem",
+            "key": f"{name}/{name}.key",
+            "authority": f"{name}/authority.pem",
+        },
+    }
+    path = folder / f"{name}.toml"
+    path.write_text(write_toml(own), encoding="utf-8")
+    return path
+
+
+def ended_badly(folder: Path, name: str) -> RunError:
+    """Says what a party's program said last."""
+    last = (folder / f"{name}.log").read_text(encoding="utf-8").splitlines()[-3:]
+    return RunError(f"The party {name} did not end well: {' '.join(last)}")
 
 
 @contextmanager
@@ -90,8 +102,7 @@ def wait_for_all(folder: Path, children: Mapping[str, Child], seconds: float) ->
     deadline = time.monotonic() + seconds
     for name, child in children.items():
         if not child.wait(max(0.0, deadline - time.monotonic())) or child.poll():
-            last = (folder / f"{name}.log").read_text(encoding="utf-8").splitlines()[-3:]
-            raise RunError(f"The party {name} has not ended well: {' '.join(last)}")
+            raise ended_badly(folder, name)
 
 
 def free_port() -> int:

@@ -25,7 +25,17 @@ from colonnade.algorithms.split_models.vafl import Vafl
 from colonnade.algorithms.training import Training
 from colonnade.benchmarks import absence, slow_links, start
 from colonnade.benchmarks.benchmark import Benchmark, Watch, one_thread
-from colonnade.benchmarks.mnist_shaped import BATCH, PARTIES, RATE, ROWS, WIDTH, Simulated, mnist_shaped, ratio
+from colonnade.benchmarks.mnist_shaped import (
+    BATCH,
+    PARTIES,
+    RATE,
+    ROWS,
+    WIDTH,
+    Simulated,
+    mnist_shaped,
+    ratio,
+    training_of,
+)
 from colonnade.benchmarks.party_programs import free_port, joined, training_lines, wait_for_all, write_federation
 from colonnade.data import from_arrays
 from colonnade.data.federated import FederatedData
@@ -110,18 +120,6 @@ def _synced_over_unsynced(data: FederatedData, watch: Watch) -> float:
     return ratio(synced, unsynced)
 
 
-def _training(data: FederatedData, exchanges: int) -> Training:
-    epochs = exchanges * BATCH / (PARTIES * data.rows)
-    return Training(
-        epochs=epochs,
-        batch_size=BATCH,
-        learning_rate=RATE,
-        optimiser="sgd",
-        evaluate_every_epochs=0,
-        observe_every_epochs=0.01,
-    )
-
-
 # --- the label party alone ---------------------------------------------------------------------------------------
 
 
@@ -163,7 +161,7 @@ def _steady_rate(metrics: list[dict[str, Any]]) -> float:
 
 
 def _processes_rate(data: FederatedData, in_flight: int = 1, sync: bool = False) -> float:
-    training, runtime = _training(data, EXCHANGES), Processes(endurance=Endurance(sync=sync))
+    training, runtime = training_of(EXCHANGES, PARTIES, data.rows), Processes(endurance=Endurance(sync=sync))
     algorithm = Vafl(in_flight=in_flight)
     outcome = train(data, algorithm, training=training, bottom=BOTTOM, top=TOP, runtime=runtime, seed=0)
     return _steady_rate(_training_lines(outcome.metrics))
@@ -174,7 +172,7 @@ def _training_lines(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _network_rate(data: FederatedData, carrier: str = "tls", in_flight: int = 1) -> float:
-    training = _training(data, EXCHANGES)
+    training = training_of(EXCHANGES, PARTIES, data.rows)
     settings = {
         "algorithm": {"name": "vafl", "in_flight": in_flight},
         "training": {

@@ -80,7 +80,7 @@ class _Pair:
 
 
 class _Blind:
-    """In the place of who looks on: nobody does."""
+    """In place of who looks on: nobody does."""
 
     def __init__(self, directory: Path, recorder: Recorder, stop_requested: Callable[[], bool]) -> None:
         self._stop_requested = stop_requested

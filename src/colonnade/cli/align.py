@@ -49,26 +49,24 @@ def align(
     method: Annotated[
         str,
         typer.Option(
-            help="ecdh shows nobody an id that not all hold. hashed is quicker and LEAKS: the label party can test, "
-            "for every id that it can guess, whether a party holds it, and sees what each two share. All parties "
-            "must give the same.",
+            help="With ecdh nobody is shown an id that not all parties hold. hashed is quicker and LEAKS: the label "
+            "party can test, for every id that it can guess, whether a party holds it, and sees what each two share. "
+            "All parties must give the same.",
             show_default="that of the file, ecdh",
         ),
     ] = "",
     yes: Annotated[
-        bool, typer.Option("--yes", help="Take the result also if less than half of anybody's ids match.")
+        bool, typer.Option("--yes", help="Take the result even if fewer than half of a party's ids match.")
     ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Without --party: continue a stopped alignment from its checkpoint.")
     ] = False,
-    workers: Annotated[
-        int, typer.Option(help="Processes that multiply, per party. 0: one for every core that is there.", min=0)
-    ] = 0,
+    workers: Annotated[int, typer.Option(help="Processes that multiply, per party. 0: one per core.", min=0)] = 0,
     trace: Annotated[bool, typer.Option("--trace", help="Record every event and effect.")] = False,
     checkpoint_seconds: Annotated[
         float, typer.Option(help="Without --party: wall time between checkpoints.", min=0)
     ] = 30.0,
-    as_json: Annotated[bool, json_option("Print what came of it as JSON, and nothing else.")] = False,
+    as_json: Annotated[bool, json_option("Print the outcome as JSON, and nothing else.")] = False,
 ) -> None:
     """Find the rows that all parties hold, in one order, without showing ids that not all hold.
 

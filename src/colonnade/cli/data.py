@@ -43,7 +43,7 @@ def list_data(as_json: Annotated[bool, json_option("Print the list as JSON.")] =
 def get_data(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Which one; `colonnade data list` has them.")],
     url: Annotated[
-        str, typer.Option("--url", help="A folder to fetch its files from, in the place of the usual address.")
+        str, typer.Option("--url", help="A folder to fetch its files from, in place of the usual address.")
     ] = "",
 ) -> None:
     """Fetch a data set into the cache folder, check it, and show its licence."""

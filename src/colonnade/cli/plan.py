@@ -37,7 +37,7 @@ def plan(
         ),
     ] = PLACES[0],
     seconds: Annotated[
-        float, typer.Option(help="How long each variant is rehearsed, about; less for quick models.", min=0.1)
+        float, typer.Option(help="About how long each variant is rehearsed; less for quick models.", min=0.1)
     ] = 2.0,
     as_json: Annotated[bool, json_option("Print the forecasts as JSON, and nothing else.")] = False,
 ) -> None:

@@ -58,8 +58,8 @@ def predict(
         typer.Option(
             "--table",
             metavar="PARTY=FILE",
-            help="Another file in the place of a party's own, with the same columns. May be repeated. With --party: "
-            "FILE, in the place of its own.",
+            help="Another file in place of a party's own, with the same columns. May be repeated. With --party: "
+            "FILE, in place of its own.",
             show_default=False,
         ),
     ] = None,
@@ -127,7 +127,7 @@ class _Given:
         if runtime:
             raise SettingsError("--runtime is for models in one place; with --party it is the network: leave it out.")
         if len(table) > 1 or any(not one for one in table):
-            raise SettingsError("With --party, --table names one file, in the place of this party's own.")
+            raise SettingsError("With --party, --table names one file, in place of this party's own.")
         self.out, self.ids, self.trace = out, ids, trace
         self.table = table[0] if table else ""
         self.model, self.aligned, self.directory = model, aligned, directory

@@ -92,7 +92,7 @@ def serve(
     own = None if party is None else read_party_file(party)
     form, name = ("text", "serve") if own is None else (own.party.log, own.party.name)
     set_up_logging(form, name)
-    with last_words(form), interrupted("Nobody is served any more."), stop_on_interrupt(quiet=True) as stop:
+    with last_words(form), interrupted("Serving has stopped."), stop_on_interrupt(quiet=True) as stop:
         try:
             from colonnade.launch.serving import Serving, serve_run
             from colonnade.serving.http_server import HttpSettings

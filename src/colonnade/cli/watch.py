@@ -34,7 +34,7 @@ def watch(
 
     check_runs(runs)
     _warn_if_open(address)
-    with interrupted("Nobody is shown anything any more."), stop_on_interrupt(quiet=True) as stop:
+    with interrupted("The page is no longer served."), stop_on_interrupt(quiet=True) as stop:
         serve_page(runs, party, address, _begun, stop)
 
 

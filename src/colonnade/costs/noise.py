@@ -94,7 +94,8 @@ def _check_labels(plan: Plan) -> None:
         )
     if privacy.formula == "paper" and answers.private_update:
         raise SettingsError(
-            f'privacy.formula = "paper": the DPZV paper has none for server_update = {answers.server_update!r}. '
+            f'privacy.formula = "paper": that of {plan.chosen.name} has none for server_update = '
+            f"{answers.server_update!r}. "
             'Choose formula = "sound", or one of the paper\'s own updates.'
         )
     if privacy.formula == "sound" and answers.noise == 0 and not _top_is_private(answers):
@@ -117,8 +118,8 @@ def _check_columns(plan: Plan) -> None:
         what = "a private update of bottom models" if private_update else f"the columns of {name}"
         claimed = [row.name for row in algorithms.which(lambda row: row.claims_embeddings)]
         raise SettingsError(
-            f'privacy.formula = "paper": there is none for {what}. Theorem 9 of the VAFL paper is about embeddings; '
-            f'the papers use it for {", ".join(claimed)}. Choose formula = "sound".'
+            f'privacy.formula = "paper": there is none for {what}. Papers have one for the embeddings of '
+            f'{", ".join(claimed)}. Choose formula = "sound".'
         )
     hidden = columns_hidden_state("a party", bottom_update_of(plan))
     if privacy.formula == "sound" and privacy.noise == 0 and hidden is not None:
@@ -187,7 +188,12 @@ def calibrated(plan: Plan, facts: Facts) -> Plan:
     if answers is not None and privacy.labels_epsilon > 0 and answers.noise == 0:
         counted, share = release_plan(plan, facts), top_share(plan)
         budget = privacy.labels_epsilon, privacy.delta, counted
-        noise = slope_noise(*budget, plan.answer_clip, update_share=share, formula=privacy.formula)
+        claim = plan.conversation.answers_claim
+        if privacy.formula == "paper" and claim is not None:
+            mu = mu_of(privacy.labels_epsilon, privacy.delta)
+            noise = claim.noise(mu, plan.answer_clip, counted.exchanges, counted.rows)
+        else:
+            noise = slope_noise(*budget, plan.answer_clip, update_share=share)
         own = top_noise(*budget, answers.server_clip_bound, share) if share else answers.server_noise
         plan = replace(plan, algorithm=replace(plan.algorithm, noise=noise, server_noise=own))
     if privacy.columns_epsilon > 0 and privacy.noise == 0:

@@ -18,7 +18,7 @@ import numpy as np
 
 from colonnade import messages
 from colonnade.algorithms.linear_models.parts.searching import next_search
-from colonnade.algorithms.linear_models.parts.settings import REMEMBERED, BlockLinear
+from colonnade.algorithms.linear_models.parts.settings import REMEMBERED
 from colonnade.algorithms.linear_models.parts.sum_schemes import check_scheme
 from colonnade.algorithms.linear_models.parts.sums import ROWS_A_SUM
 from colonnade.algorithms.linear_models.parts.trees import Tree, balanced, different_pair
@@ -294,9 +294,9 @@ def planned_requests(plan: Plan, facts: Facts) -> Schedule:
 
 def _searches_every(plan: Plan, facts: Facts) -> float:
     """Epochs between two joint searches; 0: there are none."""
-    if not isinstance(plan.algorithm, BlockLinear):
-        return 0.0
-    return plan.algorithm.searches_every(facts.rows, facts.outputs, plan.training.l1, plan.training.epochs)
+    training = plan.training
+    every: float = plan.algorithm.searches_every(facts.rows, facts.outputs, training.l1, training.epochs)
+    return every
 
 
 def _is_shared(plan: Plan) -> bool:

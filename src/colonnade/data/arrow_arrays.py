@@ -35,7 +35,7 @@ def no_texts() -> pa.StringArray:
 
 
 def one_text(text: str) -> pa.StringArray:
-    """A column of one text, where a function takes a column in the place of a text.
+    """A column of one text, where a function takes a column in place of a text.
 
     >>> one_text("and").to_pylist()
     ['and']

@@ -200,7 +200,7 @@ class FederatedData:
         return 0 if self.labels.validation is None else len(self.labels.validation)
 
     def held_out(self, fraction: float) -> "FederatedData":
-        """The training rows alone, so large a part of them in the place of the test rows: to choose settings by.
+        """The training rows alone, so large a part of them in place of the test rows: to choose settings by.
 
         Which ones follows from the order of the rows, so that every choice is made on the same.
 

@@ -99,15 +99,6 @@ def letters_of(text: pa.StringArray, width: int) -> Array:
     return np.frombuffer(text.buffers()[2], np.uint8, len(text) * width, offset).reshape(len(text), width)
 
 
-def text_order(text: pa.StringArray) -> Array:
-    """Where the first, second, … of some texts lies, in the order of their bytes.
-
-    >>> text_order(pa.array(["b", "10", "9", "a"])).tolist()
-    [1, 2, 3, 0]
-    """
-    return _ordered(_letters(text))[0]
-
-
 def _ordered(letters: Array) -> tuple[Array, bool]:
     """The order of texts by their differing letters, [letters, texts], and whether two of them may be alike."""
     packed = _with_places(letters)

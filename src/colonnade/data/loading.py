@@ -134,7 +134,7 @@ def from_arrays(
     if names is None and array.ndim == 2:
         names = [f"x{1 + j}" for j in range(array.shape[1])]
     if names is not None and (array.ndim != 2 or len(names) != array.shape[1]):
-        raise DataError(f"There are {len(names)} names for X of shape {list(array.shape)}: give one a column.")
+        raise DataError(f"There are {len(names)} names for X of shape {list(array.shape)}: give one per column.")
     if test is not None and test.shape[1:] != array.shape[1:]:
         raise DataError(f"X_test has shape {list(test.shape)}, X has {list(array.shape)}: rows must look alike.")
     if test is not None and is_sparse(test) != is_sparse(array):

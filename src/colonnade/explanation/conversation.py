@@ -188,7 +188,7 @@ class ExplainingFeatureParty(ExplainingParty):
         seat, walk = self.seat, self._walk
         assert walk is not None
         if gradient.shape != (len(seat.places), seat.width(seat.name)):
-            raise ProtocolError(f"{sender} told gradients of shape {gradient.shape}, which fits no embedding.")
+            raise ProtocolError(f"{sender} sent gradients of shape {gradient.shape}, which fits no embedding.")
         walk.answered(self._step, torch.from_numpy(gradient.astype(seat.dtype)))
         self._step += 1
         if self._step < seat.steps:
@@ -210,7 +210,9 @@ class ExplainingFeatureParty(ExplainingParty):
 
     def _keep(self, sender: str, message: ExplanationTotals) -> Sequence[Effect]:
         if message.worths.shape != (len(self.seat.order), 4):
-            raise ProtocolError(f"{sender} told the worth of {len(message.worths)} parties, which are others.")
+            raise ProtocolError(
+                f"{sender} sent the worth of {len(message.worths)} other parties than those that take part."
+            )
         self._totals = [message.loss, message.loss_without, message.coalitions, message.worths.tolist()]
         return []
 

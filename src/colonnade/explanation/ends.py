@@ -130,7 +130,7 @@ class Scorer:
         return Totals(float(self._full.mean()), float(without.mean()), worth, shuffled, coalitions)
 
     def grown(self, name: str, variants: Sequence[Tensor]) -> Importance:
-        """By how much the loss grows, in the mean, with these embeddings in the place of a party's own."""
+        """By how much the loss grows, in the mean, with these embeddings in place of a party's own."""
         total: Values = np.zeros_like(self._full)
         for variant in variants:
             total += (self._losses({**self._embeddings, name: variant}) - self._full) / len(variants)

@@ -130,7 +130,7 @@ class ExplanationDisclosure:
     parties: int  # with columns
     walked: bool  # along integrated gradients
     noised: bool
-    products: bool  # of a linear federation, in the place of embeddings
+    products: bool  # of a linear federation, in place of embeddings
     tells: bool  # whether a feature party is told anything
 
 

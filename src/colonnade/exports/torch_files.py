@@ -136,7 +136,7 @@ def _check(function: PartyFunction, run: Run, party: str, form: str) -> None:
         scale = 1.0 + float(expected.abs().max())
         if found.shape != expected.shape or not float((found - expected).abs().max()) <= TOLERANCE * scale:
             raise RunError(
-                f"The {function.name} model of {party} says something else as {form} than in PyTorch, so the file was "
+                f"The {function.name} model of {party} gives other results as {form} than in PyTorch, so the file was "
                 "not written. A module with branches that depend on values, or whose outputs depend on chance, cannot "
                 "be exported so."
             )

@@ -176,7 +176,7 @@ def _load(module: nn.Module, known: Tensors, what: str, setting: str) -> None:
     if wanted != given:
         differs = next(iter(name for name in {**wanted, **given} if wanted.get(name) != given.get(name)))
         raise SettingsError(
-            f"{what} is another one than in the model to start from: {differs} has the shape "
+            f"{what} differs from that of the model to start from: {differs} has the shape "
             f"{wanted.get(differs, 'none')} here and {given.get(differs, 'none')} there. Keep {setting} as it was, or "
             "begin anew."
         )

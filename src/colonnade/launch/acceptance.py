@@ -1,4 +1,4 @@
-"""Whether a model that was trained anew is to be used in the place of the one that it began with.
+"""Whether a model that was trained anew is to be used in place of the one that it began with.
 
 Both are scored on the same validation rows, those of the new data, which neither has learnt from in this run. The new
 one is accepted if it is not worse. Between two models that are equally good, chance decides which seems better: so this

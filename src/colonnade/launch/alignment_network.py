@@ -20,18 +20,17 @@ from colonnade.federation.file import Federation
 from colonnade.federation.party_file import PartyFile
 from colonnade.launch.alignment import aligned_rows, alignment_plan, summary_of, warning_of
 from colonnade.launch.door import PURPOSE, Doorkeeper
-from colonnade.launch.join import NetworkLaunch
-from colonnade.launch.member import Member
+from colonnade.launch.join import taking_part
+from colonnade.launch.member import NOBODY, Member
 from colonnade.launch.party_directory import PartyDirectory
-from colonnade.launch.run_options import RunOptions
 from colonnade.runtimes.network.greeting import Door
 from colonnade.wire.handshake import Hello, Roster
-
-_NOBODY = Roster("", 0, {}, {})
 
 
 class AlignmentMember(Member):
     """Who takes part in an alignment: its ids are read and hashed before it says a word to anybody."""
+
+    purpose = "align"
 
     def __init__(
         self, federation: Federation, party_file: PartyFile, out: Path | None = None, workers: int = 1
@@ -45,10 +44,6 @@ class AlignmentMember(Member):
             self.name, party_file.data, federation.data, federation.alignment, domain, party_file.base
         )
         self.multipliers = Multipliers(workers, len(self.own.points))
-
-    def _directory(self) -> Path:
-        folder = super()._directory()
-        return folder.with_name(f"{folder.name}-align")
 
     @property
     def relays(self) -> bool:
@@ -76,10 +71,10 @@ class AlignmentMeeting:
         return Doorkeeper(self.member, directory)
 
     def roster(self, hellos: Mapping[str, Hello]) -> Roster:
-        return _NOBODY
+        return NOBODY
 
     def believed(self, roster: Roster) -> Roster:
-        if roster != _NOBODY:
+        if roster != NOBODY:
             raise ProtocolError(f"{self.member.label_party} described a training, and this is an alignment.")
         return roster
 
@@ -107,9 +102,11 @@ def align_party(
 ) -> PartAligned:
     """Take part in an alignment until it ends. `accepts` is asked where hardly any rows match."""
     member = AlignmentMember(federation, party_file, out, workers)
-    launch = NetworkLaunch(member, AlignmentMeeting(member))
-    with launch.ready(), member.multipliers:
-        record = launch.run(RunOptions(member.directory, trace=trace, stop_requested=stop_requested))
+    meeting = AlignmentMeeting(member)
+    with (
+        member.multipliers,
+        taking_part(member, meeting, trace=trace, stop_requested=stop_requested) as record,
+    ):
         party = member.party
         if not record.finished or party is None:
             return PartAligned(False, member.directory, {"status": record.status}, "", False)

@@ -11,13 +11,12 @@ from typing import Any
 
 from colonnade import algorithms
 from colonnade.algorithms.training import Training
-from colonnade.data import load
 from colonnade.data.federated import FederatedData, PartyColumns
-from colonnade.errors import DataError, RunError, SettingsError
-from colonnade.federation.file import Federation, read_federation
+from colonnade.errors import RunError, SettingsError
+from colonnade.federation.file import Federation
 from colonnade.files import json_of, json_text, read_private, write_atomically
 from colonnade.launch.experiment import train
-from colonnade.launch.run_directory import changed_data
+from colonnade.launch.finished_run import data_of, federation_of, settings_of
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 
@@ -85,31 +84,18 @@ def _scores(federation: Federation, data: FederatedData) -> dict[str, float]:
 
 
 def _of_run(run: Path) -> tuple[Federation, FederatedData]:
-    kept = run / "federation.toml"
-    if not kept.exists():
-        raise SettingsError(f"{run} is not a run's directory: it has no federation.toml.")
+    settings_of(run)
     try:
         summary = json_of(read_private(run / "summary.json"))
         is_finished = summary["status"] == "finished"
     except (OSError, ValueError, KeyError, TypeError, RunError):
         is_finished = False
     if not is_finished:
-        raise SettingsError(f"The run in {run} has not finished: there is nothing yet to hold against anything.")
+        raise SettingsError(f"The run in {run} has not finished: there is no model yet to compare baselines with.")
     if (run / "everybody.json").exists():
         raise SettingsError(
             f"{run} is one party's part of a network run: baselines need the tables of all parties in one place."
         )
-    try:
-        federation = read_federation(kept)
-    except SettingsError as error:
-        raise SettingsError(
-            f"{kept} does not say which data the run was trained with: {error} Baselines are for runs of "
-            "`colonnade run`."
-        ) from None
-    data = load(federation.data, federation.party_data(), federation.label_party, run)
-    if changed := changed_data(run, data):
-        raise DataError(
-            f"The data have changed since the run in {run} was started: {', '.join(sorted(changed))}. Its baselines "
-            "need the data it was trained with."
-        )
-    return federation, data
+    of_verb = "Baselines are for runs of `colonnade run`."
+    federation = federation_of(run, "which data the run was trained with", of_verb)
+    return federation, data_of(run, federation, "Its baselines need the data it was trained with.")

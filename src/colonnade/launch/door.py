@@ -59,8 +59,8 @@ class Doorkeeper:
         sizes = 1 <= len(hello.shape) <= 3 and min(hello.shape) > 0 and math.prod(hello.shape) <= MOST_COLUMNS
         if not sizes or not 0 <= hello.width <= MOST_NUMBERS or len(hello.token) != len(self._directory.token):
             raise ProtocolError(
-                f"{name} says of itself what cannot be: a row has 1 to {MOST_COLUMNS} columns, an embedding at most "
-                f"{MOST_NUMBERS} numbers."
+                f"{name} says something impossible of itself: a row has 1 to {MOST_COLUMNS} columns, an embedding at "
+                f"most {MOST_NUMBERS} numbers."
             )
         known = self._directory.roster()
         self._admit_known(name, hello, known)
@@ -129,8 +129,8 @@ def refuse_difference(ours: Mapping[str, Any], theirs: dict[str, Any], name: str
         raise ProtocolError(f"{name} and {host} have models of different trainings: they differ in {plain(differs)}.")
     if differs and differs.startswith(f"{EXPLAIN}."):
         raise ProtocolError(
-            f"{name} and {host} are to explain different things: their commands differ in {plain(differs)}. Give the "
-            "same options everywhere."
+            f"{name} and {host} were asked to explain different things: their commands differ in {plain(differs)}. "
+            "Give the same options everywhere."
         )
     if differs:
         raise ProtocolError(
@@ -174,7 +174,7 @@ def check_roster(participant: Participant, roster: Roster) -> None:
         and 1 <= roster.largest_weight <= max(participant.data.rows, 1)  # the mean of all is 1
     )
     if not possible:
-        raise ProtocolError(f"{label} described a federation that cannot be: other parties, or sizes of none.")
+        raise ProtocolError(f"{label} described an impossible federation: other parties, or sizes of 0.")
     if not plan.is_linear:
         wanted = width_of(participant.name, participant.facts(roster), plan)
         if roster.widths.get(participant.name) != wanted:

@@ -33,7 +33,7 @@ def drift_of_run(run: Path, tables: Sequence[str], predictions: Path | None) -> 
         named = {party: "" for party in learnt if own.get(party, PartyData()).has_table}
         if not named:
             raise SettingsError(
-                f"Which rows are to be looked at? {run} does not say where its parties' tables are: give --table "
+                f"Which rows should be looked at? {run} does not say where its parties' tables are: give --table "
                 "PARTY=FILE."
             )
     found = {}

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from colonnade.data import load
 from colonnade.data.federated import FederatedData
-from colonnade.errors import DataError, RunError, SettingsError
+from colonnade.errors import RunError, SettingsError
 from colonnade.explanation.account import ReleaseAccount, SpentRows, account_of, part_named
 from colonnade.explanation.explaining import explain_model
 from colonnade.explanation.own_columns import chosen_rows
@@ -14,10 +13,10 @@ from colonnade.federation.file import read_federation
 from colonnade.files import json_of, json_text, make_folder, read_private, write_atomically
 from colonnade.launch.experiment import chosen_runtime
 from colonnade.launch.explanation import explain_between
+from colonnade.launch.finished_run import check_unchanged, data_of, federation_of, joint_model_of, settings_of
 from colonnade.launch.outcome import Outcome
-from colonnade.launch.run_directory import changed_data
 from colonnade.prediction.account import RowAccount
-from colonnade.prediction.joint_model import JointModel, load_model
+from colonnade.prediction.joint_model import JointModel
 from colonnade.prediction.saved_model import find_model
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
@@ -127,30 +126,15 @@ def write_pages(found: Explanation, folder: Path, combined: bool = False) -> lis
 
 
 def _of_run(run: Path, data: FederatedData | None) -> tuple[JointModel, dict[str, object], FederatedData]:
-    kept = run / "federation.toml"
-    if not kept.exists():
-        raise SettingsError(f"{run} is not a run's directory: it has no federation.toml.")
-    model = load_model(run)
-    if not isinstance(model, JointModel):
-        raise SettingsError(
-            f"{run} holds the model of {model.description.party} alone: a model is explained where the models and "
-            "tables of all parties are in one place."
-        )
+    settings_of(run)
+    model = joint_model_of(run, "a model is explained where the models and tables of all parties are in one place.")
+    otherwise = "Explain it with the data it was trained with."
     if data is None:
-        try:
-            federation = read_federation(kept)
-        except SettingsError as error:
-            raise SettingsError(
-                f"{kept} does not say which data it was trained with: {error} A run that was started from Python is "
-                "explained from there, with colonnade.explain(run, data)."
-            ) from None
-        data = load(federation.data, federation.party_data(), federation.label_party, run)
-    changed = changed_data(run, data)
-    if changed:
-        raise DataError(
-            f"The data have changed since the run in {run} was started: {', '.join(sorted(changed))}. Explain it with "
-            "the data it was trained with."
-        )
+        from_python = "A run that was started from Python is explained from there, with colonnade.explain(run, data)."
+        federation = federation_of(run, "which data it was trained with", from_python)
+        data = data_of(run, federation, otherwise)
+    else:
+        check_unchanged(run, data, otherwise)
     try:
         summary = json_of(read_private(run / "summary.json"))
     except (OSError, ValueError):

@@ -29,13 +29,12 @@ from colonnade.federation.party_file import PartyFile
 from colonnade.files import json_of, json_text, read_private, write_atomically
 from colonnade.launch.door import EXPLAIN, MODEL, PURPOSE
 from colonnade.launch.explain import write_pages
-from colonnade.launch.join import NetworkLaunch
-from colonnade.launch.member import Member, next_directory
+from colonnade.launch.join import taking_part
+from colonnade.launch.member import next_directory
 from colonnade.launch.model_meeting import ModelMeeting, check_same_parties, common_to_all
 from colonnade.launch.participant import Participant
 from colonnade.launch.run_account import RunAccount
 from colonnade.launch.run_directory import differences
-from colonnade.launch.run_options import RunOptions
 from colonnade.party import Party
 from colonnade.prediction.account import RowAccount
 from colonnade.prediction.contributions import fixed_point
@@ -63,7 +62,7 @@ class ExplanationMember(Participant):
     def __init__(self, federation: Federation, party_file: PartyFile, asked: AskedToExplain) -> None:
         super().__init__(federation, party_file, asked.directory)
         self.asked = asked.settings
-        self.trained_in = asked.model or Member._directory(self)
+        self.trained_in = asked.model or self.training_directory
         folder = find_model(self.trained_in, self.name)
         self.model: SavedModel = read_model(folder)
         described = self.model.description
@@ -103,7 +102,7 @@ class ExplanationMember(Participant):
         changed = differences(*({name: of[name] for name in data if name in of} for of in (before, now)))
         if changed:
             raise SettingsError(
-                f"The {' and '.join(changed)} of {self.name} are others than those of its training in "
+                f"The {' and '.join(changed)} of {self.name} differ from those of its training in "
                 f"{self.trained_in}. Explain the model with the data that it was trained with."
             )
 
@@ -174,7 +173,7 @@ class ExplanationMember(Participant):
     # --- what is said of it ---
 
     def _directory(self) -> Path:
-        return next_directory(super()._directory(), "explain")
+        return next_directory(self.training_directory, "explain")
 
     @property
     def relays(self) -> bool:
@@ -247,10 +246,8 @@ def explain_party(
 ) -> PartExplained:
     """Take part in an explanation until it ends. `out`: for this party's page; default: its directory."""
     member = ExplanationMember(federation, party_file, asked)
-    launch = NetworkLaunch(member, ModelMeeting(member, "explanation", _OTHER_ROWS))
-    with launch.ready():
-        member.open_account()
-        record = launch.run(RunOptions(member.directory, trace=trace, stop_requested=stop_requested))
+    meeting = ModelMeeting(member, "explanation", _OTHER_ROWS)
+    with taking_part(member, meeting, trace=trace, stop_requested=stop_requested) as record:
         party = member.party
         if not record.finished or party is None:
             told = {"status": record.status, "party": member.name}

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from colonnade.explanation.conversation import ExplainingParty, build_explaining_party
 from colonnade.explanation.ends import ColumnGroup
 from colonnade.explanation.seat import ExplanationSeat
 from colonnade.explanation.settings import ExplainSettings
-from colonnade.files import PRIVATE, json_of, make_folder, read_private, write_private
+from colonnade.files import json_of, make_folder, read_private, write_private
 from colonnade.launch.model_seats import ModelSeatFiles
-from colonnade.launch.seat_files import Life
+from colonnade.launch.seat_files import Life, write_tensors
 from colonnade.prediction.saved_model import read_model
 from colonnade.settings import as_values, build
 
@@ -34,8 +34,7 @@ def write_explanation_seat(folder: Path, seat: ExplanationSeat, life: Life) -> N
     make_folder(folder, exist_ok=False)
     seat.model.save(folder / "model")
     held = {"rows": seat.rows, "labels": seat.labels, "places": torch.from_numpy(seat.places.astype(np.int64))}
-    save_file({name: one.contiguous() for name, one in held.items() if one is not None}, folder / _ROWS)
-    (folder / _ROWS).chmod(PRIVATE)
+    write_tensors(folder / _ROWS, {name: one for name, one in held.items() if one is not None})
     content = {
         "name": seat.name,
         "label_party": seat.label_party,

@@ -157,6 +157,17 @@ class Meeting(Protocol):
         """What a feature party takes of that. ProtocolError: no federation of these parties could be so."""
 
 
+@contextmanager
+def taking_part(
+    member: Member, meeting: Meeting, *, trace: bool, stop_requested: Callable[[], bool]
+) -> Iterator[RunRecord]:
+    """A run of another kind than a training, to its end or until a stop; the directory is held while this lasts."""
+    launch = NetworkLaunch(member, meeting)
+    with launch.ready():
+        member.open_account()
+        yield launch.run(RunOptions(member.directory, trace=trace, stop_requested=stop_requested))
+
+
 @dataclass(frozen=True)
 class TrainingMeeting:
     """Of those who train."""
@@ -281,9 +292,7 @@ class NetworkLaunch:
     def guest(self, directory: PartyDirectory, recorder: Recorder, options: RunOptions, leaves: bool = False) -> Guest:
         """A feature party's side: it calls the label party, and introduces itself."""
         participant = self.participant
-        network = participant.federation.network
-        if not network.address:
-            raise SettingsError("The federation has no [network] address: say at which host:port the label party is.")
+        calling = dialler(participant.federation.network.carrier, participant.address)
 
         def begin(roster: Roster) -> Station:
             roster = self.meeting.believed(roster)
@@ -295,7 +304,7 @@ class NetworkLaunch:
         guest = Guest(
             participant.name,
             participant.label_party,
-            dialler(network.carrier, network.address),
+            calling,
             self._keys(directory),
             lambda nonce: hello_of(participant, directory, nonce, leaves),
             neighbours=[one for one in participant.feature_parties if one != participant.name],

@@ -18,6 +18,9 @@ _OWN = ("simulate", "processes", "ray", "start", "track")
 class Member:
     """What a party of a network run is, before it says a word to anybody; what it is there for, its kind says."""
 
+    purpose = ""
+    """How its directory's name ends, if it is there for something else than a training."""
+
     def __init__(self, federation: Federation, party_file: PartyFile, out: Path | None = None) -> None:
         self.federation = federation
         self.party_file = party_file
@@ -60,8 +63,22 @@ class Member:
     def _check(self) -> None:
         """Refuse a federation that cannot be run."""
 
-    def _directory(self) -> Path:
+    @property
+    def training_directory(self) -> Path:
+        """Where a training by the same two files is written if nobody says otherwise."""
         return default_directory(self.federation, self.party_file)
+
+    def _directory(self) -> Path:
+        folder = self.training_directory
+        return folder.with_name(f"{folder.name}-{self.purpose}") if self.purpose else folder
+
+    @property
+    def address(self) -> str:
+        """Where a feature party calls the label party."""
+        address = self.federation.network.address
+        if not address:
+            raise SettingsError("The federation has no [network] address: say at which host:port the label party is.")
+        return address
 
     @property
     def is_label_party(self) -> bool:
@@ -102,6 +119,9 @@ class Member:
         """Refuse more epochs for a run that has ended, where they cannot be."""
         raise SettingsError(f"{self.directory} holds no training, which alone has epochs to go on with.")
 
+    def open_account(self) -> None:
+        """Count what is to be released before it is, where that is counted. Its directory is held."""
+
     def keep_model(
         self, party: Party, metrics: list[dict[str, Any]], released: Sequence[Mapping[str, Any]], directory: Path
     ) -> None:
@@ -110,6 +130,10 @@ class Member:
     def build(self, roster: Roster, secret: int) -> Party:
         """The party, once everybody is known."""
         raise NotImplementedError
+
+
+NOBODY = Roster("", 0, {}, {})
+"""What is told of one another where no training is described."""
 
 
 def default_directory(federation: Federation, party_file: PartyFile) -> Path:

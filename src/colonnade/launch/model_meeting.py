@@ -55,7 +55,7 @@ class ModelMeeting:
 
     def believed(self, roster: Roster) -> Roster:
         if roster != Roster("", 0, {}, {}, run=roster.run) or len(roster.run) != _RUN_CHARACTERS:
-            raise ProtocolError(f"{self.member.label_party} described something else than a run of {self.what}.")
+            raise ProtocolError(f"{self.member.label_party} described something other than a run of {self.what}.")
         return roster
 
 

@@ -92,7 +92,7 @@ class PartyDirectory:
         different = differences(data, {name: one for name, one in now.items() if name != "settings"})
         if different:
             raise SettingsError(
-                f"The {' and '.join(different)} of {self._participant.name} are others than those the run in "
+                f"The {' and '.join(different)} of {self._participant.name} differ from those the run in "
                 f"{self.path} began with. Put them back as they were, or choose another directory with --out for a "
                 "new run."
             )

@@ -9,30 +9,18 @@ import json
 import os
 import shutil
 import sys
-import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 from colonnade.errors import ColonnadeError
 from colonnade.exit_codes import ExitCode
 from colonnade.files import make_folder
-from colonnade.launch.seated_party import (
-    REPORT_SECONDS,
-    Seat,
-    live_of,
-    progress_of,
-    read_any_seat,
-    seated_station,
-    unwritable,
-)
+from colonnade.launch.seated_party import Seat, SeatedParty, read_any_seat, unwritable
 from colonnade.runtimes.interrupt import stop_on_interrupt
-from colonnade.runtimes.live import Live
 from colonnade.runtimes.processes.fork_server import serve
 from colonnade.runtimes.processes.sockets import SocketCarrier
 from colonnade.runtimes.run_lock import only_process_in
-from colonnade.runtimes.station import Station
-from colonnade.runtimes.steering import Steering
 from colonnade.threads import compute_with
 
 _ORPHANS_SECONDS = 10.0  # for a process of the same party whose parent was killed: it saves its state and ends
@@ -57,27 +45,20 @@ def take_part(folder: Path, seat: Seat) -> int:
     life = seat.life
     if seat.name != seat.label_party:
         os.nice(5)  # where there are fewer cores than parties, the one that everybody waits for goes first
-    directory = Path(life.directory)
-    station, recorder = seated_station(seat, lambda line: say({"line": line}), Steering(directory))
-    live = live_of(station, recorder, directory)
-    with stop_on_interrupt(quiet=True) as stop:
+    seated = SeatedParty(seat, say)
+    with stop_on_interrupt(quiet=True) as stop, closing(seated):
         carrier = SocketCarrier(
-            station,
+            seated.station,
             life.order,
             Path(life.sockets),
             linger_seconds=life.endurance.linger_seconds,
             stop_requested=stop,
-            watch=Reports(station, live),
+            watch=seated.report,
             parent=0,
         )
-        try:
+        with closing(carrier):
             finished = carrier.run()
-            station.save()
-            live.write()
-        finally:
-            carrier.close()
-            station.close()
-            recorder.close()
+            seated.save()
     if carrier.parent_is_gone:
         shutil.rmtree(folder, ignore_errors=True)  # nobody else will: it holds this party's data
         for shared in (folder.parent, Path(life.sockets)):
@@ -86,23 +67,8 @@ def take_part(folder: Path, seat: Seat) -> int:
     return ExitCode.DONE if finished else ExitCode.STOPPED
 
 
-class Reports:
-    """Tells the parent, twice a second, how far this party is; and writes it down for whoever looks on."""
-
-    def __init__(self, station: Station, live: Live) -> None:
-        self._station = station
-        self._live = live
-        self._next = 0.0
-
-    def __call__(self) -> None:
-        self._live.look()
-        if time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + REPORT_SECONDS
-        say(progress_of(self._station))
-
-
 def say(line: dict[str, Any]) -> None:
+    """Tell the process that started this one."""
     with suppress(BrokenPipeError, ValueError):  # nobody listens any more; the end of the other pipe says so too
         print(json.dumps(line), flush=True)
 

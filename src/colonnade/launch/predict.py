@@ -11,8 +11,9 @@ from colonnade.errors import DataError, SettingsError, unknown_name
 from colonnade.federation.file import Federation, read_federation
 from colonnade.files import read_whole
 from colonnade.launch.experiment import RUNTIMES
+from colonnade.launch.finished_run import joint_model_of, settings_of
 from colonnade.launch.prediction import talk
-from colonnade.prediction.joint_model import JointModel, load_model
+from colonnade.prediction.joint_model import JointModel
 from colonnade.prediction.tables import Predictions, predict_tables, predictions_of
 
 
@@ -21,7 +22,7 @@ def predict(
 ) -> Predictions:
     """What the model of a finished run says of rows of its parties' tables.
 
-    `ids`: which rows, in their order; None: all that every party holds. `tables`: another file in the place of a
+    `ids`: which rows, in their order; None: all that every party holds. `tables`: another file in place of a
     party's own. `runtime`: what carries messages between the parties ("simulate", "processes", "ray"), each of which
     answers from its own model and table; "": the models are put together here, which comes to the same.
 
@@ -40,16 +41,12 @@ def predict(
     >>> found.ids
     ['c7', 'c8']
     """
-    kept = Path(run) / "federation.toml"
-    if not kept.exists():
-        raise SettingsError(f"{run} is not a run's directory: it has no federation.toml.")
-    federation = read_federation(kept)
-    model = load_model(run)
-    if not isinstance(model, JointModel):
-        raise SettingsError(
-            f"{run} holds the model of {model.description.party} alone: to predict here, the models of all parties are "
-            "needed in one place. Between organisations each runs colonnade predict FEDERATION.toml --party PARTY.toml."
-        )
+    federation = read_federation(settings_of(Path(run)))
+    model = joint_model_of(
+        Path(run),
+        "to predict here, the models of all parties are needed in one place. Between organisations each runs colonnade "
+        "predict FEDERATION.toml --party PARTY.toml.",
+    )
     if federation.data.set:
         raise SettingsError(
             f"The run in {run} was trained on the data set {federation.data.set!r}, and not on tables of its parties: "
@@ -69,7 +66,7 @@ def predict(
 
 def write_predictions(predictions: Predictions, out: Path, run: Path) -> None:
     """To a file, under the name that the run's federation has for ids."""
-    predictions.write(out, read_federation(Path(run) / "federation.toml").data.id)
+    predictions.write(out, read_federation(settings_of(run)).data.id)
 
 
 def tables_given(tables: Sequence[str]) -> dict[str, str]:

@@ -18,11 +18,10 @@ from colonnade.federation.file import Federation, digest
 from colonnade.federation.party_file import PartyFile
 from colonnade.files import json_text, write_atomically
 from colonnade.launch.door import MODEL, PURPOSE
-from colonnade.launch.join import NetworkLaunch
+from colonnade.launch.join import taking_part
 from colonnade.launch.member import Member, next_directory
 from colonnade.launch.model_meeting import ModelMeeting, check_same_parties, common_to_all
 from colonnade.launch.run_account import RunAccount
-from colonnade.launch.run_options import RunOptions
 from colonnade.prediction.account import RowAccount
 from colonnade.prediction.contributions import family_of, fixed_point
 from colonnade.prediction.conversation import PredictingLabelParty, PredictingParty, build_predicting_party
@@ -42,7 +41,7 @@ class Asked:
 
     model: Path | None = None  # its run directory or model folder; None: of the training by the same two files
     directory: Path | None = None  # where it keeps its state; None: the next one beside the training's
-    table: str = ""  # another file in the place of its own
+    table: str = ""  # another file in place of its own
     aligned: str = ""  # another alignment than the one of its file
     ids: Sequence[str] | None = field(default=None, repr=False)  # the label party's: which rows; None: all it has
 
@@ -58,7 +57,7 @@ class PredictionMember(Member):
             raise SettingsError(
                 f"data.set = {federation.data.set!r} gives no party a table of its own to predict from."
             )
-        folder = find_model(asked.model or Member._directory(self), self.name)
+        folder = find_model(asked.model or self.training_directory, self.name)
         self.model: SavedModel = read_model(folder)
         self._check_model()
         common = common_to_all(self.model.description)
@@ -101,7 +100,7 @@ class PredictionMember(Member):
         return account if account.exists or privacy.columns_epsilon > 0 else None
 
     def _directory(self) -> Path:
-        return next_directory(super()._directory(), "predict")
+        return next_directory(self.training_directory, "predict")
 
     def open_account(self) -> None:
         """What its rows have cost before this prediction, as it was when this began. Its directory is held."""
@@ -171,10 +170,8 @@ def predict_party(
 ) -> PartPredicted:
     """Take part in a prediction until it ends."""
     member = PredictionMember(federation, party_file, asked)
-    launch = NetworkLaunch(member, ModelMeeting(member, "prediction", _OTHER_ALIGNMENTS))
-    with launch.ready():
-        member.open_account()
-        record = launch.run(RunOptions(member.directory, trace=trace, stop_requested=stop_requested))
+    meeting = ModelMeeting(member, "prediction", _OTHER_ALIGNMENTS)
+    with taking_part(member, meeting, trace=trace, stop_requested=stop_requested) as record:
         party = member.party
         if not record.finished or party is None:
             return PartPredicted(False, member.directory, {"status": record.status, "party": member.name}, None)

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
-from colonnade.files import PRIVATE, json_of, make_folder, read_private, write_private
+from colonnade.files import json_of, make_folder, read_private, write_private
 from colonnade.launch.model_seats import ModelSeatFiles
-from colonnade.launch.seat_files import Life
+from colonnade.launch.seat_files import Life, write_tensors
 from colonnade.prediction.conversation import PredictingParty, build_predicting_party
 from colonnade.prediction.saved_model import read_model
 from colonnade.prediction.seat import AskedRows, PredictionSeat
@@ -38,9 +38,8 @@ def write_prediction_seat(folder: Path, seat: PredictionSeat, life: Life) -> Non
         arrays |= {"asked names": asked.names, "own rows": asked.own_rows}
     tensors = {name: torch.from_numpy(held.view(np.int64)) for name, held in arrays.items() if held is not None}
     if seat.columns is not None:
-        tensors["columns"] = seat.columns.contiguous()
-    save_file(tensors, folder / _ROWS)
-    (folder / _ROWS).chmod(PRIVATE)
+        tensors["columns"] = seat.columns
+    write_tensors(folder / _ROWS, tensors)
     content = {
         "name": seat.name,
         "label_party": seat.label_party,

@@ -6,9 +6,8 @@ therefore see. When all have ended, their records are brought together from ther
 
 import asyncio
 import tempfile
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,22 +21,11 @@ from colonnade.launch.processes import check_named, lives_of
 from colonnade.launch.run_options import RunOptions
 from colonnade.launch.run_record import RunRecord, gather
 from colonnade.launch.runnable import Runnable, write_seats
-from colonnade.launch.seated_party import (
-    REPORT_SECONDS,
-    Seat,
-    live_of,
-    progress_of,
-    read_any_seat,
-    seated_station,
-    unwritable,
-)
-from colonnade.runtimes.live import Live
+from colonnade.launch.seated_party import Seat, SeatedParty, progress_of, read_any_seat, unwritable
 from colonnade.runtimes.ray.carrier import CallCarrier
 from colonnade.runtimes.ray.cluster import cluster
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.ray.supervisor import ActorSupervisor
-from colonnade.runtimes.station import Station
-from colonnade.runtimes.steering import Steering
 from colonnade.threads import compute_with
 
 
@@ -51,7 +39,6 @@ class PartyActor:
         self._carrier: CallCarrier | None = None
         self._news: list[dict[str, Any]] = []
         self._stop = False
-        self._next_report = 0.0
 
     async def live(self, files: dict[str, bytes], peers: dict[str, Any]) -> dict[str, Any]:
         """A party's whole life: `{"finished": …}`, or `{"failed": why}`. `peers` are the others' actors.
@@ -89,26 +76,19 @@ class PartyActor:
                 f"The run directory {directory} is not there on the node on which {seat.name} lives. Choose one with "
                 "--out that all nodes of the cluster share."
             )
-        station, recorder = seated_station(seat, self._tell_line, Steering(directory))
-        live = live_of(station, recorder, directory)
-        self._carrier = CallCarrier(
-            station,
-            seat.life.order,
-            call,
-            calls_in_flight=seat.life.calls_in_flight,
-            linger_seconds=seat.life.endurance.linger_seconds,
-            stop_requested=lambda: self._stop,
-            watch=lambda: self._report(station, live),
-        )
-        try:
+        with closing(SeatedParty(seat, self._tell)) as seated:
+            self._carrier = CallCarrier(
+                seated.station,
+                seat.life.order,
+                call,
+                calls_in_flight=seat.life.calls_in_flight,
+                linger_seconds=seat.life.endurance.linger_seconds,
+                stop_requested=lambda: self._stop,
+                watch=seated.report,
+            )
             finished = await self._carrier.run()
-            station.save()
-            live.write()
-        finally:
-            station.close()
-            recorder.close()
-        self._next_report = 0.0
-        self._report(station, live)
+            seated.save()
+        self._tell(progress_of(seated.station))  # how far it came
         return finished
 
     async def meet(self, peer: str, token: str) -> bool:
@@ -128,23 +108,12 @@ class PartyActor:
         """Save and end."""
         self._stop = True
 
-    def _tell_line(self, line: dict[str, Any]) -> None:
-        self._news.append({"line": line})
-
-    def _report(self, station: Station, live: Live) -> None:
-        live.look()
-        if time.monotonic() < self._next_report:
-            return
-        self._next_report = time.monotonic() + REPORT_SECONDS
-        # One report stands for those before it that nobody has asked for.
-        self._news = [one for one in self._news if "line" in one]
-        self._news.append(
-            {
-                **progress_of(station),
-                "actor": self._name,
-                "node": ray.get_runtime_context().get_node_id(),
-            }
-        )
+    def _tell(self, news: dict[str, Any]) -> None:
+        if "line" not in news:
+            # One report stands for those before it that nobody has asked for.
+            self._news = [one for one in self._news if "line" in one]
+            news = {**news, "actor": self._name, "node": ray.get_runtime_context().get_node_id()}
+        self._news.append(news)
 
 
 @dataclass(frozen=True)

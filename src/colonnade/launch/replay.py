@@ -17,6 +17,7 @@ from colonnade.errors import RunError, SettingsError
 from colonnade.federation.building import build_parties, facts_of
 from colonnade.federation.file import read_federation
 from colonnade.federation.party_file import PartyFile
+from colonnade.launch.finished_run import federation_of, settings_of
 from colonnade.launch.join import rebuilt
 from colonnade.party import Party
 from colonnade.runtimes.checkpoint import numbers_of, read_checkpoint
@@ -43,13 +44,11 @@ def replay_run(
     `party_timeout_seconds` and `threads`: what was given for --party-timeout and --threads. The order of additions is
     part of the result.
     """
-    kept = directory / "federation.toml"
-    if not kept.exists():
-        raise SettingsError(f"{directory} is not a run's directory: it has no federation.toml.")
+    kept = settings_of(directory)
     if not (directory / "trace").is_dir():
         raise SettingsError(f"{directory} has no traces. A run records them when it is started with --trace.")
     compute_with(threads)
-    build: Callable[[], Mapping[str, Party]] = partial(_of_one_place, kept)
+    build: Callable[[], Mapping[str, Party]] = partial(parties_of, directory)
     if party_file is not None:
         build = partial(rebuilt, read_federation(kept), party_file, directory, party_timeout_seconds)
     played, restored = build(), build()
@@ -67,16 +66,11 @@ def replay_run(
         yield Replayed(name, events, is_compared)
 
 
-def _of_one_place(kept: Path) -> Mapping[str, Party]:
+def parties_of(run: Path) -> Mapping[str, Party]:
     """The parties of a run whose data lie in one place, as they were when it began."""
-    try:
-        federation = read_federation(kept)
-    except SettingsError as error:
-        raise SettingsError(
-            f"{kept} does not say how to build this run again: {error} A run that was started from Python is replayed "
-            "from there, with colonnade.runtimes.replay."
-        ) from None
-    data = load(federation.data, federation.party_data(), federation.label_party, kept.parent)
+    from_python = "A run that was started from Python is replayed from there, with colonnade.runtimes.replay."
+    federation = federation_of(run, "how to build this run again", from_python)
+    data = load(federation.data, federation.party_data(), federation.label_party, run)
     plan = federation.plan(data)
     plan = calibrated(plan, facts_of(data, plan))
     return build_parties(data, plan.algorithm, plan.training, plan.privacy, plan.bottom, plan.top, plan.seed)

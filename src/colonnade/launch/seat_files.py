@@ -89,6 +89,12 @@ def peers_of(name: str, facts: Facts, plan: Plan) -> tuple[str, ...]:
     return (facts.label_party,)
 
 
+def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """In a seat's folder, which only this user may enter."""
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+    path.chmod(PRIVATE)
+
+
 def write_seat(folder: Path, seat: SeatFiles) -> None:
     """Put a seat into a new folder that only this user may enter."""
     make_folder(folder, exist_ok=False)
@@ -100,8 +106,7 @@ def write_seat(folder: Path, seat: SeatFiles) -> None:
             kinds[what] = _pack(tensors, what, part)
         for part, costs in (private.spent or {}).items():
             tensors[f"{_SPENT}{part}"] = torch.from_numpy(costs)
-        save_file(tensors, folder / f"{place}.safetensors")
-        (folder / f"{place}.safetensors").chmod(PRIVATE)
+        write_tensors(folder / f"{place}.safetensors", tensors)
         labels = private.labels
         described.append(
             {
@@ -158,8 +163,7 @@ def read_seat(folder: Path) -> SeatFiles:
 def _write_start(path: Path, start: Start | None) -> dict[str, Any] | None:
     if start is None:
         return None
-    save_file({name: tensor.contiguous() for name, tensor in start.tensors.items()}, path)
-    path.chmod(PRIVATE)
+    write_tensors(path, start.tensors)
     return {name: value for name, value in vars(start).items() if name != "tensors"}
 
 

@@ -1,5 +1,7 @@
 """One party at its seat, in a process or an actor of its own: its station, how far it is, and its disk's failure."""
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,6 @@ from colonnade.launch import alignment_seats, explanation_seats, prediction_seat
 from colonnade.launch.alignment_seats import AlignmentSeatFiles, read_alignment_seat
 from colonnade.launch.explanation_seats import ExplanationSeatFiles, read_explanation_seat
 from colonnade.launch.prediction_seats import PredictionSeatFiles, read_prediction_seat
-from colonnade.launch.run_options import Watch
 from colonnade.launch.seat_files import Life, SeatFiles, read_seat
 from colonnade.party import Party
 from colonnade.privacy.ledger import Ledger
@@ -38,14 +39,40 @@ def read_any_seat(folder: Path) -> Seat:
     return read_prediction_seat(folder) if (folder / prediction_seats.FACTS).exists() else read_seat(folder)
 
 
-def seated_station(seat: Seat, watch: Watch, steering: Steering) -> tuple[Station, Recorder]:
-    """The station of a seat's party, where those before it left off; `watch` is given the label party's metrics."""
-    directory, label_party = Path(seat.life.directory), seat.label_party
-    party = seat.build()
-    recorder = Recorder(label_party, directory if seat.name == label_party else None, watch, virtual=False)
-    ledger = directory / "ledger" / f"{seat.name}.jsonl"
-    station = open_station(seat.name, party, label_party, seat.life, recorder, ledger, steering=steering)
-    return station, recorder
+class SeatedParty:
+    """A seat's party in its station, where the process or actor before it left off.
+
+    `tell` is given what whoever started it is to know: {"line": …}, a metric of the label party, or how far it is.
+    """
+
+    def __init__(self, seat: Seat, tell: Callable[[dict[str, Any]], None]) -> None:
+        directory, label_party = Path(seat.life.directory), seat.label_party
+        party = seat.build()
+        metrics = directory if seat.name == label_party else None
+        self._recorder = Recorder(label_party, metrics, lambda line: tell({"line": line}), virtual=False)
+        ledger = directory / "ledger" / f"{seat.name}.jsonl"
+        steering = Steering(directory)
+        given = seat.name, party, label_party, seat.life, self._recorder, ledger
+        self.station = open_station(*given, steering=steering)
+        self._live = live_of(self.station, self._recorder, directory)
+        self._tell = tell
+        self._next_report = 0.0
+
+    def report(self) -> None:
+        """Say twice a second how far it is; and write it down for whoever looks on. Called as often as one likes."""
+        self._live.look()
+        if time.monotonic() >= self._next_report:
+            self._next_report = time.monotonic() + REPORT_SECONDS
+            self._tell(progress_of(self.station))
+
+    def save(self) -> None:
+        """After its last turn."""
+        self.station.save()
+        self._live.write()
+
+    def close(self) -> None:
+        self.station.close()
+        self._recorder.close()
 
 
 def open_station(

@@ -16,8 +16,9 @@ from typing import Any
 from colonnade.algorithms.row import Family
 from colonnade.errors import SettingsError
 from colonnade.federation.file import Federation, read_federation
+from colonnade.launch.finished_run import joint_model_of, settings_of
 from colonnade.prediction.contributions import family_of, fixed_point
-from colonnade.prediction.joint_model import JointModel, load_model
+from colonnade.prediction.joint_model import JointModel
 from colonnade.prediction.own_rows import id_form
 from colonnade.prediction.saved_model import SavedModel
 from colonnade.runtimes.links import Peers
@@ -101,15 +102,12 @@ def serve_run(run: Path, serving: Serving) -> None:
 
 
 def _checked(run: Path, serving: Serving) -> tuple[Federation, JointModel]:
-    if not (run / "federation.toml").exists():
-        raise SettingsError(f"{run} is not a run's directory: it has no federation.toml.")
-    federation = read_federation(run / "federation.toml")
-    model = load_model(run)
-    if not isinstance(model, JointModel):
-        raise SettingsError(
-            f"{run} holds the model of {model.description.party} alone. Between organisations each runs colonnade "
-            "serve FEDERATION.toml --party PARTY.toml."
-        )
+    federation = read_federation(settings_of(run))
+    model = joint_model_of(
+        run,
+        "to serve here, the models of all parties are needed in one place. Between organisations each runs "
+        "colonnade serve FEDERATION.toml --party PARTY.toml.",
+    )
     if federation.data.set:
         raise SettingsError(
             f"The run in {run} was trained on the data set {federation.data.set!r}: there are no tables of parties."
@@ -140,12 +138,10 @@ async def _serve(
     await carrier.open()
     http = opened(party, serving)
     task = asyncio.create_task(http.run())
-    next_look = 0.0
+    every_turn = looking_now_and_then(look, hangup)
     try:
         while not serving.stop_requested() and not task.done():
-            if hangup() or time.monotonic() >= next_look:
-                look()
-                next_look = time.monotonic() + LOOK_SECONDS
+            every_turn()
             await asyncio.sleep(0.1)
     finally:
         await http.stop(task)
@@ -169,6 +165,19 @@ def looking_on_hangup() -> Iterator[Callable[[], bool]]:
         yield lambda: bool(asked) and asked.pop() > 0
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def looking_now_and_then(look: Callable[[], None], hangup: Callable[[], bool]) -> Callable[[], None]:
+    """To be called in every turn."""
+    next_look = 0.0
+
+    def every_turn() -> None:
+        nonlocal next_look
+        if hangup() or time.monotonic() >= next_look:
+            look()
+            next_look = time.monotonic() + LOOK_SECONDS
+
+    return every_turn
 
 
 class _Process:

@@ -1,7 +1,6 @@
 """One organisation's part of serving: the label party's endpoint, or a feature party that answers it."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -11,10 +10,10 @@ from colonnade.federation.file import Federation
 from colonnade.federation.party_file import PartyFile
 from colonnade.launch.door import MODEL, PURPOSE, refuse_difference, settings_in
 from colonnade.launch.join import hello_of
-from colonnade.launch.member import Member
+from colonnade.launch.member import NOBODY, Member
 from colonnade.launch.model_meeting import check_same_parties
 from colonnade.launch.party_directory import PartyDirectory, make_directory
-from colonnade.launch.serving import LOOK_SECONDS, Serving, check_servable, looking_on_hangup, opened
+from colonnade.launch.serving import Serving, check_servable, looking_now_and_then, looking_on_hangup, opened
 from colonnade.party import Party
 from colonnade.prediction.own_rows import id_form
 from colonnade.runtimes.links import Peers
@@ -34,11 +33,11 @@ from colonnade.serving.versions import Versions
 from colonnade.threads import compute_with
 from colonnade.wire.handshake import Hello, Roster
 
-_NOBODY = Roster("", 0, {}, {})
-
 
 class ServingMember(Member):
     """Who serves: its model and table are read before it says a word to anybody."""
+
+    purpose = "serve"
 
     def __init__(
         self, federation: Federation, party_file: PartyFile, model: Path | None, out: Path | None, show_products: bool
@@ -46,7 +45,7 @@ class ServingMember(Member):
         super().__init__(federation, party_file, out)
         if federation.data.set:
             raise SettingsError(f"data.set = {federation.data.set!r} gives no party a table of its own to serve from.")
-        self.versions = Versions(model or Member._directory(self), self.name)
+        self.versions = Versions(model or self.training_directory, self.name)
         described = self.versions.newest.description
         check_same_parties(self, described, "serves")
         check_servable(self.versions.newest, show_products)
@@ -56,10 +55,6 @@ class ServingMember(Member):
         self.rows: LiveRows | None = None
         if self.name in described.shapes:
             self.rows = LiveRows(self.name, party_file.data, federation.data, self.form, party_file.base)
-
-    def _directory(self) -> Path:
-        folder = super()._directory()
-        return folder.with_name(f"{folder.name}-serve")
 
     @property
     def relays(self) -> bool:
@@ -119,7 +114,7 @@ async def _lead(member: ServingMember, directory: PartyDirectory, serving: Servi
         listener(member.federation.network.carrier, member.party_file.party.listen),
         ServingDoor(member),
         relays=False,
-        begin=lambda hellos: (cast(Station, station), _NOBODY),  # which it turns alike
+        begin=lambda hellos: (cast(Station, station), NOBODY),  # which it turns alike
         linger_seconds=0,
         stop_requested=serving.stop_requested,
     )
@@ -132,7 +127,7 @@ async def _lead(member: ServingMember, directory: PartyDirectory, serving: Servi
     http = opened(party, serving)
     task = asyncio.create_task(http.run())
     try:
-        await host.run(_now_and_then(look, hangup))
+        await host.run(looking_now_and_then(look, hangup))
     finally:
         await http.stop(task)
 
@@ -140,9 +135,6 @@ async def _lead(member: ServingMember, directory: PartyDirectory, serving: Servi
 async def _follow(
     member: ServingMember, directory: PartyDirectory, serving: Serving, hangup: Callable[[], bool]
 ) -> None:
-    network = member.federation.network
-    if not network.address:
-        raise SettingsError("The federation has no [network] address: say at which host:port the label party is.")
     assert member.rows is not None
     ledger = directory.path / "served.jsonl"
     given = member.versions, member.rows, ledger, _shadow(member, serving)
@@ -152,7 +144,7 @@ async def _follow(
     guest = Guest(
         member.name,
         member.label_party,
-        dialler(network.carrier, network.address),
+        dialler(member.federation.network.carrier, member.address),
         Keys(member.credentials, directory.sealing, member.digest),
         lambda nonce: hello_of(member, directory, nonce, leaves=False),
         neighbours=(),
@@ -167,20 +159,8 @@ async def _follow(
             for news in party.told():
                 station.ask(member.label_party, news)
 
-    await guest.run(_now_and_then(look, hangup))
+    await guest.run(looking_now_and_then(look, hangup))
 
 
 def _shadow(member: ServingMember, serving: Serving) -> Versions | None:
     return None if serving.shadow is None else Versions(serving.shadow, member.name)
-
-
-def _now_and_then(look: Callable[[], None], hangup: Callable[[], bool]) -> Callable[[], None]:
-    next_look = 0.0
-
-    def every_turn() -> None:
-        nonlocal next_look
-        if hangup() or time.monotonic() >= next_look:
-            next_look = time.monotonic() + LOOK_SECONDS
-            look()
-
-    return every_turn

@@ -107,7 +107,7 @@ class PredictingParty(Remembering):
 
     def _meet(self, sender: str, message: PredictionKey) -> Sequence[Effect]:
         if self.point is None or sender in self._public_keys or message.public_key.size != 4:
-            raise ProtocolError(f"{sender} told a key that is not asked for, or told one twice.")
+            raise ProtocolError(f"{sender} sent a key that was not asked for, or sent one twice.")
         check_key(self._private_key, sender, message.public_key.tobytes())
         self._public_keys[sender] = message.public_key.tolist()
         self._agree()
@@ -388,7 +388,7 @@ class PredictingLabelParty(PredictingParty):
     def _hear_held(self, sender: str, first: int, rows: NDArray[np.uint32]) -> Sequence[Effect]:
         size = min(PIECE, len(self.asked) - first)
         if first not in self._unheard.get(sender, ()):
-            raise ProtocolError(f"{sender} told of rows from {first} on, which were not named to it.")
+            raise ProtocolError(f"{sender} spoke of rows from {first} on, which were not named to it.")
         if rows.size and (int(rows.max()) >= size or len(np.unique(rows)) != rows.size):
             raise ProtocolError(f"{sender} told of rows that were not named to it, or of one twice.")
         self._held[self.seat.feature_parties.index(sender), first + rows.astype(np.int64)] = True

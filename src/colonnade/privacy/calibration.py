@@ -1,39 +1,31 @@
 """From a privacy budget to the noise that keeps it, for a plan; and back.
 
-Sound by default: every release of the plan composed, against all parties that know the rows. `formula="paper"` gives
-what the papers ask for instead, which keeps less than it says (claims.py). Whether a budget that is kept by the
-releases is kept end to end depends on hidden state as well: accounting.py has the words.
+Sound: every release of the plan composed, against all parties that know the rows. What papers ask for instead, which
+keeps less than it says, is in claims.py. Whether a budget that is kept by the releases is kept end to end depends on
+hidden state as well: accounting.py has the words.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from colonnade.errors import SettingsError, unknown_name
-from colonnade.privacy import claims
+from colonnade.errors import SettingsError
 from colonnade.privacy.accounting import worst_row_mu
 from colonnade.privacy.gaussian import mu_of
-from colonnade.privacy.noise import FORMULAS as FORMULAS
 from colonnade.privacy.plan import ReleasePlan, embedding_releases, slope_releases
 
 
-def slope_noise(
-    epsilon: float, delta: float, plan: ReleasePlan, clip: float, *, update_share: float = 0.0, formula: str = "sound"
-) -> float:
-    """σ for DPZV's mean slopes, so that a label costs ε against all feature parties together.
+def slope_noise(epsilon: float, delta: float, plan: ReleasePlan, clip: float, *, update_share: float = 0.0) -> float:
+    """σ for mean slopes, so that a label costs ε against all feature parties together.
 
-    `update_share`: which part of the budget's μ² is left for the label party's own private update (`top_noise`). The
-    paper's formula does not know such an update.
+    `update_share`: which part of the budget's μ² is left for the label party's own private update (`top_noise`).
 
     >>> plan = ReleasePlan(rows=1000, batch_size=100, epochs=4)
     >>> round(slope_noise(epsilon=1.0, delta=1e-5, plan=plan, clip=1.0), 4)
     0.1492
     """
-    _check(clip, formula)
-    mu = _budget(epsilon, delta)
-    if formula == "paper":
-        return claims.dpzv_noise(mu, clip, plan.exchanges, plan.rows)
-    return _slope_mu(plan, clip, 1.0, update_share) / mu
+    _check(clip)
+    return _slope_mu(plan, clip, 1.0, update_share) / _budget(epsilon, delta)
 
 
 def top_noise(epsilon: float, delta: float, plan: ReleasePlan, server_clip: float, update_share: float) -> float:
@@ -46,21 +38,17 @@ def slope_clip(epsilon: float, delta: float, plan: ReleasePlan, noise: float, *,
     return _budget(epsilon, delta) / _slope_mu(plan, 1.0, noise, update_share)
 
 
-def embedding_noise(epsilon: float, delta: float, plan: ReleasePlan, clip: float, *, formula: str = "sound") -> float:
+def embedding_noise(epsilon: float, delta: float, plan: ReleasePlan, clip: float) -> float:
     """c for embeddings, so that a row's columns at one party cost ε against everybody else.
 
-    Training and test rows alike: whichever are released more often decide. The paper's formula counts answered uploads
-    only.
+    Training and test rows alike: whichever are released more often decide.
 
     >>> plan = ReleasePlan(rows=1000, batch_size=100, epochs=2, warm_up=True)
     >>> round(embedding_noise(epsilon=8.0, delta=1e-5, plan=plan, clip=1.0), 4)
     2.4009
     """
-    _check(clip, formula)
-    mu = _budget(epsilon, delta)
-    if formula == "paper":
-        return claims.vafl_noise(mu, clip, plan.exchanges_per_party, plan.batch_size, plan.rows)
-    return _embedding_mu(plan, clip, 1.0) / mu
+    _check(clip)
+    return _embedding_mu(plan, clip, 1.0) / _budget(epsilon, delta)
 
 
 def embedding_clip(epsilon: float, delta: float, plan: ReleasePlan, noise: float) -> float:
@@ -145,11 +133,9 @@ def _budget(epsilon: float, delta: float) -> float:
     return mu
 
 
-def _check(clip: float, formula: str) -> None:
+def _check(clip: float) -> None:
     if not 0 < clip < math.inf:
         raise SettingsError(f"The clip is {clip}; noise is calibrated to a finite clip above 0.")
-    if formula not in FORMULAS:
-        raise unknown_name("formula for the noise", formula, FORMULAS)
 
 
 def _check_ratio(noise_to_signal: float) -> None:

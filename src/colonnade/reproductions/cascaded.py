@@ -143,7 +143,7 @@ def as_published(algorithm: str) -> Any:
 
 
 def _scored_on_training_rows(data: FederatedData, rows: int = 5_000) -> FederatedData:
-    """The same data, with training rows in the place of the test rows."""
+    """The same data, with training rows in place of the test rows."""
     columns = {name: replace(own, test=own.train[:rows]) for name, own in data.columns.items()}
     return replace(data, columns=columns, labels=replace(data.labels, test=data.labels.train[:rows]))
 

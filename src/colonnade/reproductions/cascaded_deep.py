@@ -82,7 +82,7 @@ class Learnt:
 
 
 def run(trial: Trial) -> Learnt:
-    """Train; training rows stand in the place of validation rows, unless rates are compared."""
+    """Train; training rows stand in place of validation rows, unless rates are compared."""
     task = TASKS[trial.task]
     data = task.load(trial.max_rows, trial.validation)
     torch.manual_seed(trial.seed)  # of the initial weights

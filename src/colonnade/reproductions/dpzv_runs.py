@@ -32,7 +32,7 @@ DELTA = 1e-3
 VALIDATION = 0.2
 """Share of the rows to train on by which learning rates are chosen."""
 PARTIES = {"mnist": 7, "cifar10": 4, "modelnet10_voxel": 12}
-"""Strips of pixels, 2 × 2 patches, and views of shapes: ModelNet10 in the place of the paper's ModelNet40."""
+"""Strips of pixels, 2 × 2 patches, and views of shapes: ModelNet10 in place of the paper's ModelNet40."""
 SPLITS = {"cifar10": "patches", "modelnet10_voxel": "channels"}
 METHODS = ("dpzv", "vafl", "czofo", "zoo")
 ALONE = "dpzv, the label party alone"

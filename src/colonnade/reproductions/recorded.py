@@ -55,7 +55,7 @@ def recorded_result(name: str, quick: bool) -> dict[str, Any] | None:
 
 
 def keep(result: dict[str, Any], folder: Path | None = None) -> Path:
-    """Write a result down, in the place of an earlier one: in a folder, or among those that the page is made from."""
+    """Write a result down, in place of an earlier one: in a folder, or among those that the page is made from."""
     folder = folder or Path(str(FOLDER))
     path = folder / _file_name(result["name"], result["quick"])
     try:

@@ -60,11 +60,6 @@ class Steering:
         """Seconds that stand still during a pause."""
         return (self._paused_at if self._is_paused else self._real_clock()) - self._rested
 
-    @property
-    def rested_seconds(self) -> float:
-        """In all pauses so far."""
-        return self._rested + (self._real_clock() - self._paused_at if self._is_paused else 0.0)
-
     def _look(self) -> None:
         now = self._real_clock()
         if now < self._next_look or self._path is None:

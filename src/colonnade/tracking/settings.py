@@ -35,7 +35,7 @@ class Track:
         except ValueError:  # perhaps for a character of a password: nothing of it is shown
             raise SettingsError(
                 "track.mlflow is no address. Write it as http://HOST:PORT or sqlite:///FILE; an address with a "
-                "password belongs into MLFLOW_TRACKING_URI."
+                "password belongs in MLFLOW_TRACKING_URI."
             ) from None
         if has_password:
             raise SettingsError(
@@ -83,7 +83,7 @@ def track_of(sinks: "Mapping[str, str] | Track | None") -> Track:
 
 
 def with_asked(track: Track, asked: Sequence[str]) -> Track:
-    """And those that the command line asks for, as NAME=WHERE, in the place of those of the same name."""
+    """And those that the command line asks for, as NAME=WHERE, in place of those of the same name."""
     sinks: dict[str, str] = {}
     for one in asked:
         name, equals, where = one.partition("=")

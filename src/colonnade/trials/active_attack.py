@@ -12,20 +12,19 @@ from statistics import mean
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade import algorithms
 from colonnade.algorithms.row import Algorithm
 from colonnade.attacks.active_party import REPLIES_READ, ActiveParty, Packed, Probing, read_packed, read_probes
 from colonnade.attacks.view import read_party_view
 from colonnade.costs.noise import calibrated
 from colonnade.data.federated import FederatedData
-from colonnade.errors import ProtocolError, SettingsError
+from colonnade.errors import ProtocolError
 from colonnade.federation.building import facts_of
 from colonnade.federation.plan import Plan, decided_training
 from colonnade.messages import PairUpload
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.trials.attack import Measurement, Say, Trials, classes_of, labelled_rows, majority, share_found
-from colonnade.trials.attacked import Federated, curious_seat, trained
+from colonnade.trials.attacked import Federated, check_attackable, curious_seat, trained
 
 UNBOUNDED = "digits of a loss, unbounded"
 BOUNDED = "digits of a loss, within the bound"
@@ -67,12 +66,8 @@ def active_label_inference(
     Somebody's own federation stays as it is, and meets the adversaries that fit it.
     """
     classes = classes_of(data)
-    if not is_active_target(algorithms.find(federated.name)):
-        known = [row.name for row in algorithms.which(is_active_target)]
-        raise SettingsError(
-            f"Active label inference reads mean losses, and {federated.name!r} answers with something else. Choose one "
-            f"of: {', '.join(known)}."
-        )
+    reads = "Active label inference reads mean losses"
+    check_attackable(federated.name, is_active_target, reads, "answers with something else")
     if not federated.conversation.asynchronous:  # rows are named by the label party
         adversaries = [one for one in adversaries if one != REPEATED]
     if federated.is_own:

@@ -37,7 +37,7 @@ from colonnade.errors import DataError, SettingsError, unknown_name
 from colonnade.federation.building import facts_of
 from colonnade.messages import EmbeddingUpload
 from colonnade.models.top import TopSettings
-from colonnade.trials.attacked import Federated, TracedRun, build_untrained, curious_seat, trained
+from colonnade.trials.attacked import Federated, TracedRun, build_untrained, check_attackable, curious_seat, trained
 
 Say = Callable[[str], None]
 
@@ -106,12 +106,8 @@ def label_inference(
     A row counts as found if its label was guessed right; a row that no answer spoke of counts as not found.
     """
     classes = classes_of(data)
-    if not is_read(algorithms.find(federated.name)):
-        known = [row.name for row in algorithms.which(is_read)]
-        raise SettingsError(
-            f"Direct label inference reads what crosses between parties, and {federated.name!r} has no upload that it "
-            f"knows. Choose one of: {', '.join(known)}."
-        )
+    reads = "Direct label inference reads what crosses between parties"
+    check_attackable(federated.name, is_read, reads, "has no upload that it knows")
     if not federated.is_own:
         federated = replace(federated, top=TopSettings(kind="sum"))
     elif not federated.top.only_sums:
@@ -377,12 +373,8 @@ def _first_varying(columns: PartyColumns) -> NDArray[np.float64]:
 
 def check_sends_products(algorithm: str) -> None:
     """Refuse an algorithm that is none of a linear federation's."""
-    if algorithms.find(algorithm).family is not Family.LINEAR:
-        linear = [row.name for row in algorithms.which(lambda row: row.family is Family.LINEAR)]
-        raise SettingsError(
-            f"Inference from products needs parties that send products, and those of {algorithm!r} do not. Choose one "
-            f"of: {', '.join(linear)}."
-        )
+    reads = "Inference from products needs parties that send products"
+    check_attackable(algorithm, lambda row: row.family is Family.LINEAR, reads, "has none")
 
 
 def _noises(federated: Federated) -> dict[str, float]:

@@ -6,7 +6,7 @@ attacked is its last model, and nothing ends a training that an adversary takes 
 
 import math
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from torch import nn
 
 from colonnade import algorithms
 from colonnade.algorithms.parts.randomness import seed_for
-from colonnade.algorithms.row import Conversation
+from colonnade.algorithms.row import Algorithm, Conversation
 from colonnade.algorithms.training import Training
 from colonnade.attacks.curious_party import CuriousSeat
 from colonnade.costs.noise import calibrated, check_privacy
@@ -98,6 +98,13 @@ def own_federation(path: Path, changes: Sequence[str], party: str) -> tuple[Fede
     decided = replace(plan.training, evaluate_every_epochs=0.0, end_when_diverged=False, heal=False)
     federated = Federated(plan.algorithm, decided, plan.bottom, settings.top, plan.privacy, settings.simulate, True)
     return data, replace(federated, party=party)
+
+
+def check_attackable(name: str, fits: Callable[[Algorithm], bool], reads: str, has: str) -> None:
+    """Refuse an algorithm of which an attack could read nothing. What it `reads`; what the algorithm `has` instead."""
+    if not fits(algorithms.find(name)):
+        known = ", ".join(row.name for row in algorithms.which(fits))
+        raise SettingsError(f"{reads}, and {name!r} {has}. Choose one of: {known}.")
 
 
 # --- running a federation that somebody looks at ----------------------------------------------------------------

@@ -65,7 +65,7 @@ class WatchedRun:
         }
 
     def news(self) -> dict[str, Any]:
-        """What has come since this was last asked; `reset`: in the place of everything before."""
+        """What has come since this was last asked; `reset`: in place of everything before."""
         reset, samples = self._new_samples()
         anew, lines = self._metrics_tail.look()
         metrics = objects(lines) if self._sees_metrics() else []

@@ -69,7 +69,7 @@ class Healing(Remembering):
         if len(self._epochs) == len(CUTS):
             raise TrainingError(
                 f"{error} It was begun again {len(CUTS)} times, with steps down to 1/{1 / CUTS[-1]:.0f} of their "
-                "length, and never descended: this is no matter of the rate. Look for columns and, in a regression, a "
+                "length, and never descended: the rate is not to blame. Look for columns and, in a regression, a "
                 "label that are not standardised, or try another algorithm: `colonnade algorithms` lists them."
             ) from None
         self._epochs.append(epoch)

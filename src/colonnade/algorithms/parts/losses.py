@@ -117,7 +117,8 @@ def headline(task: str, asked: str = "auto") -> str:
         return METRICS[task][0]
     if asked not in METRICS[task]:
         raise SettingsError(
-            f"training.metric = {asked!r} is none of a {task} task: choose {', '.join(METRICS[task])}, or leave it out."
+            f"training.metric = {asked!r} is no metric of a {task} task: choose {', '.join(METRICS[task])}, or leave "
+            "it out."
         )
     return asked
 

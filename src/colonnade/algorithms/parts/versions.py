@@ -44,7 +44,7 @@ class Versions(Remembering):
         """Drop what is judged but for the best."""
         if not 0 <= keep.best <= keep.judged:
             raise ProtocolError(
-                f"{sender} found the evaluation {keep.best} the best of {keep.judged}, which cannot be."
+                f"{sender} found the evaluation {keep.best} the best of {keep.judged}, which is impossible."
             )
         self._held = {
             version: held for version, held in self._held.items() if version == keep.best or version > keep.judged

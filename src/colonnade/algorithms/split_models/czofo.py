@@ -10,6 +10,7 @@ schedule is in parts/asynchronous.py.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -98,13 +99,8 @@ class PerturbingBottom(Bottom):
         gradient = torch.einsum("qr,qrw->rw", slopes * factor, looked)
         return self.apply(exchange, gradient.numpy())
 
-    def forget_uploads(self) -> None:
-        super().forget_uploads()
-        self._looked.clear()
-
-    def forget_upload(self, exchange: int) -> bool:
-        self._looked.pop(exchange, None)
-        return super().forget_upload(exchange)
+    def _kept_of_uploads(self) -> Sequence[dict[int, Any]]:
+        return *super()._kept_of_uploads(), self._looked
 
 
 def feature_party(seat: FeatureSeat) -> Party:

@@ -148,8 +148,8 @@ def label_party(seat: LabelSeat) -> Party:
         """What enters the table. An upload that asks for more slopes than was agreed is refused."""
         if len(upload.plus) != pairs * upload.rows.size:
             raise ProtocolError(
-                f"An upload came with {len(upload.plus)} pairs of embeddings for {upload.rows.size} rows; agreed were "
-                f"{pairs} a row."
+                f"An upload came with {len(upload.plus)} pairs of embeddings for {upload.rows.size} rows; {pairs} per "
+                "row were agreed on."
             )
         share = np.float32(0.5 / pairs)  # first: the sum of two large ones is no number
         mean: NDArray[np.float32] = share * upload.plus
@@ -197,7 +197,7 @@ ALGORITHM = Algorithm(
         radius=lambda settings: settings.smoothing_radius,
         noised_answers=True,
         answered=lambda settings: settings.directions,
-        answers_claim=Claim(claims.dpzv_noise, claims.dpzv_mu),
+        answers_claim=Claim(claims.slopes_noise, claims.slopes_mu),
     ),
     label_party=label_party,
     feature_party=feature_party,

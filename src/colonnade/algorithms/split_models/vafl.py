@@ -76,9 +76,9 @@ def label_party(seat: LabelSeat) -> Party:
 
 
 EMBEDDINGS_CLAIM = Claim(
-    claims.vafl_noise,
-    claims.vafl_mu,
-    claims.vafl_mu_by_samples,
+    claims.embeddings_noise,
+    claims.embeddings_mu,
+    claims.embeddings_mu_by_samples,
     "Claimed twice, since Theorem 9 of the VAFL paper can be read in two ways: its proof counts uploads (the first "
     "figure), its words count the samples in them (the second).",
 )

@@ -40,7 +40,7 @@ class Stream:
         self.wake.set()
 
     def tell_of(self, name: str, data: bytes) -> None:
-        """Say this of another party, in the place of what has not been said of it yet."""
+        """Say this of another party, in place of what has not been said of it yet."""
         self.news.pop(name, None)
         self.news[name] = data
         self.wake.set()

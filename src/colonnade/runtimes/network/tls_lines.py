@@ -182,7 +182,7 @@ class TlsDialler(Dialler):
             if isinstance(error, ssl.SSLCertVerificationError):
                 raise self.stranger(label_party) from None
             if isinstance(error, ssl.SSLError):
-                raise UnreachableError(f"no TLS connection comes about: {said_by_tls(error)}") from None
+                raise UnreachableError(f"no TLS connection could be made: {said_by_tls(error)}") from None
             if isinstance(error, TimeoutError):
                 raise UnreachableError("nothing was said within the time for a handshake") from None
             if isinstance(error, OSError):

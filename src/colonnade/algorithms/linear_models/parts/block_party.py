@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from colonnade.algorithms.linear_models.parts.settings import REMEMBERED, BlockLinear, Linear
+from colonnade.algorithms.linear_models.parts.settings import REMEMBERED, Linear
 from colonnade.algorithms.linear_models.parts.smoothness import REVISITS, ColumnsTold, Smoothness
 from colonnade.algorithms.linear_models.parts.sum_schemes import SumScheme, check_scheme
 from colonnade.algorithms.linear_models.parts.sums import ROWS_A_SUM, SumLimits, Sums
@@ -123,7 +123,7 @@ class BlockParty(Remembering):
         if weights.shape != (block.columns, block.outputs):
             raise SettingsError(
                 f"The linear block of {self.seat.name} has the shape {(block.columns, block.outputs)}, and the model "
-                f"to start from {weights.shape}: its task or its columns are others. Begin anew."
+                f"to start from {weights.shape}: its task or its columns differ. Begin anew."
             )
         return weights, constant + block.centre() @ weights if block.centred else constant
 
@@ -144,7 +144,7 @@ class BlockParty(Remembering):
         """Take a peer's introduction; True if it was the last one."""
         told = ColumnsTold(introduction.longest_rows, introduction.largest_eigenvalue)
         if introduction.public_key.size != 4 or min(told) < 0 or max(told) > _MOST_OF_COLUMNS:
-            raise ProtocolError(f"{sender} introduced itself with a key or a size that cannot be.")
+            raise ProtocolError(f"{sender} introduced itself with an impossible key or size.")
         if not self._meets:
             raise ProtocolError(f"{sender} introduced itself; in this training nobody does.")
         if sender in self._introduced:
@@ -301,10 +301,9 @@ def most_rows(seat: LinearSeat) -> int:
 
 def searches_every(seat: LinearSeat) -> float:
     """Epochs of mini-batches between two joint searches; 0: there are none."""
-    settings, training = seat.settings, seat.training
-    if not isinstance(settings, BlockLinear):
-        return 0.0
-    return settings.searches_every(seat.rows, seat.outputs, training.l1, training.epochs)
+    training = seat.training
+    every: float = seat.settings.searches_every(seat.rows, seat.outputs, training.l1, training.epochs)
+    return every
 
 
 def _bounds(seat: LinearSeat, rows: int, product: float) -> SumLimits:

@@ -148,7 +148,7 @@ class CurvedBlock(Remembering):
             self._begin_as_first_order()
 
     def jumped(self) -> None:
-        """The weights are others than those that the last step led to: it says nothing of them."""
+        """The weights differ from those that the last step led to: it says nothing of them."""
         self._before, self._moved = None, None
 
     def _adapted(self, slope: float) -> float:

@@ -110,6 +110,10 @@ class Linear:
         """How many it may have in the tree along which sums of so many parties run."""
         return 2 if self.arity == AUTO else self.arity
 
+    def searches_every(self, rows: int, outputs: int, l1: float, epochs: float) -> float:
+        """Epochs of mini-batches between two joint searches; 0: there are none."""
+        return 0.0
+
     @property
     def masked(self) -> bool:
         return self.sums != "plain"
@@ -140,14 +144,11 @@ class BlockLinear(Linear):
         if self.search_every_epochs not in (AUTO, 0):
             raise SettingsError(
                 f"algorithm.search_every_epochs is {self.search_every_epochs}, and a joint search of {name} needs a "
-                "smooth objective, which training.l1 is none of. Leave one of them out."
+                "smooth objective, which one with training.l1 is not. Leave one of them out."
             )
 
     def searches_every(self, rows: int, outputs: int, l1: float, epochs: float) -> float:
-        """Epochs of mini-batches between two joint searches; 0: none.
-
-        By default where steps are derived, too.
-        """
+        """By default where steps are derived, too."""
         if epochs < 2 or l1:
             return 0.0
         if self.search_every_epochs != AUTO:

@@ -49,7 +49,7 @@ class Estimator(Remembers, Protocol):
         """∂loss/∂θ of every row as it was last known, [n, c]; no row if that is not kept."""
 
     def jumped(self) -> None:
-        """The weights are others than those that the last step led to, by a joint search."""
+        """The weights differ from those that the last step led to, by a joint search."""
 
     def step(self, window: Window, step_size: float, steps: int) -> float:
         """Apply the window's mini-batches, the first of which is step number `steps`; gives the mean loss or NaN."""

@@ -38,7 +38,9 @@ class LinearRecall(Remembering):
     def went_back(self, peer: str, answer: WentBack) -> bool:
         """A peer says so; False if it means an earlier call."""
         if not 0 < answer.number <= self._number or answer.uploads < 0:
-            raise ProtocolError(f"{peer} went back as never asked for: request {answer.number} of {self._number}.")
+            raise ProtocolError(
+                f"{peer} went back to a model that nobody asked for: request {answer.number} of {self._number}."
+            )
         if answer.number < self._number:
             return False
         self._went.add(peer)
@@ -77,7 +79,7 @@ class LinearSelection(Remembering):
         metric = headline(seat.task, seat.training.metric)
         if metric == "log_loss" and block_party.loss.name != "auto":
             raise SettingsError(
-                f"training.metric = 'log_loss' is none of algorithm.loss = {block_party.loss.name!r}, whose outputs "
+                f"training.metric = 'log_loss' is not for algorithm.loss = {block_party.loss.name!r}, whose outputs "
                 "are no log odds: choose another metric."
             )
         self._block_party = block_party

@@ -427,8 +427,8 @@ class AsynchronousLabelParty(Remembering):
             return self._hold(upload)
         if message.rows.size not in self._batch_sizes:
             raise ProtocolError(
-                f"{sender} uploaded {message.rows.size} rows; agreed were {self._seat.training.batch_size}. A mean "
-                "over fewer would tell more of each."
+                f"{sender} uploaded {message.rows.size} rows; {self._seat.training.batch_size} were agreed on. A "
+                "mean over fewer would tell more of each."
             )
         self._record.check(sender, message.rows, upload.embedding, embeddings_of(message))
         if self._record.ending:

@@ -4,9 +4,9 @@ How it learns from its columns is `privacy.bottom_update`: by the plain gradient
 release, spent before anything that depends on it leaves; or not at all ("frozen").
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from colonnade.algorithms.parts.optimiser import Optimiser
 from colonnade.algorithms.seats import FeatureSeat
 from colonnade.algorithms.split_models.parts.budget import RowBudget
-from colonnade.algorithms.split_models.parts.embedder import Embedder
+from colonnade.algorithms.split_models.parts.embedder import Embedder, WaitingUploads
 from colonnade.errors import ProtocolError, SettingsError
 from colonnade.models.contract import Network, Pass
 from colonnade.models.device import check_has_doubles
@@ -29,7 +29,7 @@ from colonnade.privacy.secret_gaussian import SecretGaussian
 from colonnade.state import Memory, Remembering, State, arrays, custom, generator, included, value, weights
 
 
-class Bottom(Remembering):
+class Bottom(WaitingUploads, Remembering):
     """The bottom model of one feature party, and its uploads that await a reply."""
 
     def __init__(self, seat: FeatureSeat, several_in_flight: bool = False) -> None:
@@ -159,18 +159,8 @@ class Bottom(Remembering):
             for rows in owed
         ]
 
-    def forget_uploads(self) -> None:
-        """Drop uploads that will get no reply."""
-        self._pending.clear()
-
-    def forget_upload(self, exchange: int) -> bool:
-        """Drop one of them; False if there is none of that number."""
-        return self._pending.pop(exchange, None) is not None
-
-    def forget_all_but(self, newest: int) -> None:
-        """Drop uploads that have waited longest, so that so many are left."""
-        for exchange in [*self._pending][: max(0, len(self._pending) - newest)]:
-            self.forget_upload(exchange)
+    def _kept_of_uploads(self) -> Sequence[dict[int, Any]]:
+        return (self._pending,)
 
     def embed(self, rows: NDArray[np.uint32]) -> tuple[list[Effect], NDArray[np.float32]]:
         spent, embedding = self._embedder.embed(rows)

@@ -130,7 +130,7 @@ class Directions:
         """
         if len(upload.perturbed) != self.points:
             raise ProtocolError(
-                f"An upload came with {len(upload.perturbed)} perturbed embeddings; agreed were {self.points}."
+                f"An upload came with {len(upload.perturbed)} perturbed embeddings; {self.points} were agreed on."
             )
         return upload.embedding
 

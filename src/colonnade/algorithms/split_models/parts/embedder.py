@@ -3,7 +3,7 @@
 Training, warm-up, refresh and evaluation alike; a noised value comes with the privacy event that must be spent first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, ClassVar, Protocol
 
@@ -143,6 +143,32 @@ class Embedder(Remembering):
     def go_back(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Take up the weights that the network had when `network.state()` gave these."""
         self.network.load(weights)
+
+
+class WaitingUploads:
+    """What a bottom model keeps of its uploads, by exchange, until their replies are there; the oldest first."""
+
+    def _kept_of_uploads(self) -> Sequence[dict[int, Any]]:
+        """The first has every upload that waits."""
+        raise NotImplementedError
+
+    def forget_uploads(self) -> None:
+        """Drop uploads that will get no reply."""
+        for kept in self._kept_of_uploads():
+            kept.clear()
+
+    def forget_upload(self, exchange: int) -> bool:
+        """Drop one of them; False if there is none of that number."""
+        waiting, *others = self._kept_of_uploads()
+        for kept in others:
+            kept.pop(exchange, None)
+        return waiting.pop(exchange, None) is not None
+
+    def forget_all_but(self, newest: int) -> None:
+        """Drop uploads that have waited longest, so that so many are left."""
+        waiting = self._kept_of_uploads()[0]
+        for exchange in [*waiting][: max(0, len(waiting) - newest)]:
+            self.forget_upload(exchange)
 
 
 class BottomModel(Remembers, Protocol):

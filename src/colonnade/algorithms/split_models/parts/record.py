@@ -251,7 +251,7 @@ class SplitRecord(Remembering):
             self._check_magnitude(sender, answer.embedding)
             return self._validated() if self._selection.evaluation.receive(sender, answer) else []
         if self._recall is None:
-            raise ProtocolError(f"{sender} went back to an earlier model, as never asked for.")
+            raise ProtocolError(f"{sender} went back to an earlier model unasked.")
         is_last = self._recall.went_back(sender, answer)
         effects: list[Effect] = []
         if answer.version == NO_COPY:

@@ -13,6 +13,7 @@ most 1. Rounding changes λu ≈ 10⁻³ by at most 5·10⁻⁷, and a step by a
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from colonnade.algorithms.parts.optimiser import scale_free_rate, what_is_left
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat
 from colonnade.algorithms.split_models.parts.directions import Directions
-from colonnade.algorithms.split_models.parts.embedder import Embedder
+from colonnade.algorithms.split_models.parts.embedder import Embedder, WaitingUploads
 from colonnade.algorithms.split_models.parts.steps import SlopeSpread, optimiser_of_bottom
 from colonnade.algorithms.split_models.parts.wide_layer import DirectionPart, wide_layers
 from colonnade.errors import ProtocolError, SettingsError, TrainingError
@@ -37,7 +38,7 @@ LIMIT = 8.0
 PIECE = 1 << 16  # numbers drawn at a time: bounds the memory beside the weights to a few hundred kilobytes
 
 
-class SeedReplayBottom(Embedder):
+class SeedReplayBottom(WaitingUploads, Embedder):
     """w of one feature party on the grid, and the seeds of its uploads that await a reply."""
 
     def _save_spread(self, state: State) -> None:
@@ -268,20 +269,8 @@ class SeedReplayBottom(Embedder):
                 "exact: the training has most likely diverged. Lower training.learning_rate."
             )
 
-    def forget_uploads(self) -> None:
-        self._pending.clear()
-        self._looked_at.clear()
-        self._passed.clear()
-
-    def forget_upload(self, exchange: int) -> bool:
-        self._looked_at.pop(exchange, None)
-        self._passed.pop(exchange, None)
-        return self._pending.pop(exchange, None) is not None
-
-    def forget_all_but(self, newest: int) -> None:
-        """Drop uploads that have waited longest, so that so many are left."""
-        for exchange in [*self._pending][: max(0, len(self._pending) - newest)]:
-            self.forget_upload(exchange)
+    def _kept_of_uploads(self) -> Sequence[dict[int, Any]]:
+        return self._pending, self._looked_at, self._passed
 
     def go_back(self, weights: Mapping[str, torch.Tensor]) -> None:
         super().go_back(weights)

@@ -66,7 +66,7 @@ class EmbeddingTable(Remembering):
         part = self.slices[party]
         if embedding.shape[1] != part.stop - part.start:
             wanted = part.stop - part.start
-            raise ProtocolError(f"{party} sent embeddings of width {embedding.shape[1]}; agreed was {wanted}.")
+            raise ProtocolError(f"{party} sent embeddings of width {embedding.shape[1]}; {wanted} was agreed on.")
 
     def magnitudes(self) -> str:
         """Whose last known embeddings are how large, the largest first: for who looks for a reason."""

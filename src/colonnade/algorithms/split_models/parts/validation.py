@@ -117,7 +117,7 @@ class FeatureValidation(Remembering):
         if back.number < 1 or back.version < 0 or not 0 <= back.step <= (1 if self._heals else 0):
             raise ProtocolError(
                 f"{sender} asked to go back to version {back.version}, as request {back.number}, with steps of "
-                f"{back.step:g}, which cannot be."
+                f"{back.step:g}, which is impossible."
             )
         if back.replies < self._bottom.steps:
             raise ProtocolError(f"{sender} says that it sent {back.replies} replies; {self._bottom.steps} came.")
@@ -173,7 +173,9 @@ class Recall(Remembering):
     def went_back(self, party: str, answer: WentBack) -> bool:
         """Whether everybody who can be reached has gone back now."""
         if party not in self._parties or not 0 < answer.number <= self._number or answer.uploads < 0:
-            raise ProtocolError(f"{party} went back as never asked for: request {answer.number} of {self._number}.")
+            raise ProtocolError(
+                f"{party} went back to a model that nobody asked for: request {answer.number} of {self._number}."
+            )
         # Also of an answer that a later request has overtaken: what it had uploaded by then is of a model that is gone.
         self._void[party] = max(answer.uploads, self._void.get(party, 0))
         if answer.number < self._number or party not in self._behind:

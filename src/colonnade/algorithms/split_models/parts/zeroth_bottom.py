@@ -5,6 +5,9 @@ Directions stay here. They are stored while an upload awaits its reply, which is
 Whatever leaves has passed the perturbation of parts/embedder.py.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -14,7 +17,7 @@ from colonnade.algorithms.parts.optimiser import Optimiser
 from colonnade.algorithms.parts.randomness import generator_for
 from colonnade.algorithms.seats import FeatureSeat
 from colonnade.algorithms.split_models.parts.directions import Directions
-from colonnade.algorithms.split_models.parts.embedder import Embedder
+from colonnade.algorithms.split_models.parts.embedder import Embedder, WaitingUploads
 from colonnade.algorithms.split_models.parts.steps import optimiser_of_bottom
 from colonnade.algorithms.split_models.parts.wide_layer import wide_layers
 from colonnade.errors import ProtocolError
@@ -24,7 +27,7 @@ from colonnade.party import Effect
 from colonnade.state import generator, rows_by_number, tensors_by_number, value, weights
 
 
-class ZerothOrderBottom(Embedder):
+class ZerothOrderBottom(WaitingUploads, Embedder):
     """w_m of one feature party, and the directions of its uploads that await a reply."""
 
     MEMORY = (
@@ -141,20 +144,8 @@ class ZerothOrderBottom(Embedder):
         """Of all weights, those that directions move themselves."""
         return [vector] if self._wide is None else self._wide.others(vector)
 
-    def forget_uploads(self) -> None:
-        self._pending.clear()
-        self._looked_at.clear()
-        self._passed.clear()
-
-    def forget_upload(self, exchange: int) -> bool:
-        self._looked_at.pop(exchange, None)
-        self._passed.pop(exchange, None)
-        return self._pending.pop(exchange, None) is not None
-
-    def forget_all_but(self, newest: int) -> None:
-        """Drop uploads that have waited longest, so that so many are left."""
-        for exchange in [*self._pending][: max(0, len(self._pending) - newest)]:
-            self.forget_upload(exchange)
+    def _kept_of_uploads(self) -> Sequence[dict[int, Any]]:
+        return self._pending, self._looked_at, self._passed
 
     def restart(self, scale: float) -> None:
         """Begin anew with steps of that share of their length."""
