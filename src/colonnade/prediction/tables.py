@@ -145,7 +145,8 @@ def predict_tables(
         positions = np.array([one for one in places if one is not None], dtype=np.int64)
     at = {name: _rows_of(alike[name][1], places[positions]) for name, places in matched.at.items()}
     if wanted is None and rules is not None:  # as the label party writes it, or the first who holds the row
-        for name in sorted(reversed(tables), key=lambda name: name == model.label_party):
+        others = [name for name in reversed(tables) if name != model.label_party]
+        for name in (*others, *(name for name in tables if name == model.label_party)):  # who comes last has the word
             own = tables[name].ids.tolist()
             ids = [one if row == NOWHERE else own[row] for one, row in zip(ids, at[name].tolist(), strict=True)]
     rows = {name: _prepared(model, name, table, at[name]) for name, table in tables.items()}
@@ -170,8 +171,8 @@ def predictions_of(party: PredictingLabelParty, wanted: Wanted) -> Predictions:
     known = party.known()
     ids = [one for place in places for one in wanted.written(place)]
     times = np.array([len(wanted.written(place)) for place in places], np.int64)
-    unknown = (*_written(wanted, np.flatnonzero(~known)), *wanted.unusable)
-    refused = tuple(_written(wanted, [place for place in np.flatnonzero(known) if place not in scored]))
+    unknown = (*_written(wanted, np.flatnonzero(~known).tolist()), *wanted.unusable)
+    refused = tuple(_written(wanted, [place for place in np.flatnonzero(known).tolist() if place not in scored]))
     present = None
     if description.expects_absence:
         present = {name: np.repeat(held, times) for name, held in party.present().items()}
@@ -183,7 +184,7 @@ def predictions_of(party: PredictingLabelParty, wanted: Wanted) -> Predictions:
 
 
 def _written(wanted: Wanted, places: Iterable[int]) -> list[str]:
-    return [one for place in places for one in wanted.written(int(place))]
+    return [one for place in places for one in wanted.written(place)]
 
 
 def _meaning(task: str, unit: LabelUnit, outputs: torch.Tensor) -> tuple[NDArray[Any], dict[str, NDArray[np.float64]]]:

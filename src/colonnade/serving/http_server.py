@@ -100,7 +100,8 @@ class HttpServer:
         while True:
             await asyncio.sleep(_BETWEEN_LOOKS_SECONDS)
             now, before, waiting = time.monotonic(), waiting, {}
-            for connection in [*self._server.server_state.connections]:
+            connections: list[Any] = [*self._server.server_state.connections]
+            for connection in connections:
                 asked = connection.cycle
                 if asked is not None and not asked.response_complete:
                     continue
