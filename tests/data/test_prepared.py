@@ -238,6 +238,34 @@ EVERYTHING = {
 }
 
 
+def test_a_column_whose_categories_are_all_others_now_is_refused() -> None:
+    made = prepared({"town": ["Graz", "Linz"] * 10, "x": range(20)}).preparation
+
+    def apply(towns: list) -> torch.Tensor:
+        table = read_table(pd.DataFrame({"id": range(len(towns)), "town": towns, "x": 1}), party="shop", id="id")
+        return made.apply(table, np.arange(len(towns)), party="shop")
+
+    with pytest.raises(DataError, match="column 'town' has in none of its 20 rows a category that was there"):
+        apply([8010, 4020] * 10)
+    assert len(apply(["Graz"] + ["Wien"] * 19)) == 20
+    assert len(apply(["Wien"])) == 1, "one new customer may come from anywhere"
+
+
+def test_a_class_of_ones_own_that_fails_is_named_without_a_cell() -> None:
+    with pytest.raises(DataError, match=r"Doubled.fit failed with ValueError: mend the class"):
+        prepared({"a": [None, None], "b": [1, 2]}, a=ColumnSettings(f"{__name__}:Doubled"))
+    with pytest.raises(DataError, match=r"Doubled.\w+ failed with TypeError") as told:
+        prepared({"a": ["secret", "other"], "b": [1, 2]}, a=ColumnSettings(f"{__name__}:Doubled"))
+    assert "secret" not in str(told.value)
+
+
+def test_a_setting_for_another_kind_of_column_is_named() -> None:
+    with pytest.raises(DataError, match="column 'a' is taken as one-hot, and its setting `log` is for number and date"):
+        prepared({"a": ["x", "y"], "b": [1, 2]}, a=ColumnSettings(log=True))
+    with pytest.raises(DataError, match="column 'b' is taken as number, and its setting `buckets` is for hashed"):
+        prepared({"a": ["x", "y"], "b": [1, 2]}, b=ColumnSettings(buckets=3))
+
+
 def test_what_was_learnt_is_plain_and_does_the_same_again() -> None:
     asked = {
         "rank": ColumnSettings("ordinal"),

@@ -37,6 +37,15 @@ MOSTLY = 0.9
 
 WORDS_OF_A_TEXT = 3.0
 
+_SETTINGS_OF_KINDS = {
+    "clip": ("number", "date"),
+    "log": ("number", "date"),
+    "categories": ("one-hot", "ordinal"),
+    "buckets": ("hashed", "text"),
+    "parts": ("date",),
+    "format": ("date",),
+}
+
 
 def prepare_own(
     table: Table,
@@ -135,6 +144,12 @@ class _Fitting:
         kind = asked.kind or self._kind(raw, train)
         if not asked.kind and kind in ("one-hot", "hashed", "text") and (what := self._is_no_text(raw, train)):
             self.complaints.of_column(name, what)
+            return None
+        if idle := [one for one, kinds in _SETTINGS_OF_KINDS.items() if getattr(asked, one) and kind not in kinds]:
+            whose = " and ".join(_SETTINGS_OF_KINDS[idle[0]])
+            self.complaints.of_column(
+                name, f"is taken as {kind}, and its setting `{idle[0]}` is for {whose}: say its kind, or leave that out"
+            )
             return None
         if ":" in kind:
             return PreparedColumn(name, encoders.OwnEncoder.fit(kind, raw.anything(chosen.wanted)))
