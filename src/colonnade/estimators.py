@@ -8,6 +8,7 @@ is sent: nothing is sent here. The same `random_state` gives the same prediction
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -29,16 +30,27 @@ from colonnade.data.sources import nearest
 from colonnade.data.weights import NONE, checked_weights
 from colonnade.errors import DataError, SettingsError
 from colonnade.federation.plan import Bottoms
+from colonnade.files import json_of, json_text, read_private, write_atomically
 from colonnade.launch.experiment import train
 from colonnade.models.bottom import BottomSettings
 from colonnade.models.dense import is_dense
 from colonnade.models.network import network_for
 from colonnade.models.top import TopSettings
+from colonnade.prediction.joint_model import JointModel, load_model
+from colonnade.prediction.saved_model import SavedModel
 from colonnade.privacy.noise import LayerNoise, PerturbationSettings
 from colonnade.runtimes.simulate.settings import Simulate
 
 LABEL_PARTY = "label"
 """Who holds y, and columns too if `parties` gives it some."""
+
+FITTED = "estimator.json"
+FORMAT = 1
+"""Of that file. A reader refuses a higher one."""
+_FITTED = (
+    *("parties_", "mean_", "deviation_", "n_features_in_", "feature_names_in_", "summary_", "history_", "_clip"),
+    *("classes_", "threshold_", "target_mean_", "target_deviation_"),
+)
 
 ROWS_A_BLOCK = 4096
 """How many rows are predicted at a time: bounds the memory of the hidden layers."""
@@ -161,6 +173,57 @@ class _VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         self.models_ = outcome.models
         self.summary_ = outcome.summary
         self.history_ = outcome.metrics
+        self._descriptions = {name: saved.description for name, saved in outcome.model.parties.items()}
+
+    def save(self, folder: str | Path) -> Path:
+        """Write what was fitted, and every party's model as a folder of its own; for `load`. Nothing is pickled."""
+        check_is_fitted(self, "models_")
+        parties = {
+            name: SavedModel(description, self.models_[name]) for name, description in self._descriptions.items()
+        }
+        place = JointModel(parties, LABEL_PARTY).save(folder)
+        fitted = {name: _written(value) for name, value in vars(self).items() if name in _FITTED}
+        kept = {"estimator": type(self).__name__, "format": FORMAT, "fitted": fitted, "told": self._told()}
+        write_atomically(place / FITTED, json_text(kept))
+        return place
+
+    @classmethod
+    def load(cls, folder: str | Path, modules: Mapping[str, Mapping[str, nn.Module]] | None = None) -> Self:
+        """What `save` wrote, ready to predict. `modules`: those of your own, as `colonnade.load_model` takes them.
+
+        Parameters that are plain values are those of before; others, such as settings of a model, are only in what was
+        fitted, and have their defaults if it is fitted anew.
+        """
+        path = Path(folder) / FITTED
+        try:
+            kept = json_of(read_private(path))
+            whose, told = str(kept["estimator"]), dict(kept["told"])
+            fitted = {name: _read(value) for name, value in kept["fitted"].items() if name in _FITTED}
+            is_known = int(kept["format"]) <= FORMAT and {"parties_", "n_features_in_"} <= {*fitted}
+        except FileNotFoundError:
+            raise DataError(f"{folder} holds no estimator: there is no {FITTED} in it.") from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            raise DataError(f"{path} is damaged: it is not what was written. Save the estimator again.") from None
+        if whose != cls.__name__ or not is_known:
+            raise DataError(f"{path} is of a {whose} or of a later version, and cannot be a {cls.__name__}.")
+        model = load_model(folder, modules)
+        if not isinstance(model, JointModel):
+            raise DataError(f"{folder} holds the model of one party alone: an estimator needs those of all.")
+        made = cls(**{name: value for name, value in told.items() if name in cls._get_param_names()})
+        for name, value in fitted.items():
+            setattr(made, name, value)
+        made.models_ = {name: saved.modules for name, saved in model.parties.items()}
+        made._descriptions = {name: saved.description for name, saved in model.parties.items()}
+        return made
+
+    def _told(self) -> dict[str, Any]:
+        """Its parameters, as far as they are plain values."""
+        parties = {"parties": {name: share.tolist() for name, share in self.parties_.items()}}
+        return {name: value for name, value in {**vars(self), **parties}.items() if name in self._plain_parameters()}
+
+    def _plain_parameters(self) -> list[str]:
+        plain = [name for name in self._get_param_names() if type(getattr(self, name)) in (int, float, str, bool)]
+        return [*plain, "parties"]
 
     def _check_objects(self) -> None:
         bottoms = self.bottom if isinstance(self.bottom, Mapping) else {} if self.bottom is None else {"": self.bottom}
@@ -368,6 +431,26 @@ def _positions(party: Any, asked: Any, features: int, names: list[str]) -> Array
     if not found:
         raise SettingsError(f"Party {party!r} is given no column: give it one, or leave the party out.")
     return np.array(found, dtype=np.intp)
+
+
+# --- what was fitted, in a file ---------------------------------------------------------------------------------
+
+
+def _written(value: Any) -> Any:
+    """A fitted attribute as JSON has it; of an array also its type."""
+    if isinstance(value, np.ndarray):
+        return {"type": str(value.dtype), "values": value.tolist()}
+    if isinstance(value, Mapping) and any(isinstance(one, np.ndarray) for one in value.values()):
+        return {"arrays": {name: _written(one) for name, one in value.items()}}
+    return {"value": value}
+
+
+def _read(value: Mapping[str, Any]) -> Any:
+    if "type" in value:
+        return np.array(value["values"], dtype=np.dtype(value["type"]))
+    if "arrays" in value:
+        return {name: _read(one) for name, one in value["arrays"].items()}
+    return value["value"]
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------

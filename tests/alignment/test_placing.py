@@ -12,7 +12,7 @@ from test_intersection import IDS, METHODS, names, public_forms, words
 from colonnade.alignment.building import build_aligning_party
 from colonnade.alignment.conversation import AligningLabelParty
 from colonnade.alignment.messages import PlacedIds, SharedIds
-from colonnade.alignment.order import TEST
+from colonnade.alignment.order import TEST, in_order
 from colonnade.data.absence import NOWHERE
 from colonnade.errors import ProtocolError
 from colonnade.party import Received, Started
@@ -75,6 +75,18 @@ def test_no_id_of_which_the_receiver_did_not_know_is_told() -> None:
     told = [decode(frame) for _, to, frame in schedule.frames if to == "shop"]
     placed = np.concatenate([message.names for message in told if isinstance(message, PlacedIds)])
     assert {guessed[row.tobytes()] for row in placed if row.tobytes() in guessed} == set(shared)
+
+
+def test_places_do_not_follow_from_a_key_that_the_receiver_knows() -> None:
+    """Else it could tell where an id that it guesses would lie, and that no row lies there."""
+    ids = [f"customer-{number:04}" for number in range(40)]
+    schedule = AnySchedule(seats({"bank": ids, "shop": ids[::2]}, any_rows=True), 2)
+    schedule.run()
+    shop = schedule.parties["shop"]
+    here = shop.aligned()[0]
+    here = here[here != NOWHERE]
+    by_the_common_key = in_order(shop.seat.points, np.sort(here), shop.common_key())
+    assert here.tolist() != by_the_common_key.tolist()
 
 
 def asked(any_rows: bool = True):  # type: ignore[no-untyped-def]

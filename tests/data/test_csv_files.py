@@ -28,8 +28,9 @@ TABLE = {"id": ["007", "7"], "näme": ["Jürgen", None], "size": [1.5, 2.25]}
         ("id|näme|size\n007|Jürgen|1.5\n7|null|2.25\n", "utf-16"),
         ('"id","näme","size"\n"007","Jürgen","1.5"\n"7","","2.25"\n', "utf-8"),
         (" id , näme,size\n007,Jürgen,1.5\n7,,2.25\n", "utf-8"),
+        ("id,näme,size\r007,Jürgen,1.5\r7,,2.25\r", "utf-8"),
     ],
-    ids=["commas", "semicolons", "tabs", "bars", "quotes", "spaces in the header"],
+    ids=["commas", "semicolons", "tabs", "bars", "quotes", "spaces in the header", "an old Macintosh"],
 )
 def test_how_a_file_is_written_is_found(text: str, encoding: str, tmp_path: Path) -> None:
     assert read(tmp_path, text.encode(encoding)) == TABLE

@@ -131,6 +131,30 @@ def test_times_and_other_forms_of_dates() -> None:
     assert values(made)["g days"] == [-1, 1]
 
 
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ("1.{:03},50", "numbers with thousands separators"),
+        ("{},234.5", "numbers with thousands separators"),
+        ("{} %", "numbers with thousands separators"),
+        ("€ {}.5", "numbers with thousands separators"),
+        ("1/{}/2024", "day and month cannot be told apart"),
+        ("1/{}/2024 10:00:00 AM", "day and month cannot be told apart"),
+    ],
+)
+def test_what_is_a_number_or_a_date_for_a_person_alone_is_not_taken_as_words_unasked(form: str, said: str) -> None:
+    texts = [form.format(1 + number % 27) for number in range(40)]
+    with pytest.raises(DataError, match=said) as told:
+        prepared({"x": texts, "y": range(40)})
+    assert texts[3] not in str(told.value)
+    assert "x=" in " ".join(prepared({"x": texts, "y": range(40)}, x=ColumnSettings("one-hot")).names)
+
+
+def test_words_with_numbers_in_them_stay_words() -> None:
+    texts = ["10-19", "20-29", "192.168.0.1", "A/1", "1.2.3", "3 rooms"] * 6
+    assert "x=10-19" in prepared({"x": texts, "y": range(36)}).names
+
+
 def test_numbers_that_are_codes_can_be_taken_as_categories() -> None:
     made = prepared({"c": [1.0, 2.0, 1.0]}, c=ColumnSettings("one-hot"))
     assert made.names == ("c=1", "c=2", "c is unseen")
@@ -214,6 +238,34 @@ EVERYTHING = {
 }
 
 
+def test_a_column_whose_categories_are_all_others_now_is_refused() -> None:
+    made = prepared({"town": ["Graz", "Linz"] * 10, "x": range(20)}).preparation
+
+    def apply(towns: list) -> torch.Tensor:
+        table = read_table(pd.DataFrame({"id": range(len(towns)), "town": towns, "x": 1}), party="shop", id="id")
+        return made.apply(table, np.arange(len(towns)), party="shop")
+
+    with pytest.raises(DataError, match="column 'town' has in none of its 20 rows a category that was there"):
+        apply([8010, 4020] * 10)
+    assert len(apply(["Graz"] + ["Wien"] * 19)) == 20
+    assert len(apply(["Wien"])) == 1, "one new customer may come from anywhere"
+
+
+def test_a_class_of_ones_own_that_fails_is_named_without_a_cell() -> None:
+    with pytest.raises(DataError, match=r"Doubled.fit failed with ValueError: mend the class"):
+        prepared({"a": [None, None], "b": [1, 2]}, a=ColumnSettings(f"{__name__}:Doubled"))
+    with pytest.raises(DataError, match=r"Doubled.\w+ failed with TypeError") as told:
+        prepared({"a": ["secret", "other"], "b": [1, 2]}, a=ColumnSettings(f"{__name__}:Doubled"))
+    assert "secret" not in str(told.value)
+
+
+def test_a_setting_for_another_kind_of_column_is_named() -> None:
+    with pytest.raises(DataError, match="column 'a' is taken as one-hot, and its setting `log` is for number and date"):
+        prepared({"a": ["x", "y"], "b": [1, 2]}, a=ColumnSettings(log=True))
+    with pytest.raises(DataError, match="column 'b' is taken as number, and its setting `buckets` is for hashed"):
+        prepared({"a": ["x", "y"], "b": [1, 2]}, b=ColumnSettings(buckets=3))
+
+
 def test_what_was_learnt_is_plain_and_does_the_same_again() -> None:
     asked = {
         "rank": ColumnSettings("ordinal"),
@@ -268,6 +320,12 @@ def test_every_kind_of_frame_gives_the_same(tmp_path: Path) -> None:
         assert other.row_digest == made[0].row_digest
     assert made[0].labels.classes == ("no", "yes")
     assert made[0].row_counts["shop"] == (8, 8, 8)
+
+
+def test_intervals_and_numbers_of_any_size_are_taken_from_pandas() -> None:
+    ages = pd.cut(pd.Series(range(40)), 2)
+    made = prepared({"age": ages, "large": [2**70 + 2**60 * number for number in range(40)], "none": [None, "x"] * 20})
+    assert made.names[:4] == ("age=(-0.039, 19.5]", "age=(19.5, 39.0]", "age is unseen", "large")
 
 
 def test_a_poor_match_warns_and_any_two_values_are_classes() -> None:

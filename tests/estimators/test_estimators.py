@@ -454,3 +454,31 @@ def test_a_regressor_takes_weights_of_rows_and_none_of_classes():
         VerticalRegressor(2, class_weight="balanced", random_state=0).fit(X, y)
     with pytest.raises(DataError, match="sample_weight is negative in 30 of the 60"):
         fitted.fit(X, y, sample_weight=np.tile([3.0, -1.0], 30))
+
+
+# --- files ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [VerticalClassifier, VerticalRegressor])
+def test_what_was_fitted_is_saved_and_loaded(kind, tmp_path):
+    X = pd.DataFrame(rows(), columns=["a", "b", "c"])
+    y = np.where(X["a"] > 0, "yes", "no") if kind is VerticalClassifier else X["a"] * 7 + 3
+    fitted = kind({"shop": ["a"], "label": ["b"]}, epochs=2, random_state=0, **TINY).fit(X, y)
+    again = kind.load(fitted.save(tmp_path / "kept"))
+    assert np.array_equal(again.predict(X), fitted.predict(X)) and again.score(X, y) == fitted.score(X, y)
+    assert again.get_params()["epochs"] == 2 and again.summary_ == fitted.summary_
+    with pytest.raises(ValueError, match="feature names"):
+        again.predict(X.rename(columns={"a": "z"}))
+    other = VerticalRegressor if kind is VerticalClassifier else VerticalClassifier
+    with pytest.raises(DataError, match=f"cannot be a {other.__name__}"):
+        other.load(tmp_path / "kept")
+
+
+def test_a_folder_that_holds_no_estimator_is_refused(tmp_path):
+    with pytest.raises(NotFittedError):
+        VerticalClassifier().save(tmp_path)
+    with pytest.raises(DataError, match="holds no estimator"):
+        VerticalClassifier.load(tmp_path)
+    (tmp_path / "estimator.json").write_text('{"estimator": "VerticalClassifier", "fitted": 3}', encoding="utf-8")
+    with pytest.raises(DataError, match="is damaged"):
+        VerticalClassifier.load(tmp_path)

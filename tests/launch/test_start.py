@@ -299,11 +299,15 @@ def test_run_from_a_run(files: Path) -> None:
     assert not (files / "fourth" / "model").exists()
 
 
-def test_a_poor_match_is_asked_about_at_a_terminal(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_poor_match_is_asked_about_and_not_trained_on_unasked(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = pd.read_csv(files / "shop.csv", dtype=str)
     shop["id"] = shop["id"].where(shop.index < 10, "x" + shop["id"])
     shop.to_csv(files / "shop.csv", index=False)
     file, short = files / "federation.toml", ("--set", "training.epochs=1", "--no-report")
+    for more in ([], ["--json"]):  # where nobody can be asked
+        answer = command("run", file, "--out", files / "run", *short, *more)
+        assert answer.code == 2 and "Fewer than half" in answer.err and not (files / "run").exists()
+        assert "say --yes to train on these rows all the same" in " ".join(answer.err.split())
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     answer = command("run", file, "--out", files / "run", *short)

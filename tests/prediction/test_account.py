@@ -41,6 +41,13 @@ def test_rows_are_released_until_they_are_spent_and_the_file_stays_as_it_is(tmp_
     assert not journals(tmp_path)
 
 
+def test_a_row_that_is_asked_for_twice_at_once_costs_twice_and_is_no_way_around_its_budget(tmp_path: Path) -> None:
+    account = started(tmp_path, a=1.0)
+    assert account.afford(["a", "b", "a", "b", "a"], 1.0, limit=2.0).tolist() == [True, True, False, True, False]
+    a, b = account_names(["a", "b"])
+    assert RowAccount(tmp_path).totals() == {a: 2.0, b: 2.0}
+
+
 def test_a_record_that_a_crash_has_torn_is_left_out_and_one_that_is_damaged_is_refused(tmp_path: Path) -> None:
     account = started(tmp_path, a=0.0)
     account.afford(["a"], 1.0, limit=9.0)

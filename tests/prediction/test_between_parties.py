@@ -130,6 +130,14 @@ def test_models_put_together_say_the_same(run: Path) -> None:
     assert np.array_equal(alone.probabilities["yes"], between.probabilities["yes"][order])
 
 
+def test_an_id_that_is_asked_for_in_two_ways_is_released_once_and_answered_twice(run: Path) -> None:
+    found = colonnade.predict(run, [" c001", "c002", "nobody", "c001", " c001"], runtime="simulate")
+    assert found.ids == [" c001", "c001", "c002"] and found.unknown == ("nobody",)
+    said = found.probabilities["yes"].tolist()
+    assert said[0] == said[1] != said[2] and found.predicted[0] == found.predicted[1]
+    assert said[1:] == colonnade.predict(run, ["c001", "c002"], runtime="simulate").probabilities["yes"].tolist()
+
+
 @pytest.mark.parametrize("algorithm", ["vafl", "afsaga"])
 def test_rows_that_some_lack_are_predicted_with_what_stands_in(algorithm: str, folder: Path, tmp_path: Path) -> None:
     fewer = pd.read_csv(folder / "clinic.csv").iloc[10:]

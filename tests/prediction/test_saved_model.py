@@ -99,6 +99,21 @@ def test_a_run_directory_holds_it(iris: FederatedData, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "model" / "party1" / "model.json").stat().st_mode & 0o077 == 0
 
 
+def test_an_outcome_is_loaded_with_its_summary_and_its_curve(
+    iris: FederatedData, outcome: Outcome, tmp_path: Path
+) -> None:
+    again = Outcome.load(outcome.save(tmp_path / "kept"))
+    assert again.summary == outcome.summary and again.metrics == outcome.metrics and again.finished
+    assert torch.equal(again.outputs(test_rows(iris)), outcome.outputs(test_rows(iris)))
+    run = colonnade.train(iris, training=colonnade.Training(epochs=1), out=tmp_path / "run")
+    assert Outcome.load(tmp_path / "run").summary == json.loads(json.dumps(run.summary))
+    with pytest.raises(DataError, match=r"colonnade\.load_model loads it"):
+        Outcome.load(tmp_path / "kept" / "party1")
+    (tmp_path / "kept" / "summary.json").unlink()
+    with pytest.raises(DataError, match=r"colonnade\.load_model loads the models"):
+        Outcome.load(tmp_path / "kept")
+
+
 def test_modules_of_ones_own_are_given_again(iris: FederatedData, tmp_path: Path) -> None:
     own = nn.Sequential(nn.Linear(2, 5), nn.Tanh())
     trained = colonnade.train(iris, "vafl", training=BRIEF, bottom={"party1": own})
@@ -126,6 +141,11 @@ def test_rows_that_do_not_fit(iris: FederatedData, outcome: Outcome) -> None:
         outcome.outputs({**rows, "party2": rows["party2"][:4]})
     with pytest.raises(SettingsError, match="party3"):
         outcome.outputs({**rows, "party3": rows["party2"]})
+    with pytest.raises(DataError, match=r"The rows are a Tensor: give those of every party by its name") as told:
+        outcome.outputs(rows["party1"])  # type: ignore[arg-type]
+    assert "tensor(" not in str(told.value)
+    with pytest.raises(DataError, match="rows of party2 have values that are missing or infinite"):
+        outcome.outputs({**rows, "party2": rows["party2"] * float("nan")})
     assert torch.equal(outcome.outputs({name: own.numpy() for name, own in rows.items()}), outcome.outputs(rows))
 
 

@@ -90,6 +90,17 @@ def test_ids_are_written_alike_by_the_rules_of_the_training(frames: dict[str, pd
         predict_tables(outcome.model, own, rules=rules)
 
 
+def test_the_label_party_finds_its_own_writing_of_ids(frames: dict[str, pd.DataFrame]) -> None:
+    bank = frames["bank"].merge(frames["label"])
+    data = colonnade.from_frames(
+        {"shop": frames["shop"], "bank": bank}, label_party="bank", label="bought", rows="intersection"
+    )
+    model = colonnade.train(data, "vafl", training=colonnade.Training(epochs=1)).model
+    shop = frames["shop"].assign(id=frames["shop"]["id"].str.lstrip("0"))
+    found = predict_tables(model, {"shop": shop[:20], "bank": bank}, rules=IdRules(zeros="strip"))
+    assert len(found.ids) >= 19 and all(len(one) == 4 for one in found.ids)
+
+
 def test_the_threshold_decides(frames: dict[str, pd.DataFrame]) -> None:
     own = {name: frame for name, frame in frames.items() if name != "label"}
     for threshold in (0.2, "auto"):

@@ -1,5 +1,6 @@
 """What is served is what the joint model says; who is away is stood in for; a wrong call has its own sentence."""
 
+import asyncio
 import errno
 import json
 import shutil
@@ -14,7 +15,8 @@ import pytest
 from serving_together import Together
 
 import colonnade
-from colonnade.errors import SettingsError
+from colonnade.data.prepared import Preparation
+from colonnade.errors import DataError, SettingsError
 from colonnade.federation.toml import write_toml
 from colonnade.launch.serving import check_servable
 from colonnade.prediction.account import RowAccount
@@ -23,7 +25,7 @@ from colonnade.prediction.saved_model import read_model
 from colonnade.prediction.tables import predict_tables
 from colonnade.serving.cache import AnswerCache
 from colonnade.serving.keys import ApiKeys, add_key
-from colonnade.serving.label_party import ServingLimits
+from colonnade.serving.label_party import ServingLimits, _Asked
 
 
 def test_answers_are_those_of_the_joint_model_and_requests_are_merged(run: Path) -> None:
@@ -170,6 +172,66 @@ def test_a_query_is_asked_for_each_row(run: Path) -> None:
     after, unknown = served.ask({"ids": ["c001", "it's"]})[0].body["predictions"]
     assert after["probabilities"] != before["probabilities"]
     assert "error" in unknown
+
+
+def test_whoever_asks_first_does_not_wait_for_what_a_query_is_prepared_with(run: Path) -> None:
+    settings = tomllib.loads((run / "federation.toml").read_text(encoding="utf-8"))
+    settings["parties"]["shop"] |= {"file": "", "sql": "SELECT * FROM 'shop.csv'", "folder": ".."}
+    (run / "federation.toml").write_text(write_toml(settings), encoding="utf-8")
+    with mock.patch.object(Preparation, "apply", autospec=True, side_effect=Preparation.apply) as applied:
+        Together(run)
+    rows = {call.kwargs["party"]: len(call.args[2]) for call in applied.call_args_list}
+    assert rows["shop"] == 1, "a row of the database, before anybody asks"
+
+
+def test_a_row_that_several_ask_for_at_once_is_asked_for_once(run: Path) -> None:
+    served = Together(run)
+    served.connect()
+    asked = []
+    ask = served.station.ask
+    served.station.ask = lambda peer, message: (asked.append(len(message.names)), ask(peer, message))[1]  # type: ignore
+    several, (single,) = served.ask({"ids": ["c001", "c002", "c001"]})[0], served.ask({"id": "c001"})
+    assert asked == [2, 2, 1, 1]
+    first, second, third = several.body["predictions"]
+    assert first == third and [first["id"], second["id"]] == ["c001", "c002"]
+    assert first["probabilities"]["yes"] == pytest.approx(
+        single.body["predictions"][0]["probabilities"]["yes"], abs=1e-6
+    )
+    served.disconnect("shop")
+    degraded = served.ask({"ids": ["c001", "nobody", "c001"]})[0].body["predictions"]
+    assert degraded[0] == degraded[2] and degraded[0]["degraded"] and "error" in degraded[1]
+
+
+def test_rows_of_a_request_that_has_timed_out_are_not_asked_for(run: Path) -> None:
+    served = Together(run, ServingLimits(party_seconds=0.05))
+    served.connect()
+    served.deaf |= {"shop", "clinic"}
+
+    async def conversation() -> None:
+        asked = [asyncio.create_task(served.party.predict([f"c00{one}"])) for one in (1, 2, 3)]  # two are under way
+        await asyncio.sleep(0.01)
+        asked[2].cancel()
+        await asyncio.gather(*asked[:2])
+        await asyncio.sleep(0)
+        assert served.party._number == 2, "batches that were begun"
+
+    asyncio.run(conversation())
+
+
+def test_a_table_that_fails_is_told_to_those_who_still_wait(run: Path) -> None:
+    served = Together(run)
+    served.connect()
+
+    async def conversation() -> None:
+        begin, gone = served.party._begin, asyncio.get_running_loop().create_future()
+        asked = asyncio.create_task(served.party.predict(["c001"]))
+        gone.cancel()
+        served.party._begin = lambda requests: begin([_Asked(["c002"], gone), *requests])  # type: ignore
+        torn = mock.patch.object(served.party, "_own_part", side_effect=DataError("The table is torn."))
+        with torn, pytest.raises(DataError, match="torn"):
+            await asked
+
+    asyncio.run(conversation())
 
 
 def test_a_new_version_is_taken_when_all_have_it_and_can_be_taken_back(

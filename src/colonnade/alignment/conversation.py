@@ -10,7 +10,8 @@ AlignmentDigest(digest)            →          compares it with its own
                                    ←          Stop
 
 With `any_rows` the label party comes to know which of its rows each feature party holds, and `PlacedIds` goes in the
-place of `SharedIds`: one name for each of its rows, in the common order, a random one where the receiver lacks the row.
+place of `SharedIds`: one name for each of its rows, in an order of its own, a random one where the receiver lacks the
+row.
 """
 
 from collections.abc import Sequence
@@ -194,7 +195,8 @@ class AligningLabelParty(AligningParty):
 
         `held`, `names`: of each of its own points.
         """
-        order = in_order(self.seat.points, np.arange(len(self.seat.points)), self.common_key())
+        # By the common key a receiver could tell where an id that it guesses would lie, and that it is not there.
+        order = in_order(self.seat.points, np.arange(len(self.seat.points)), derived(self.seat.secret, "places"))
         self._settle_any(order)
         effects: list[Effect] = []
         for party, own in names.items():

@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +14,7 @@ from colonnade.cli.names import RUNTIMES, offering
 from colonnade.cli.options import Changes, Devices, Trace, Tracked, WatchAddress, Watched, devices_of, json_option
 from colonnade.cli.output import console, interrupted, megabytes, tell
 from colonnade.cli.watch import page_for
-from colonnade.errors import SettingsError, unknown_name
+from colonnade.errors import DataError, SettingsError, unknown_name
 from colonnade.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -57,7 +58,11 @@ def run(
         ),
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Do not ask whether to train though fewer than half of a party's rows match.")
+        bool,
+        typer.Option(
+            "--yes",
+            help="Train also if fewer than half of a party's rows match. Else it asks, or in a script ends.",
+        ),
     ] = False,
     trace: Trace = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Do not write report.html at the end.")] = False,
@@ -93,8 +98,8 @@ def run(
         tell_data(data, settings.plan(data))
         for note in [] if model is None else notes_on_start(model, data):
             tell(note)
-        if data.notes and not (yes or resume) and sys.stdin.isatty():
-            typer.confirm("Train on these rows all the same?", abort=True, err=True)
+    if data.notes and not (yes or resume):
+        _ask_whether_to_train(data.notes, as_json)
     settings = settings.with_absolute_files(path.parent)
     again = _again(directory, runtime, address, threads, accept_if_better, device or [])
     with (
@@ -130,6 +135,15 @@ def run(
     if not outcome.summary.get("acceptance", {}).get("accepted", True):
         tell("The model is not accepted, and was not written: the one that the training began with is better.")
         raise typer.Exit(ExitCode.NOT_BETTER)
+
+
+def _ask_whether_to_train(notes: Sequence[str], as_json: bool) -> None:
+    """On few rows, for a cause that is likely a mistake. Where nobody can be asked, it is not done unasked."""
+    if sys.stdin.isatty() and not as_json:
+        typer.confirm("Train on these rows all the same?", abort=True, err=True)
+        return
+    told = f"{' '.join(notes)} " if as_json else ""  # which has been told, otherwise
+    raise DataError(f"{told}Nobody can be asked here: mend the ids, or say --yes to train on these rows all the same.")
 
 
 def _asked_for(path: Path, changes: list[str], start: str | None, track: list[str]) -> "Federation":

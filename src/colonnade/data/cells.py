@@ -31,6 +31,8 @@ SECONDS_A_DAY = 86_400
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?[iI]nf(inity)?$"
 _ISO = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?$"
 _DOTTED = r"^\d{1,2}\.\d{1,2}\.\d{4}$"
+_ADORNED = r"^[€$£¥]?\s?[+-]?(\d{1,3}([.,' ]\d{3})+|\d+)([.,]\d+)?\s?[%€$£¥]?$"
+_SLASHED = r"^\d{1,2}/\d{1,2}/(\d{4}|\d{2})( .*)?$|^\d{4}/\d{1,2}/\d{1,2}( .*)?$|^\d{1,2}-\d{1,2}-\d{4}( .*)?$"
 
 
 class Complaints:
@@ -112,6 +114,12 @@ def are_numbers(words: pa.StringArray, decimal: str) -> Array:
     return found
 
 
+def are_adorned(words: pa.StringArray) -> Array:
+    """Which words are numbers for a person, with signs that say little to a program: 1,234.50, 12 %, $ 7."""
+    found: Array = pc.match_substring_regex(words, _ADORNED).to_numpy(zero_copy_only=False)
+    return found
+
+
 def _pointed(words: pa.StringArray, decimal: str) -> pa.StringArray:
     return pc.replace_substring(words, ",", ".", max_replacements=1) if decimal == "," else words
 
@@ -142,6 +150,12 @@ def are_dates(words: pa.StringArray) -> Array:
     """Which words look like dates: 2024-12-31, perhaps with a time, or 31.12.2024."""
     iso, dotted = (pc.match_substring_regex(words, form).to_numpy(zero_copy_only=False) for form in (_ISO, _DOTTED))
     return np.asarray(iso | dotted)
+
+
+def are_slashed(words: pa.StringArray) -> Array:
+    """Which words look like dates of which a program cannot tell the day from the month: 5/6/2024."""
+    found: Array = pc.match_substring_regex(words, _SLASHED).to_numpy(zero_copy_only=False)
+    return found
 
 
 def days_in(words: Words, form: str = "") -> tuple[Array, Array]:

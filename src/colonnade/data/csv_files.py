@@ -171,7 +171,7 @@ def _form_of(path: Path, own: PartyData, party: str) -> _Form:
         text = codecs.getincrementaldecoder(encoding)().decode(sample)
     except LookupError:
         raise DataError(f"There is no encoding {own.encoding!r}: mend the setting `encoding` of that party.") from None
-    text = text.replace("\r\n", "\n")
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     if not text.strip():
         raise DataError(f"Party {party!r}: the file {str(path)!r} is empty: it has not even a header.")
     if "\0" in text:
@@ -219,9 +219,8 @@ def _decimal_of(text: str, separator: str) -> str:
 
 def _header(path: Path, form: _Form) -> list[str]:
     with open_text(path) as file:
-        reader = codecs.getreader(form.encoding)(file)
-        rows = csv.reader(reader, delimiter=form.separator, quotechar=form.quote)
+        lines = io.TextIOWrapper(file, form.encoding)  # whose lines may end in either way
         try:
-            return next(rows, [])
+            return next(csv.reader(lines, delimiter=form.separator, quotechar=form.quote), [])
         except csv.Error:
             raise ValueError("no header") from None

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from typing import Any, ClassVar, Protocol
@@ -21,7 +22,7 @@ from colonnade.data.cells import Words
 from colonnade.data.ids import Array
 from colonnade.data.images import ImageEncoder
 from colonnade.data.settings import ColumnSettings
-from colonnade.errors import DataError, SettingsError
+from colonnade.errors import ColonnadeError, DataError, SettingsError
 
 HASHED_BUCKETS = 64
 TEXT_BUCKETS = 256
@@ -357,8 +358,9 @@ class OwnEncoder:
 
     @classmethod
     def fit(cls, path: str, train: list[Any]) -> OwnEncoder:
-        encoder = own_class(path)()
-        encoder.fit(train)
+        with _own_code(path, "fit"):
+            encoder = own_class(path)()
+            encoder.fit(train)
         fitted = cls(path, encoder, _matrix(encoder, train[:1], path).shape[1])
         fitted.to_values()  # what cannot be kept is refused before the training
         return fitted
@@ -373,7 +375,8 @@ class OwnEncoder:
         out[:] = made
 
     def to_values(self) -> dict[str, Any]:
-        learnt = self._encoder.to_values()
+        with _own_code(self.path, "to_values"):
+            learnt = self._encoder.to_values()
         try:
             learnt = json.loads(json.dumps(learnt, allow_nan=False))
         except (TypeError, ValueError):
@@ -382,7 +385,11 @@ class OwnEncoder:
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> OwnEncoder:
-        return cls(values["class"], own_class(values["class"]).from_values(values["learnt"]), int(values["width"]))
+        path = values["class"]
+        own = own_class(path)
+        with _own_code(path, "from_values"):
+            encoder = own.from_values(values["learnt"])
+        return cls(path, encoder, int(values["width"]))
 
 
 def own_class(path: str) -> Any:
@@ -400,8 +407,20 @@ def own_class(path: str) -> Any:
     return found
 
 
+@contextmanager
+def _own_code(path: str, method: str) -> Iterator[None]:
+    """What a class of the user's own raises could show a cell: it is told by its kind, and stays the cause."""
+    try:
+        yield
+    except ColonnadeError:
+        raise
+    except Exception as error:
+        raise DataError(f"{path}.{method} failed with {type(error).__name__}: mend the class.") from error
+
+
 def _matrix(encoder: Any, values: list[Any], path: str) -> Array:
-    made = np.asarray(encoder.transform(values), dtype=np.float64)
+    with _own_code(path, "transform"):
+        made = np.asarray(encoder.transform(values), dtype=np.float64)
     if made.ndim == 1:
         made = made[:, None]
     if made.ndim != 2 or len(made) != len(values):

@@ -37,6 +37,15 @@ MOSTLY = 0.9
 
 WORDS_OF_A_TEXT = 3.0
 
+_SETTINGS_OF_KINDS = {
+    "clip": ("number", "date"),
+    "log": ("number", "date"),
+    "categories": ("one-hot", "ordinal"),
+    "buckets": ("hashed", "text"),
+    "parts": ("date",),
+    "format": ("date",),
+}
+
 
 def prepare_own(
     table: Table,
@@ -133,6 +142,15 @@ class _Fitting:
             return None
         missing = asked.missing or self.data.missing or "indicator"
         kind = asked.kind or self._kind(raw, train)
+        if not asked.kind and kind in ("one-hot", "hashed", "text") and (what := self._is_no_text(raw, train)):
+            self.complaints.of_column(name, what)
+            return None
+        if idle := [one for one, kinds in _SETTINGS_OF_KINDS.items() if getattr(asked, one) and kind not in kinds]:
+            whose = " and ".join(_SETTINGS_OF_KINDS[idle[0]])
+            self.complaints.of_column(
+                name, f"is taken as {kind}, and its setting `{idle[0]}` is for {whose}: say its kind, or leave that out"
+            )
+            return None
         if ":" in kind:
             return PreparedColumn(name, encoders.OwnEncoder.fit(kind, raw.anything(chosen.wanted)))
         if kind in ("number", "date"):
@@ -194,6 +212,23 @@ class _Fitting:
             return "one-hot"
         some = [words.words[int(code)].as_py() for code in seen[:1000]]
         return "text" if np.mean([len(word.split()) for word in some]) >= WORDS_OF_A_TEXT else "hashed"
+
+    def _is_no_text(self, raw: RawColumn, train: Array) -> str:
+        """What is wrong with text that is nearly all numbers, or dates, for a person: as categories it says little."""
+        words = raw.words.of_rows(train)
+        counts = words.counts()
+        most = MOSTLY * int(counts.sum())
+        if counts[cells.are_adorned(words.words) | cells.are_numbers(words.words, self._table.decimal)].sum() >= most:
+            return (
+                "holds numbers with thousands separators, another decimal sign, a currency or a per cent sign: write "
+                "plain numbers, give `decimal`, or say kind = 'one-hot' if they are names"
+            )
+        if counts[cells.are_slashed(words.words)].sum() >= most:
+            return (
+                "holds dates whose day and month cannot be told apart: say kind = 'date' and their form, such as "
+                "format = '%d/%m/%Y', or kind = 'one-hot' if they are names"
+            )
+        return ""
 
     def _gaps_are_fine(self, name: str, values: Array, missing: str) -> bool:
         if all_finite(values):

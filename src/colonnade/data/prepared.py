@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 else:
     pa = on_demand("pyarrow")
 
+MANY_UNSEEN = 20
+"""Rows of unseen categories alone that are taken as a table that has changed, and not as chance."""
 _IMAGES_AT_ONCE = 256
 _FEW = 1 << 14
 """Rows that are sorted more quickly than a table is gone through."""
@@ -88,6 +90,7 @@ class Preparation:
         place = 0
         for column in self.columns:
             raw = RawColumn(table, column.name, complaints, column.format)
+            raw.check_categories(column.encoder, positions)
             raw.encode(column.encoder, rows, sheet, place)
             place += len(column.outputs)
         complaints.refuse()
@@ -311,6 +314,17 @@ class RawColumn:
             words = self.words.words.to_pylist()
             return [None if code < 0 else words[code] for code in self.words.codes[rows].tolist()]
         return list(self.column.take(numbers(rows)).to_pylist())
+
+    def check_categories(self, encoder: Encoder, rows: Array) -> None:
+        """Complain of many rows without a category that is known: another column, or the same written otherwise."""
+        if not isinstance(encoder, encoders.OneHotEncoder | encoders.OrdinalEncoder) or not encoder.categories:
+            return
+        words = self.words.of_rows(rows)
+        used = np.flatnonzero(words.counts())
+        known = {*encoder.categories}
+        if words.counts().sum() >= MANY_UNSEEN and not any(words.words[int(code)].as_py() in known for code in used):
+            what = f"has in none of its {len(rows):,} rows a category that was there in training"
+            self._complaints.of_column(self._name, what)
 
     def pixels(self, rows: Array, size: tuple[int, int], channels: int) -> Pixels:
         found = pixels_in(self.anything(rows), self._table.folder, size, channels)

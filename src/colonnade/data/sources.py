@@ -310,9 +310,12 @@ def _from_frame(frame: Any, *, party: str, id: str) -> Table:
 
 
 def _series(series: pd.Series) -> pa.ChunkedArray:
+    kind = series.dtype.categories.dtype if isinstance(series.dtype, pd.CategoricalDtype) else series.dtype
+    if isinstance(kind, pd.IntervalDtype):  # of which Arrow makes two numbers each
+        series = series.astype(object).map(str, na_action="ignore")
     try:
         return _chunked(pa.array(series, from_pandas=True))
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         if series.dtype.kind == "c":
             raise DataError(f"The column {str(series.name)!r} holds complex numbers: leave it out.") from None
         # Cells of several types: text, and its preparation says which of them are wrong.

@@ -10,6 +10,7 @@ journal; when that has grown, the file is written anew and names the next journa
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -101,11 +102,14 @@ class RowAccount:
             self._write(spent, {name: cost for name, cost in under_way.items() if name != str(run)})
 
     def afford(self, ids: Sequence[str], cost: float, limit: float) -> NDArray[np.bool_]:
-        """Which of these rows may be released once more; that they are is written down."""
+        """Which of these rows may be released once more; that they are is written down.
+
+        A row that is there twice is released twice, and each time costs its row as much.
+        """
         with self._alone():
             known = self._looked_up()
             names = account_names(ids)
-            affordable: NDArray[np.bool_] = known.totals(names) + known.begun + cost <= limit
+            affordable: NDArray[np.bool_] = known.totals(names) + known.begun + cost * _times(names) <= limit
             released = [name for name, can in zip(names, affordable, strict=True) if can]
             if released:
                 self._append(known, released, cost)
@@ -226,6 +230,18 @@ class _Lookup:
     def add(self, names: Sequence[bytes], cost: float) -> None:
         for name in names:
             self._later[name] = self._later.get(name, 0.0) + cost
+
+
+def _times(names: Sequence[bytes]) -> NDArray[np.float64]:
+    """For each how often its name has come by then: 1, unless a row is there twice."""
+    if len(set(names)) == len(names):
+        return np.ones(len(names))
+    counted = Counter[bytes]()
+    found = []
+    for name in names:
+        counted[name] += 1
+        found.append(counted[name])
+    return np.array(found, np.float64)
 
 
 def _names(kept: _Kept) -> list[bytes]:

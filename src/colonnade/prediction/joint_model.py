@@ -86,6 +86,8 @@ class JointModel:
         tables = {name: _tensor(name, columns[name]) for name in self.order if name in columns}
         for name, table in tables.items():
             check_columns(name, table, own.description)
+            if not bool(torch.isfinite(table).all()):
+                raise DataError(f"The rows of {name} have values that are missing or infinite: fill them in first.")
         counts = {name: len(table) for name, table in tables.items()}
         if len(set(counts.values())) > 1:
             held = ", ".join(f"{count} of {name}" for name, count in counts.items())
@@ -112,6 +114,11 @@ class JointModel:
         return Path(folder)
 
     def _check_parties(self, columns: Mapping[str, Any]) -> None:
+        if not isinstance(columns, Mapping):
+            raise DataError(
+                f"The rows are a {type(columns).__name__}: give those of every party by its name, "
+                f"as {{{self.order[0]!r}: …}}."
+            )
         for name in columns:
             if name not in self.order:
                 raise unknown_name("party with columns", name, self.order)

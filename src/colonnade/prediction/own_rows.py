@@ -5,8 +5,8 @@ and no id is needed. Ids stay with their owner: no error made here holds one.
 """
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -131,11 +131,16 @@ def _check_number(name: str, rows: int) -> None:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Ids to predict, each once, in their order."""
+    """Ids to predict, in their order; each row once, for it is released as often as it is asked for."""
 
     ids: list[str]
     asked: AskedRows
     unusable: tuple[str, ...]  # ids that no party can hold: empty, malformed or, with an alignment, not in it
+    others: Mapping[int, tuple[str, ...]] = field(default_factory=dict)  # by place: as the same id was written, too
+
+    def written(self, place: int) -> tuple[str, ...]:
+        """As the id of that place was asked for, in every way."""
+        return (self.ids[place], *self.others.get(place, ()))
 
 
 def wanted_rows(own: OwnRows | None, ids: Sequence[str] | None, form: IdForm) -> Wanted:
@@ -156,9 +161,17 @@ def wanted_rows(own: OwnRows | None, ids: Sequence[str] | None, form: IdForm) ->
     rows = np.array([held.get(name.tobytes(), -1) for name in names], np.int64)
     if own is not None and own.names is None:  # who is not in the alignment is not asked for
         usable &= rows >= 0
-    kept = np.flatnonzero(usable)
-    chosen, rows = [each[place] for place in kept], rows[kept]
     unusable = tuple(one for one, good in zip(each, usable, strict=True) if not good)
+    alike: dict[bytes, list[int]] = {}
+    for place in np.flatnonzero(usable).tolist():
+        alike.setdefault(names[place].tobytes(), []).append(place)
+    kept = [places[0] for places in alike.values()]
+    chosen, rows = [each[place] for place in kept], rows[kept]
+    others = {
+        number: tuple(each[place] for place in places[1:])
+        for number, places in enumerate(alike.values())
+        if len(places) > 1
+    }
     if own is not None and own.names is None:
-        return Wanted(chosen, AskedRows(None, rows.astype(np.uint32), rows), unusable)
-    return Wanted(chosen, AskedRows(names[kept], None, rows), unusable)
+        return Wanted(chosen, AskedRows(None, rows.astype(np.uint32), rows), unusable, others)
+    return Wanted(chosen, AskedRows(names[kept], None, rows), unusable, others)

@@ -5,7 +5,7 @@ Each table is prepared as it was for training, by what its party has learnt then
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
@@ -144,9 +144,10 @@ def predict_tables(
         ids = [one for one, at_place in zip(wanted, places, strict=True) if at_place is not None]
         positions = np.array([one for one in places if one is not None], dtype=np.int64)
     at = {name: _rows_of(alike[name][1], places[positions]) for name, places in matched.at.items()}
-    if wanted is None and rules is not None:  # as the first who holds a row writes it
-        for name, table in reversed(tables.items()):
-            own = table.ids.tolist()
+    if wanted is None and rules is not None:  # as the label party writes it, or the first who holds the row
+        others = [name for name in reversed(tables) if name != model.label_party]
+        for name in (*others, *(name for name in tables if name == model.label_party)):  # who comes last has the word
+            own = tables[name].ids.tolist()
             ids = [one if row == NOWHERE else own[row] for one, row in zip(ids, at[name].tolist(), strict=True)]
     rows = {name: _prepared(model, name, table, at[name]) for name, table in tables.items()}
     left_out, present = None, None
@@ -165,16 +166,25 @@ def predictions_of(party: PredictingLabelParty, wanted: Wanted) -> Predictions:
     """What a label party has found out, by id."""
     description = party.seat.model.description
     assert description.label is not None
-    scored = set(party.scored().tolist())
+    places = party.scored().tolist()
+    scored = set(places)
     known = party.known()
-    ids = [wanted.ids[place] for place in party.scored()]
-    unknown = (*(one for one, held in zip(wanted.ids, known, strict=True) if not held), *wanted.unusable)
-    refused = tuple(wanted.ids[place] for place in np.flatnonzero(known) if place not in scored)
-    present = party.present() if description.expects_absence else None
+    ids = [one for place in places for one in wanted.written(place)]
+    times = np.array([len(wanted.written(place)) for place in places], np.int64)
+    unknown = (*_written(wanted, np.flatnonzero(~known).tolist()), *wanted.unusable)
+    refused = tuple(_written(wanted, [place for place in np.flatnonzero(known).tolist() if place not in scored]))
+    present = None
+    if description.expects_absence:
+        present = {name: np.repeat(held, times) for name, held in party.present().items()}
     if not ids:
         return Predictions([], np.array([]), {}, unknown, None, present, refused, party.lacking())
-    found = _meaning(description.task, description.label, party.outputs())
-    return Predictions(ids, *found, unknown, None, present, refused, party.lacking())
+    said, chances = _meaning(description.task, description.label, party.outputs())
+    chances = {name: np.repeat(values, times) for name, values in chances.items()}
+    return Predictions(ids, np.repeat(said, times), chances, unknown, None, present, refused, party.lacking())
+
+
+def _written(wanted: Wanted, places: Iterable[int]) -> list[str]:
+    return [one for place in places for one in wanted.written(place)]
 
 
 def _meaning(task: str, unit: LabelUnit, outputs: torch.Tensor) -> tuple[NDArray[Any], dict[str, NDArray[np.float64]]]:

@@ -82,6 +82,9 @@ class SingleAnswers:
     def part(self, first: int, count: int) -> "SingleAnswers":
         return SingleAnswers(self.version, self._answers[first : first + count])
 
+    def at(self, places: Sequence[int]) -> "SingleAnswers":
+        return SingleAnswers(self.version, [self._answers[place] for place in places])
+
     def outcomes(self) -> Mapping[str, int]:
         """How many rows came to what."""
         return Counter("none" if one.error else "degraded" if one.missing else "whole" for one in self._answers)
@@ -122,6 +125,11 @@ class WholeAnswers:
         rows = slice(first, first + count)
         chances = None if self.chances is None else self.chances[rows]
         return WholeAnswers(self.version, self.ids[rows], self.took_part, self.values[rows], chances, self.form)
+
+    def at(self, places: Sequence[int]) -> "WholeAnswers":
+        ids, values = ([own[place] for place in places] for own in (self.ids, self.values))
+        chances = None if self.chances is None else [self.chances[place] for place in places]
+        return WholeAnswers(self.version, ids, self.took_part, values, chances, self.form)
 
     def outcomes(self) -> Mapping[str, int]:
         return {"whole": len(self.ids)}

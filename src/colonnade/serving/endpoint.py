@@ -12,6 +12,7 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from colonnade.errors import DataError
 from colonnade.serving.keys import ApiKeys
@@ -21,6 +22,7 @@ from colonnade.serving.metrics import MEDIA_TYPE
 log = logging.getLogger("colonnade.serving")
 
 MOST_BODY_BYTES = 1 << 20
+BODY_SECONDS = 10.0
 _encode = msgspec.json.Encoder().encode
 Id = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
@@ -81,7 +83,7 @@ def application(party: ServingLabelParty, keys: ApiKeys | None, seconds: float) 
     @app.post(
         "/predict",
         response_model=Predictions,
-        responses={status: {"model": Problem} for status in (400, 401, 403, 404, 411, 413, 503, 504)},
+        responses={status: {"model": Problem} for status in (400, 401, 403, 404, 408, 411, 413, 503, 504)},
         summary="Score one row, or several",
         openapi_extra={"requestBody": body, "parameters": [key_header]},
     )
@@ -124,7 +126,7 @@ class _Asking:
 
     async def answered(self, request: Request) -> Response:
         size = request.headers.get("content-length", "")
-        if not size.isdigit():
+        if not (size.isascii() and size.isdigit() and len(size) < 20):
             return problem(411, "Say how long the body is: Content-Length is missing.")
         if int(size) > MOST_BODY_BYTES:
             return problem(413, f"A body may have {MOST_BODY_BYTES} bytes: ask for fewer rows at once.")
@@ -133,7 +135,14 @@ class _Asking:
             if self._keys.name_of(request.headers.get("x-api-key") or bearer) is None:
                 return problem(401, "The API key is missing or wrong: send it as X-API-Key.")
         try:
-            wanted = _decode(await request.body())
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await request.body()
+        except TimeoutError:
+            return problem(408, f"The body was not there within {BODY_SECONDS:g} seconds.", {"Connection": "close"})
+        except ClientDisconnect:
+            return problem(400, "The connection ended before the body did.")  # which nobody hears
+        try:
+            wanted = _decode(body)
         except (msgspec.MsgspecError, RecursionError) as error:
             return problem(400, f'The body is not {{"id": …}} or {{"ids": […]}} ({error}).')
         if (wanted.id is None) == (wanted.ids is None):

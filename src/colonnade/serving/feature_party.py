@@ -23,7 +23,6 @@ from colonnade.models.network import network_for
 from colonnade.prediction.account import RowAccount
 from colonnade.prediction.contributions import family_of, products_of
 from colonnade.prediction.saved_model import SavedModel
-from colonnade.prediction.seat import Names
 from colonnade.privacy.noise import LayerNoise, PerturbationSettings
 from colonnade.privacy.secret_gaussian import SecretGaussian
 from colonnade.serving.live_rows import Found, LiveRows
@@ -33,7 +32,6 @@ from colonnade.serving.versions import Versions
 log = logging.getLogger("colonnade.serving")
 
 _NOBODY: NDArray[np.uint32] = np.zeros(0, np.uint32)
-_NO_NAMES: Names = np.zeros((0, 2), np.uint64)
 
 
 class ServingFeatureParty:
@@ -56,9 +54,8 @@ class ServingFeatureParty:
         self._ledger = ledger
         self._networks: dict[str, _Answering] = {}
         self.answered = 0
-        rows.check(versions.newest)
         version, model = next(reversed(versions.models.items()))
-        self._answering(version, model).warm(rows.find(_NO_NAMES, model))  # what is missing is told at the start
+        self._answering(version, model).warm(rows.check(model))  # what is missing is told at the start
 
     def notice(self, peer: str, has_come: bool) -> Sequence[Message]:
         return self.told() if has_come else []
@@ -113,10 +110,10 @@ class _Answering:
         )
         self._count = _Counted(name, label_party, settings, ledger, model) if settings.noise > 0 else None
 
-    def warm(self, nothing: Found) -> None:
+    def warm(self, found: Found) -> None:
         """Compute once what nobody asks for: whoever asks first would wait for all that is made at a first time."""
-        if nothing.columns is not None and self._network is not None:
-            self._network.embed(nothing.columns.new_zeros(1, *nothing.columns.shape[1:]))
+        if found.columns is not None and self._network is not None:
+            self._network.embed(found.columns.new_zeros(1, *found.columns.shape[1:]))
 
     def answer(self, number: int, found: Found) -> Message:
         if not len(found.places) or found.columns is None:

@@ -1,8 +1,12 @@
-"""uvicorn in an event loop that is somebody else's: it installs no signal handlers, and ends when it is told to."""
+"""uvicorn in an event loop that is somebody else's: it installs no signal handlers, and ends when it is told to.
+
+Who connects and asks nothing is not waited for: as many such connections as are allowed would keep everybody else out.
+"""
 
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +19,13 @@ from colonnade.errors import SettingsError
 from colonnade.runtimes.network.settings import parse_address
 
 log = logging.getLogger("colonnade.serving")
+
+REQUEST_SECONDS = 10.0
+"""How long is waited for the head of a connection's first request."""
+IDLE_SECONDS = 30
+"""How long for the next request of one that was answered."""
+_BETWEEN_LOOKS_SECONDS = 1.0
+_BETWEEN_WORDS_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -34,6 +45,24 @@ class _Server(uvicorn.Server):
         yield
 
 
+class _OnceAMinute(logging.Filter):
+    """Lets each sentence through once a minute: strangers decide how often uvicorn has reason to say one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now, sentence = time.monotonic(), str(record.msg)
+        if now - self._said.get(sentence, -_BETWEEN_WORDS_SECONDS) < _BETWEEN_WORDS_SECONDS:
+            return False
+        self._said[sentence] = now
+        return True
+
+
+_once_a_minute = _OnceAMinute()
+
+
 class HttpServer:
     """The endpoint while it listens."""
 
@@ -48,7 +77,7 @@ class HttpServer:
             access_log=False,
             server_header=False,
             limit_concurrency=settings.most_connections,
-            timeout_keep_alive=30,
+            timeout_keep_alive=IDLE_SECONDS,
             h11_max_incomplete_event_size=1 << 16,
             ssl_certfile=None if settings.certificate is None else str(settings.certificate),
             ssl_keyfile=None if settings.key is None else str(settings.key),
@@ -58,7 +87,30 @@ class HttpServer:
 
     async def run(self) -> None:
         log.info("serving on %s port %d", self._scheme, self.port)
-        await self._server.serve([self._listener])
+        logging.getLogger("uvicorn.error").addFilter(_once_a_minute)
+        looking = asyncio.create_task(self._close_who_asks_nothing())
+        try:
+            await self._server.serve([self._listener])
+        finally:
+            looking.cancel()
+
+    async def _close_who_asks_nothing(self) -> None:
+        """uvicorn waits for the head of a request for ever, once a byte of it has come or before any has."""
+        waiting: dict[Any, tuple[Any, float]] = {}  # the request before, and since when there is no other
+        while True:
+            await asyncio.sleep(_BETWEEN_LOOKS_SECONDS)
+            now, before, waiting = time.monotonic(), waiting, {}
+            connections: list[Any] = [*self._server.server_state.connections]
+            for connection in connections:
+                asked = connection.cycle
+                if asked is not None and not asked.response_complete:
+                    continue
+                last, since = before.get(connection, (asked, now))
+                since = since if last is asked else now
+                if now - since > (REQUEST_SECONDS if asked is None else IDLE_SECONDS):
+                    connection.transport.close()
+                else:
+                    waiting[connection] = (asked, since)
 
     async def stop(self, task: "asyncio.Task[None]") -> None:
         """Take no more requests, answer those that are here, and end."""

@@ -73,6 +73,7 @@ class _Batch:
     parts: dict[str, Part] = field(default_factory=dict)
     asked: dict[str, NDArray[np.uint32]] = field(default_factory=dict)  # the rows that a party was asked for
     shadow_of: Answers | None = None  # what was answered, if this is only compared with it
+    places: list[int] | None = None  # of all ids that were asked for, where some were more than once
     timer: asyncio.TimerHandle | None = None
 
     @property
@@ -230,12 +231,20 @@ class ServingLabelParty:
                 requests.append(self._waiting.popleft())
                 size += len(requests[-1].ids)
             self._waiting_rows -= size
-            self._begin(requests)
+            # Nobody waits for one that has timed out: its rows are not released for nothing.
+            requests = [one for one in requests if not one.done.done()]
+            if requests:
+                self._begin(requests)
 
     def _begin(self, requests: list[_Asked]) -> None:
+        """A row that several ask for at once is released once."""
         ids = [one for request in requests for one in request.ids]
         self.metrics.batch_rows.observe(len(ids))
-        self._send(requests, ids, self._form.names(ids)[0], self._scorer())
+        places = None
+        if len(once := dict.fromkeys(ids)) < len(ids):
+            place = {one: number for number, one in enumerate(once)}
+            ids, places = [*once], [place[one] for one in ids]
+        self._send(requests, ids, self._form.names(ids)[0], self._scorer(), places=places)
 
     def _send(
         self,
@@ -244,6 +253,7 @@ class ServingLabelParty:
         names: Names,
         scorer: Scorer,
         shadow_of: Answers | None = None,
+        places: list[int] | None = None,
     ) -> None:
         self._number += 1
         present = set(self.present())
@@ -253,9 +263,11 @@ class ServingLabelParty:
             own = self._own_part(scorer, names)
         except DataError as error:
             for request in requests:
-                request.done.set_exception(error)
+                if not request.done.done():
+                    request.done.set_exception(error)
             return
-        batch = _Batch(self._number, requests, ids, names, scorer, own, awaited, absent, shadow_of=shadow_of)
+        batch = _Batch(self._number, requests, ids, names, scorer, own, awaited, absent)
+        batch.shadow_of, batch.places = shadow_of, places
         self._batches[batch.number] = batch
         loop = asyncio.get_running_loop()
         batch.timer = loop.call_later(self.limits.party_seconds, self._time_out, batch)
@@ -312,12 +324,13 @@ class ServingLabelParty:
         if batch.shadow_of is not None:
             self._compare(batch.shadow_of, answers)
             return
+        told = answers if batch.places is None else answers.at(batch.places)
         at = 0
         for request in batch.requests:
             if not request.done.done():
-                request.done.set_result(answers.part(at, len(request.ids)))
+                request.done.set_result(told.part(at, len(request.ids)))
             at += len(request.ids)
-        for outcome, count in answers.outcomes().items():
+        for outcome, count in told.outcomes().items():
             self.metrics.rows.labels(outcome).inc(count)
         if self._shadow is not None and self.version == batch.version:
             self._send([], batch.ids, batch.names, self._scorer(version_of(self._shadow.newest)), answers)

@@ -58,15 +58,21 @@ class LiveRows:
         self._prepared_for = ""
         self._lookup = Lookup(np.zeros((0, 2), np.uint64))
         self._ids: list[str] = []  # of a database, as they were listed last
+        self._names: Names = np.zeros((0, 2), np.uint64)
         self._listed_at = -_BETWEEN_LISTS_SECONDS
 
     def find(self, names: Names, model: SavedModel) -> Found:
         """Rows as this model takes them."""
         return self._ask(names, model) if self._own.sql else self._look(names, model)
 
-    def check(self, model: SavedModel) -> None:
-        """Read once before anybody asks: what is wrong with the table is told to its owner at the start."""
-        self.find(np.zeros((0, 2), np.uint64), model)
+    def check(self, model: SavedModel) -> Found:
+        """Read once before anybody asks: what is wrong with the table is told to its owner at the start.
+
+        Of a database one row: its preparation is loaded then, and not while somebody waits.
+        """
+        if self._own.sql:
+            self._list_ids()
+        return self.find(self._names[:1], model)
 
     # --- files ---
 
@@ -129,8 +135,8 @@ class LiveRows:
         self._listed_at = time.monotonic()
         ids = ids_of(self._own, self._base, party=self._name, id=self._own.id or self._data.id).tolist()
         names, usable = self._form.names(ids)
-        self._ids = [one for one, good in zip(ids, usable, strict=True) if good]
-        self._lookup = Lookup(names[usable])
+        self._ids, self._names = [one for one, good in zip(ids, usable, strict=True) if good], names[usable]
+        self._lookup = Lookup(self._names)
 
 
 def _only(own: PartyData, column: str, ids: Sequence[str]) -> PartyData:
