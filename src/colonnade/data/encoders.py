@@ -22,6 +22,7 @@ from colonnade.data.cells import Words
 from colonnade.data.ids import Array
 from colonnade.data.images import ImageEncoder
 from colonnade.data.settings import ColumnSettings
+from colonnade.data.texts import TokenEncoder
 from colonnade.errors import ColonnadeError, DataError, SettingsError
 
 HASHED_BUCKETS = 64
@@ -438,6 +439,7 @@ _ENCODERS: dict[str, Any] = {
         TextEncoder,
         DateEncoder,
         ImageEncoder,
+        TokenEncoder,
     )
 }
 
