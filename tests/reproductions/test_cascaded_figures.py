@@ -1,6 +1,7 @@
 """Cascaded's Table I, Figures 3 and 4 and its deep models: the rows they make, and what one run is."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -85,6 +86,24 @@ def test_figure_3_has_a_panel_for_each_number_of_parties(trials: list[Trial]) ->
     assert rows["6 parties, zoo, largest fall, points"]["ours"] == 20
     assert rows["6 parties, cascaded, largest fall, points"]["holds"] is True
     assert rows["6 parties, cascaded, training accuracy %"]["holds"] is True
+
+
+def test_where_zoo_diverges_it_is_shown_at_the_next_smaller_rate_too(
+    trials: list[Trial], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shaking = cascaded_curves.run_all
+
+    def answer(wanted: Sequence[Trial], scope: Scope) -> list[Run]:
+        lost = [one.algorithm == "zoo" and one.parties > 4 and one.rate == 0.005 for one in wanted]
+        return [replace(run, diverged=gone) for run, gone in zip(shaking(wanted, scope), lost, strict=True)]
+
+    monkeypatch.setattr(cascaded_curves, "run_all", answer)
+    rows = {row["label"]: row for row in reproduce("cascaded-figure-3", quick=True)["rows"]}
+    assert rows["6 parties, zoo, training accuracy %"]["note"].endswith("; diverged")
+    calmer = rows["8 parties, zoo at 0.001, training accuracy %"]
+    assert (calmer["ours"], calmer["note"], calmer["holds"]) == (76, "in the last epoch", None)
+    assert rows["8 parties, zoo at 0.001, largest fall, points"]["ours"] == 20
+    assert "4 parties, zoo at 0.001, training accuracy %" not in rows
 
 
 def test_figure_4_varies_the_rate_of_the_top_alone(trials: list[Trial]) -> None:

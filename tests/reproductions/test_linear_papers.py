@@ -208,6 +208,10 @@ def test_batches_and_steps_follow_from_plan_and_algorithm() -> None:
 @pytest.mark.parametrize(
     "algorithm", [*SLOWER, "afsgd", "afsvrg", "afsaga", "asysqn-sgd", "asysqn-svrg", "asysqn-saga"]
 )
-def test_the_papers_have_no_joint_searches(algorithm: str) -> None:
-    """A default of ours, in which everybody waits for the slowest: it would take the gain that is to be shown."""
-    assert linear_runs.settings_for(algorithm).search_every_epochs == 0
+def test_the_papers_form_has_no_joint_searches_and_a_sum_for_one(algorithm: str) -> None:
+    """Both are defaults of ours where steps are left open. In a search everybody waits for the slowest, which takes
+    the gain that is to be shown."""
+    for changes in ({}, {"precondition": "auto"}, {"precondition": "none"}):
+        settings = linear_runs.settings_for(algorithm, **changes).decided(0.0)
+        assert settings.searches_every(20_000, 1, 0.0, 60.0) == 0
+        assert getattr(settings, "updates", "one") == "one"

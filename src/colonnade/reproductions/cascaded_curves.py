@@ -5,7 +5,7 @@ Models, batches and plain SGD as in cascaded.py. The feature parties' rates are 
 parties and the first seed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import nan
 
@@ -52,16 +52,18 @@ def figure_3(scope: Scope) -> Shown:
         for name in NAMES
     }
     found = dict(zip(trials, run_all([*trials.values()], scope), strict=True))
+    calmer = _calmer_zoo(found, trials, scope)
     rows, panels = [], []
     for parties in PARTIES:
         own = {name: found[parties, name] for name in NAMES}
-        rows += _curve_rows(parties, own, rates)
+        rows += _curve_rows(parties, own, rates) + (_zoo_rows(parties, calmer[parties]) if parties in calmer else [])
         curves = tuple(Curve(name, *_by_epoch(run)) for name, run in own.items())
         panels.append(Panel(f"{parties} parties", "epoch", "training accuracy, %", curves))
     remark = (
         "The paper prints curves, no numbers, and says that cascaded converges more steadily than ZOO-VFL, whose curve "
         "shakes. A fall is how far accuracy drops below the best of the epochs before. Rates are chosen with four "
-        "parties."
+        "parties, after a few epochs. Where zoo's turns out to be too large for what follows, rows have it at the next "
+        "smaller one of the grid, too: how much it falls depends on the rate that is chosen."
     )
     return Shown(rows, tuple(panels), remark + (_said_of_quick(epochs) if scope.quick else ""))
 
@@ -89,6 +91,27 @@ def _curve_rows(parties: int, own: dict[str, Run], rates: dict[str, float]) -> l
         claim, holds = ("at most that of zoo", fall <= falls["zoo"]) if name == "cascaded" else ("", None)
         rows.append(Row(f"{parties} parties, {name}, largest fall, points", None, fall, None, "", "", claim, holds))
     return rows
+
+
+def _calmer_zoo(
+    found: Mapping[tuple[int, str], Run], trials: Mapping[tuple[int, str], Trial], scope: Scope
+) -> dict[int, Run]:
+    """`zoo` at the next smaller rate, by parties, where it diverged."""
+    smaller = {
+        parties: [rate for rate in GRID if rate < trials[parties, "zoo"].rate]
+        for parties in PARTIES
+        if found[parties, "zoo"].diverged
+    }
+    calmer = {parties: replace(trials[parties, "zoo"], rate=max(rates)) for parties, rates in smaller.items() if rates}
+    return dict(zip(calmer, run_all([*calmer.values()], scope), strict=True)) if calmer else {}
+
+
+def _zoo_rows(parties: int, run: Run) -> list[Row]:
+    label, lost = f"{parties} parties, zoo at {run.trial.rate}", "; diverged" if run.diverged else ""
+    return [
+        Row(f"{label}, training accuracy %", None, _last(run), None, f"in the last epoch{lost}"),
+        Row(f"{label}, largest fall, points", None, largest_fall(run)),
+    ]
 
 
 def _last(run: Run) -> float:

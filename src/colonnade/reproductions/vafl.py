@@ -57,6 +57,8 @@ class Problem:
     speed_up: float = 1.0  # what async and t-sync are claimed to be ahead by; 0: nothing is claimed of each by itself
     below: float = 1.0  # points that they may lie below the centralised model
     centralised: bool = True  # whether the figure shows that model; without, it is the synchronous one's
+    top_share: float = 1.0  # the label party's rate over the feature parties'
+    slower_top: str = ""  # the same problem with a smaller such share, to tell what noise costs the label party's model
     epochs: tuple[float, float] = (8.0, 40.0)  # quick and full
     rate_epochs: float = 4.0
     quick_rows: int = 3_000
@@ -140,6 +142,7 @@ def trained(trial: Trial, problem: Problem) -> Learnt:
         epochs=trial.epochs,
         batch_size=problem.batch or max(1, data.rows // 100),
         learning_rate=trial.rate,
+        top_learning_rate=trial.rate * problem.top_share,
         optimiser=problem.optimiser,
         l2=problem.l2,
         observe_every_epochs=1 / LOOKS,
@@ -209,6 +212,8 @@ def compared(problems: Mapping[str, Problem], run_all: Run, scope: Scope) -> tup
             rows += _at_paper_rate(name, problem, methods, run_all, scope)
         if problem.told:
             rows.append(_with_slower(name, problem, run_all, scope))
+        if problem.slower_top:
+            rows += _with_slower_top(name, problem, rates["async"], run_all, scope)
     return rows, panels
 
 
@@ -230,6 +235,19 @@ def _with_slower(name: str, problem: Problem, run_all: Run, scope: Scope) -> Row
     waiting, going = (learnt.losses[-1][0] if learnt.losses else nan for learnt in run_all(trials, scope))
     label = f"{name}, sync over t-sync, delays from one to {SLOWER:g}"
     return Row(label, None, waiting / going, None, "virtual time for as many exchanges")
+
+
+def _with_slower_top(name: str, problem: Problem, rate: float, run_all: Run, scope: Scope) -> list[Row]:
+    """async, exact and noised, where the label party goes as far in an epoch as a feature party does."""
+    exact = _trial(problem.slower_top, problem, "async", rate, scope)
+    kinds = {"": exact, ", with noise": replace(exact, noise=problem.noise)}
+    found = dict(zip(kinds, run_all([*kinds.values()], scope), strict=True))
+    words = problem.words.replace(", %", " %")
+    note = f"learning rate {rate:g}, the label party's {rate / problem.parties:g}"
+    return [
+        Row(f"{problem.slower_top}, async{kind}, {words}", None, _last(learnt), None, note)
+        for kind, learnt in found.items()
+    ]
 
 
 def _trial(name: str, problem: Problem, method: str, rate: float, scope: Scope) -> Trial:

@@ -12,6 +12,7 @@ in the middle of those tried.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache, partial
 
 from colonnade.data import dataset
@@ -60,9 +61,11 @@ def _views(parties: int) -> Problem:
     )
 
 
+TWELVE, SLOWER_TOP = "views, 12 parties", "views, 12 parties, a slower top"
 PROBLEMS = {
     "views, 4 parties": _views(4),
-    "views, 12 parties": _views(12),
+    TWELVE: replace(_views(12), slower_top=SLOWER_TOP),
+    SLOWER_TOP: replace(_views(12), top_share=1 / 12),
     "stays": Problem(
         len(QUANTITIES),
         _stays,
@@ -100,6 +103,12 @@ OF_VIEWS = (
     "variance 1 costs async little; it says nothing of accuracy beside sync's. ModelNet10 stands in for ModelNet40: "
     "3,991 shapes of ten kinds, drawn from voxels."
 )
+OF_TWELVE = (
+    f"{OF_VIEWS} That sentence is of four parties; with twelve the text says nothing of noise. What it costs there is "
+    "the label party's model: it is updated with every upload, twelve times an epoch with each row, by embeddings of "
+    "which eleven in twelve have the noise that they had the last time, and learns that by heart (its training loss is "
+    "the lower one from the first epoch on). The last rows differ in its rate alone, a twelfth."
+)
 OF_STAYS = (
     "The paper prints curves, no numbers, and says that async and t-sync come to what the centralised model comes to, "
     "in less time than sync. 4,000 stays of the PhysioNet Challenge 2012 stand in for MIMIC-III."
@@ -119,7 +128,7 @@ REPRODUCTIONS = (
         "Figures 5 and 6",
         "a multi-view CNN under delays, twelve parties with one view each",
         ("modelnet10_voxel",),
-        partial(figures, "views, 12 parties", OF_VIEWS),
+        partial(figures, TWELVE, OF_TWELVE),
     ),
     Reproduction(
         "vafl-figure-7",
