@@ -305,7 +305,17 @@ def sweep_plots(directory: Path, result: Mapping[str, Any]) -> list[Plot]:
         if figure is not None:
             words = f"Mean {metric.replace('_', ' ')} at each value; {spread}."
             plots.append(
-                Plot(f"setting_{setting.replace('.', '_')}", f"{setting}.", words, png_bytes(figure), figure=figure)
+                Plot(
+                    f"setting_{setting.replace('.', '_')}",
+                    f"{setting}.",
+                    words,
+                    png_bytes(figure),
+                    figure=figure,
+                    data=(
+                        [*result["settings"], metric, "deviation"],
+                        [[*row["changes"].values(), *row["metric"].values()] for row in rows],
+                    ),
+                )
             )
     drawn, runs = _runs_to_draw(directory, result, rows)
     for key, words in (("exchanges", "exchanges"), ("seconds", "virtual seconds")):
