@@ -49,7 +49,7 @@ def test_what_are_no_baselines_is_not_shown(odd: object, tmp_path: Path) -> None
 
 def test_curves_of_accuracy_have_a_band(tmp_path: Path) -> None:
     page = str(explorer([held(tmp_path, {})]))
-    told = json.loads(page.partition('id="curves">')[2].partition("</script>")[0])
-    (run,) = told["runs"]
+    told = json.loads(page.partition("data-curves>")[2].partition("</script>")[0])
+    (run,) = told["curves"]
     low, high = interval("accuracy", 0.9, 100) or (0.0, 0.0)
     assert run["low"][-1] == pytest.approx(low, abs=1e-6) and run["high"][-1] == pytest.approx(high, abs=1e-6)

@@ -46,6 +46,7 @@ class Outline(HTMLParser):
         self.tags: list[str] = []
         self.images: list[bytes] = []
         self.sources: list[str] = []
+        self.taken: list[str] = []
         self.text = ""
         self.feed(page)
         assert self.open == []
@@ -59,6 +60,8 @@ class Outline(HTMLParser):
                 kind, encoded = str(value).split(",", 1)
                 assert kind == "data:image/png;base64"
                 self.images.append(base64.b64decode(encoded, validate=True))
+            elif key == "href" and (encoded := str(value).removeprefix("data:text/csv;charset=utf-8;base64,")) != value:
+                self.taken.append(base64.b64decode(encoded, validate=True).decode())
             elif key in ("href", "srcset", "action") or key.startswith("on"):
                 self.sources.append(str(value))
 
@@ -97,6 +100,7 @@ def test_a_report_holds_every_figure_and_needs_nothing_else(finished: Path) -> N
     for image in page.images:
         pixels = matplotlib.image.imread(io.BytesIO(image), format="png")
         assert np.ptp(pixels[..., :3]) > 0.5
+    assert {one.partition(",")[0] for one in page.taken} == {"party", "age in exchanges", "message"}
     assert set(page.images) == {path.read_bytes() for path in (finished / "figures").iterdir()}
     assert page.sources == []
     assert not {"link", "iframe"} & set(page.tags) and page.tags.count("script") == SCRIPTS + LANES
@@ -133,13 +137,12 @@ def test_one_curve_is_shown_at_a_time_and_figures_follow_the_dark(finished: Path
     assert re.search(r"prefers-color-scheme: dark\) \{\s+\.paper", page)
 
 
-def test_figures_are_written_as_svg_when_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_are_written_for_a_paper_when_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "png_bytes", lambda figure: b"png")
     run = small_run(tmp_path / "run", [(1, None, 0.5), (2, None, 0.9)])
-    write_report(run)
-    assert not [*(run / "figures").glob("*.svg")]
-    write_report(run, svg=True)
-    drawn = {path.stem: path.read_bytes() for path in (run / "figures").glob("*.svg")}
+    write_report(run, pictures=tmp_path / "paper")
+    drawn = {path.stem: path.read_bytes() for path in (tmp_path / "paper").glob("*.svg")}
+    assert {path.stem for path in (tmp_path / "paper").glob("*.png")} == drawn.keys()
     assert "curves_exchanges" in drawn and b">exchanges</text>" in drawn["curves_exchanges"]
     assert b"<dc:date>" not in drawn["curves_exchanges"]
 
@@ -149,9 +152,9 @@ def test_curves_are_there_as_data(tmp_path: Path) -> None:
     run = small_run(tmp_path / "run", [(1, 1.0, 0.5), (2, 2.0, 0.9)])
     other = small_run(tmp_path / "other", [(1, 1.0, 0.5)])
     page = write_comparison([run, other], tmp_path / "both.html").read_text()
-    told = json.loads(re.findall(r'id="curves">(.*?)</script>', page)[0])
-    assert [one["name"] for one in told["runs"]] == ["run", "other"] and told["metric"] == "test accuracy"
-    first = told["runs"][0]
+    told = json.loads(re.findall(r"data-curves>(.*?)</script>", page)[0])
+    assert [one["name"] for one in told["curves"]] == ["run", "other"] and told["plots"][1]["title"] == "test accuracy"
+    first = told["curves"][0]
     assert (first["exchanges"], first["seconds"], first["metric"]) == ([1, 2], [1.0, 2.0], [0.5, 0.9])
     assert first["megabytes"] == [0.0003, 0.0006]  # 300 bytes for each exchange
 
@@ -337,7 +340,8 @@ def test_a_comparison_names_the_faster_run(tmp_path: Path) -> None:
     page = outline(write_comparison([fast, slow], tmp_path / "made" / "both.html"))
     assert "fast reached it in 2.0 s (virtual seconds): 4.0× as fast as slow." in page.text
     assert "speed-up*" not in page.text
-    assert len(page.images) == 4  # three pairs of curves and the bars; these runs have no timeline
+    assert len(page.images) == 3  # three pairs of curves; bars need no picture, and these runs have no timeline
+    assert page.taken[0].splitlines()[1:] == ["fast,2.0,20,6000.0,4.0,0.9", "slow,8.0,10,3000.0,1.0,0.8"]
 
 
 @without_drawing
@@ -345,9 +349,10 @@ def test_a_comparison_of_full_runs_shows_two_timelines(tmp_path: Path) -> None:
     runs = [full_run(tmp_path / "a", exchanges=60), full_run(tmp_path / "s", synchronous=True, exchanges=60)]
     page = outline(write_comparison(runs, tmp_path))
     assert (tmp_path / "comparison.html").is_file()
-    assert len(page.images) == 5
+    assert len(page.images) == 4  # three pairs of curves, and both timelines in one
     assert "wait_for_all" in page.text
-    assert "batch_rows" not in page.text  # the same in both
+    differing, _, same = page.text.partition("What is the same")
+    assert "batch_rows" not in differing and "batch_rows" in same
 
 
 @without_drawing

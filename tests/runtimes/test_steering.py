@@ -1,6 +1,7 @@
 """A run is paused, resumed and stopped by a file, and no time passes for it in a pause."""
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -115,6 +116,22 @@ class Asking:
 def trained(out: Path, watch: Callable[..., None] | None = None, **options: object) -> dict[str, object]:
     plan = Training(epochs=30, batch_size=16)
     return dict(train(dataset("iris", parties=2), "vafl", training=plan, out=out, watch=watch, **options).summary)
+
+
+def test_the_time_that_a_simulation_tells_stands_still_in_a_pause(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    threading.Timer(1.0, ask, (run, GO_ON)).start()
+
+    def pause_once(line: object) -> None:
+        if not (run / "live" / "asked.json").exists():
+            ask(run, PAUSE)
+
+    plan = Training(epochs=40, batch_size=8, evaluate_every_epochs=1)
+    train(dataset("iris", parties=2), training=plan, out=run, watch=pause_once)
+    lines = [json.loads(line) for line in (run / "live" / "simulate.jsonl").read_text().splitlines()]
+    paused = [line["now"] for line in lines if line["paused"]]
+    assert len(paused) > 2 and max(paused) - min(paused) < 0.5  # of a pause of a second
+    assert [line["now"] for line in lines] == sorted(line["now"] for line in lines)
 
 
 def test_a_simulation_that_is_stopped_ends_as_if_it_had_not_been(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import typer
 
 from colonnade.cli import attack_result
 from colonnade.cli.names import DEFAULT_ALGORITHM, SUMS, WITH_SNAPSHOTS, algorithm_names, data_set_names, offering
-from colonnade.cli.options import Changes, Seed, Trials, json_option, was_given
+from colonnade.cli.options import Changes, Pictures, Seed, Trials, json_option, was_given
 from colonnade.cli.output import console, interrupted, tell
 from colonnade.cli.verbs import Verb, Verbs
 from colonnade.errors import SettingsError, unknown_name
@@ -115,12 +115,15 @@ def label_inference(
     changes: Changes = None,
     party: Whose = "",
     out: Out = None,
+    figures: Pictures = None,
     as_json: AsJson = False,
 ) -> None:
     """Guess labels from gradients or losses, as a curious or an active feature party and as an eavesdropper."""
     if labels_epsilon > 0 and not active:
         raise SettingsError("--labels-epsilon is for an active party: leave it out, or add --active.")
-    asked = _Asked("label-inference", data, 2, trials, seed, max_rows, out, as_json, _own(context, own, changes, party))
+    asked = _Asked(
+        "label-inference", data, 2, trials, seed, max_rows, out, as_json, _own(context, own, changes, party), figures
+    )
     federations = [
         _federated(one, own_noise, clip, None, epochs, learning_rate, directions)
         for one in algorithm
@@ -158,11 +161,12 @@ def model_completion(
     changes: Changes = None,
     party: Whose = "",
     out: Out = None,
+    figures: Pictures = None,
     as_json: AsJson = False,
 ) -> None:
     """Guess labels from a trained bottom model and a few labelled rows."""
     asked = _Asked(
-        "model-completion", data, 2, trials, seed, max_rows, out, as_json, _own(context, own, changes, party)
+        "model-completion", data, 2, trials, seed, max_rows, out, as_json, _own(context, own, changes, party), figures
     )
     federations = [
         _federated(one, own_noise, clip, own_width, epochs, learning_rate)
@@ -201,13 +205,23 @@ def embedding_inversion(
     changes: Changes = None,
     party: Whose = "",
     out: Out = None,
+    figures: Pictures = None,
     as_json: AsJson = False,
 ) -> None:
     """Guess columns from embeddings, after learning from rows that are known whole."""
     from colonnade.attacks.embedding_inversion import Inversion
 
     asked = _Asked(
-        "embedding-inversion", data, 2, trials, seed, max_rows, out, as_json, _own(context, own, changes, party)
+        "embedding-inversion",
+        data,
+        2,
+        trials,
+        seed,
+        max_rows,
+        out,
+        as_json,
+        _own(context, own, changes, party),
+        figures,
     )
     inversion = Inversion(inverse, last)
     federations = [
@@ -266,6 +280,7 @@ def product_inference(
     changes: Changes = None,
     party: Whose = "",
     out: Out = None,
+    figures: Pictures = None,
     as_json: AsJson = False,
 ) -> None:
     """Guess a party's single column and its weight from products that pass by."""
@@ -273,7 +288,7 @@ def product_inference(
 
     # Masked sums of fewer than three parties hide nothing.
     asked = _Asked(
-        "product-inference", data, 3, trials, seed, max_rows, out, as_json, _own(context, own, changes, party)
+        "product-inference", data, 3, trials, seed, max_rows, out, as_json, _own(context, own, changes, party), figures
     )
     if known_rows is not None and "rows" not in knows:
         raise SettingsError("--known-rows is for an adversary that knows rows: leave it out, or add --knows rows.")
@@ -331,6 +346,7 @@ class _Asked:
     out: Path | None
     as_json: bool
     own: _Own | None
+    figures: Path | None
 
     def __post_init__(self) -> None:
         if self.out is not None and self.out.exists():
@@ -353,8 +369,10 @@ class _Asked:
         with interrupted("Nothing was written."):
             rows, attacked = self._own_federation(self.own) if self.own else self._over_data_set(federations)
             lines = [line for federated in attacked for line in measured(rows, federated, wanted)]
-        result = attack_result.as_values(self.name, rows, wanted, lines, time.perf_counter() - began)
+        result = attack_result.as_values(self.name, rows, wanted, lines, time.perf_counter() - began, attacked)
         page = None if self.out is None else attack_result.write(self.out, result)
+        if self.figures is not None:
+            attack_result.draw(self.figures, result)
         if self.as_json:
             print(json.dumps(result))
             return

@@ -1,6 +1,8 @@
 """What `colonnade attack` measured, as a table, as JSON and as a page."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +13,19 @@ if TYPE_CHECKING:
 
     from colonnade.data import FederatedData
     from colonnade.trials.attack import Measurement, Trials
+    from colonnade.trials.attacked import Federated
 
 
 def as_values(
-    name: str, data: "FederatedData", trials: "Trials", lines: "list[Measurement]", seconds: float
+    name: str,
+    data: "FederatedData",
+    trials: "Trials",
+    lines: "list[Measurement]",
+    seconds: float,
+    attacked: "Sequence[Federated]",
 ) -> dict[str, Any]:
+    from colonnade.reports.summary import versions
+
     return {
         "name": name,
         "data": data.name,
@@ -24,7 +34,33 @@ def as_values(
         "trials": trials.count,
         "seed": trials.seed,
         "seconds": round(seconds, 1),
+        "settings": alike(attacked),
+        "versions": versions(),
     }
+
+
+def alike(attacked: "Sequence[Federated]") -> dict[str, Any]:
+    """The settings that all of them have; in what they differ, the lines of the table say."""
+    from colonnade.reports.amounts import flat_settings
+
+    told = [
+        flat_settings(
+            {
+                part: {"name": one.name, **asdict(settings)} if part == "algorithm" else asdict(settings)
+                for part in ("algorithm", "training", "bottom", "top", "privacy")
+                if is_dataclass(settings := getattr(one, part)) and not isinstance(settings, type)
+            }
+        )
+        for one in attacked
+    ]
+    return {key: value for key, value in told[0].items() if all(one.get(key) == value for one in told)}
+
+
+def draw(folder: Path, result: dict[str, Any]) -> None:
+    from colonnade.reports.attack_page import attack_plots
+    from colonnade.reports.page_parts import write_figures
+
+    write_figures(folder, attack_plots(result))
 
 
 def write(out: Path, result: dict[str, Any]) -> Path:

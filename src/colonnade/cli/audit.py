@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from colonnade.cli.names import AUDITED, offering
-from colonnade.cli.options import Changes, json_option, was_given
+from colonnade.cli.options import Changes, Pictures, json_option, was_given
 from colonnade.cli.output import console, interrupted, shown
 from colonnade.errors import RunError, SettingsError
 
@@ -55,11 +55,13 @@ def audit(
             show_default=False,
         ),
     ] = None,
+    figures: Pictures = None,
     as_json: Annotated[bool, json_option("Print JSON, and nothing else.")] = False,
 ) -> None:
     """Guess the secret bits of canary rows from one training run: how large must ε have been?"""
-    from colonnade.reports.audit_page import audit_page
+    from colonnade.reports.audit_page import audit_page, audit_plots
     from colonnade.reports.observed import AUDIT_FILE
+    from colonnade.reports.page_parts import write_figures
     from colonnade.trials.audit import Audit, OwnSettings, run_audit
     from colonnade.trials.own_audit import own_audit
 
@@ -77,6 +79,8 @@ def audit(
     values = [result.as_values() for result in results]
     if page is not None:
         _write(page, audit_page(values))
+    if figures is not None:
+        write_figures(figures, audit_plots(values))
     if out is not None:
         out = out / AUDIT_FILE if out.is_dir() else out
         _write(out, json.dumps(values) + "\n")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from colonnade.cli.options import json_option
+from colonnade.cli.options import Pictures, json_option
 from colonnade.cli.output import console, megabytes, shown, tell
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def compare(
             show_default=False,
         ),
     ] = None,
+    figures: Pictures = None,
     as_json: Annotated[bool, json_option("Print the rows as JSON.")] = False,
 ) -> None:
     """Compare runs: time, exchanges and bytes to the same metric."""
@@ -35,7 +36,7 @@ def compare(
     from colonnade.reports.comparison import why_no_target
     from colonnade.reports.comparison_page import write_comparison
 
-    page = write_comparison(runs, out, target)
+    page = write_comparison(runs, out, target, figures)
     rows = comparison_rows([read_run(run) for run in runs], target)
     if as_json:
         print(json.dumps({"report": str(page), "rows": rows}))

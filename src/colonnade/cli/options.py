@@ -61,6 +61,15 @@ Tracked = Annotated[
         show_default=False,
     ),
 ]
+Pictures = Annotated[
+    Path | None,
+    typer.Option(
+        "--figures",
+        metavar="FOLDER",
+        help="Write the figures here as well, as PNG and as SVG files for a paper.",
+        show_default=False,
+    ),
+]
 Workers = Annotated[
     int | None,
     typer.Option("--workers", help="Processes on this machine. Default: one per core.", min=1, show_default=False),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from colonnade.cli.options import RunDirectory, json_option
+from colonnade.cli.options import Pictures, RunDirectory, json_option
 from colonnade.cli.output import console, interrupted, tell
 
 
@@ -28,7 +28,7 @@ def report(
             "but one. Needs the tables of all parties.",
         ),
     ] = False,
-    svg: Annotated[bool, typer.Option("--svg", help="Write the figures as SVG files, too.")] = False,
+    figures: Pictures = None,
     as_json: Annotated[bool, json_option("Print {report: path}.")] = False,
 ) -> None:
     """Write report.html and its figures into a run's directory."""
@@ -39,7 +39,7 @@ def report(
             from colonnade.launch.baselines import write_baselines
 
             write_baselines(run, say=tell)
-    page = write_report(run, audit, svg=svg)
+    page = write_report(run, audit, figures)
     if as_json:
         print(json.dumps({"report": str(page)}))
     else:

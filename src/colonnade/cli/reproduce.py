@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from colonnade.cli.options import ClusterAddress, Workers, check_where, json_option
+from colonnade.cli.options import ClusterAddress, Pictures, Workers, check_where, json_option
 from colonnade.cli.output import console, errors, interrupted, shown
 from colonnade.exit_codes import ExitCode
 
@@ -26,6 +26,7 @@ def reproduce(
     record: Annotated[
         bool, typer.Option("--record", help="Write the result down among those that docs/reproduction.md is made from.")
     ] = False,
+    figures: Pictures = None,
     workers: Workers = None,
     address: ClusterAddress = None,
     as_json: Annotated[bool, json_option("Print one JSON value.")] = False,
@@ -51,11 +52,13 @@ def reproduce(
             each=cell_runner(workers, address),
         )
     kept = keep(result, None if record else out)
+    page = _write_page(result, out, figures)
     if as_json:
         print(json.dumps(result))
         return
     _show(result)
     console.print(f"Result: {kept}", markup=False, soft_wrap=True)
+    console.print(f"Report: {page}", markup=False, soft_wrap=True)
 
 
 def _list(found: list[dict[str, Any]], as_json: bool) -> None:
@@ -77,6 +80,27 @@ def _list(found: list[dict[str, Any]], as_json: bool) -> None:
     console.print(table)
     words = "Minutes: the processor time of the recorded runs on two cores; –: none is recorded."
     console.print(words, markup=False)
+
+
+def _write_page(result: dict[str, Any], out: Path, figures: Path | None) -> Path:
+    """The page about a result, in the folder of its runs; its figures in theirs, if one is given."""
+    from colonnade.files import SHARED
+    from colonnade.reports.figures import png_bytes
+    from colonnade.reports.page_parts import Plot, write_figures, write_whole
+    from colonnade.reports.reproduction_page import reproduction_page
+    from colonnade.reproductions.drawing import by_figure, drawing_of
+    from colonnade.reproductions.published import PAPERS
+
+    plots = []
+    for name, panels in by_figure(result["panels"]).items():
+        figure = drawing_of(panels)
+        key = "-".join(filter(None, (result["name"], name)))
+        plots.append(Plot(key, f"{key}.", result["item"], png_bytes(figure), wide=True, figure=figure))
+    if figures is not None:
+        write_figures(figures, plots)
+    page = reproduction_page(result, PAPERS.get(result["paper"], "ours"), plots)
+    path = out / f"{result['name']}-{'quick' if result['quick'] else 'full'}.html"
+    return write_whole(path, page.encode(), SHARED)
 
 
 def _show(result: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from colonnade.cli.options import ClusterAddress, Workers, check_where, json_option
+from colonnade.cli.options import ClusterAddress, Pictures, Workers, check_where, json_option
 from colonnade.cli.output import console, interrupted, megabytes, shown, tell
 from colonnade.errors import SettingsError
 from colonnade.exit_codes import ExitCode
@@ -52,6 +52,7 @@ def sweep(
             "scored on the test rows. 0: every cell is scored on the test rows.",
         ),
     ] = 0.2,
+    figures: Pictures = None,
     as_json: Annotated[bool, json_option("Print what sweep.json holds, and nothing else.")] = False,
 ) -> None:
     """Run a federation with every combination of settings and seeds, and tell what they gave."""
@@ -78,7 +79,7 @@ def sweep(
             finished=progress.finished,
             validation=validation,
         )
-        page = write_sweep(directory, result)
+        page = write_sweep(directory, result, figures)
     if as_json:
         print(json.dumps(result))
     else:

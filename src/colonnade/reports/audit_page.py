@@ -7,11 +7,16 @@ had which.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
+from colonnade.reports.bars import Bar, bars, data_link
 from colonnade.reports.epsilons import claimed_epsilon
+from colonnade.reports.explorer import KEYS, code_for, to_explore
 from colonnade.reports.figures import COLOURS, GRID, INK, MUTED, png_bytes
-from colonnade.reports.markup import document, element, plot, section, table
+from colonnade.reports.markup import Markup, document, element, section, table
+from colonnade.reports.page_parts import Plot, settings_and_versions
+from colonnade.reports.summary import versions
 
 _BINS = 40
 _SIDE_BY_SIDE = (
@@ -57,18 +62,93 @@ def audit_page(results: Sequence[Mapping[str, Any]]) -> str:
     heads = ["seed", "noise", "claimed ε", "sound ε", "observed ε at least", "at best", "as Gaussian", "at best"]
     heads.append("right guesses")
     notes = " ".join(filter(None, [_AT_BEST, first.get("readings")]))
-    return document(
-        title,
+    beneath = element("p", _SIDE_BY_SIDE, " ", data_link("audit", heads, lines), css="small")
+    parts = [
         element("h1", title),
         element("p", facts, css="subtitle"),
-        section("Claimed, sound, observed", plot(png_bytes(bars(results)), title, _SIDE_BY_SIDE, wide=True)),
-        section("What the adversary saw", plot(png_bytes(histogram(first["scores"])), "scores", _SCORES, wide=True)),
+        *(element("p", words, css="verdict") for words in verdict(results)),
+        section("Claimed, sound, observed", side_by_side(results), beneath),
+        section("What the adversary saw", _scores(first["scores"]), element("p", _SCORES, css="small")),
         section("Numbers", table(heads, lines, numeric_from=1), element("p", notes, css="small")),
+        settings_and_versions(_settings(results), versions()),
         element("footer", element("p", "No row's label or columns are shown.", css="small")),
+    ]
+    return document(title, *parts, code_for(parts))
+
+
+def audit_plots(results: Sequence[Mapping[str, Any]]) -> list[Plot]:
+    """What is drawn for a paper."""
+    drawn = (("audit", drawing(results)), ("scores", histogram(results[0]["scores"])))
+    return [Plot(key, key, "", png_bytes(figure), wide=True, figure=figure) for key, figure in drawn]
+
+
+def verdict(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The answer first: whether the audit refutes what is claimed, or found nothing against it."""
+    first = results[0]
+    most = max(result["observed"] for result in results)
+    each = " each" if len(results) > 1 else ""
+    said = (
+        f"The run cannot have kept an ε below {most:.2f} ({100 * first['audit']['confidence']:g} % confidence{each})."
     )
+    if most <= 0:
+        said = "The audit found nothing: the adversary guessed no better than chance explains."
+    if first["claimed"] is not None:
+        beyond = sum(result["observed"] > result["claimed"] for result in results)
+        of = f" in {beyond} of {len(results)} audits" if len(results) > 1 else ""
+        said += f" Claimed: ε = {claimed_epsilon(first)}"
+        other = first["claimed_otherwise"]
+        readings = "" if other is None else " by either reading" if most > other else " by the first reading"
+        said += f", which is refuted{of}{readings}." if beyond else ", which is not refuted."
+    sound = "nothing bounds ε end to end (∞)" if first["sound"] is None else f"ε = {first['sound']:.2f}"
+    largest = max(result["largest"] for result in results)
+    return [said, f"Sound: {sound}. So many canaries could show ε = {largest:.2f} at best, and nothing above."]
 
 
-def bars(results: Sequence[Mapping[str, Any]]) -> Figure:
+def side_by_side(results: Sequence[Mapping[str, Any]]) -> Markup:
+    """Observed as bars, with claimed and sound as marks."""
+    lines = [
+        Bar(
+            f"seed {result['audit']['seed']}",
+            result["observed"],
+            f"ε ≥ {result['observed']:.2f}",
+            marks=(
+                ("claimed", result["claimed"]),
+                ("claimed, otherwise read", result.get("claimed_otherwise")),
+                ("sound", result["sound"]),
+            ),
+        )
+        for result in results
+    ]
+    return bars(lines, ["observed, at least"])
+
+
+def _scores(scores: Sequence[Sequence[float]]) -> Markup:
+    """How many canaries with either bit have which score, to explore."""
+    everything = [score for side in scores for score in side]
+    if not everything or min(everything) == max(everything):
+        return Markup("")
+    edges = np.linspace(min(everything), max(everything), _BINS + 1)
+    curves = [
+        {
+            "name": f"bit {bit}",
+            "score": [float(f"{edge:.6g}") for edge in edges],
+            "canaries": [*np.histogram(side, edges)[0].tolist(), 0],
+            "steps": True,
+        }
+        for bit, side in enumerate(scores)
+    ]
+    plots = [{"key": "canaries", "title": "canaries"}]
+    told = {"axes": {"score": "score"}, "plots": plots, "curves": curves, "what": "bit", "file": "scores", "note": KEYS}
+    return to_explore(told)
+
+
+def _settings(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What all audits had alike."""
+    first = results[0]["audit"]
+    return {key: value for key, value in first.items() if all(one["audit"][key] == value for one in results)}
+
+
+def drawing(results: Sequence[Mapping[str, Any]]) -> Figure:
     """Observed as bars, claimed and sound as marks."""
     figure = Figure(figsize=(9.6, 1.4 + 0.42 * len(results)), layout="constrained")
     axes = figure.subplots()

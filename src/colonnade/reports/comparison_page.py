@@ -7,17 +7,22 @@ from colonnade.errors import SettingsError
 from colonnade.files import SHARED
 from colonnade.reports import figures
 from colonnade.reports.amounts import (
+    DASH,
     byte_size,
     count,
     duration,
     flat_settings,
     measure,
+    number,
     ratio,
+    significant,
 )
+from colonnade.reports.bars import Bar, bars, data_link
 from colonnade.reports.comparison import ComparisonRow, comparison_rows, shared_clock, why_no_target
 from colonnade.reports.epsilons import in_one_line
-from colonnade.reports.explorer import explorer
-from colonnade.reports.markup import Markup, document, element, section, table
+from colonnade.reports.explorer import code_for, explorer
+from colonnade.reports.lanes import code_for_lanes, lanes
+from colonnade.reports.markup import Markup, document, element, folded, join, section, table
 from colonnade.reports.page_parts import (
     CLOCK_WORDS,
     NOT_PRIVATE,
@@ -25,41 +30,57 @@ from colonnade.reports.page_parts import (
     Plot,
     drawn,
     footer,
+    pairs_table,
     shown_value,
+    write_figures,
     write_whole,
 )
 from colonnade.reports.rundir import Run, distinct_names, read_run
 
 
-def write_comparison(run_dirs: Sequence[Path], out: Path, target: float | None = None) -> Path:
+def write_comparison(
+    run_dirs: Sequence[Path], out: Path, target: float | None = None, pictures: Path | None = None
+) -> Path:
     """Writes one page about several runs to the file `out`, or into a directory as `comparison.html`."""
     if len(run_dirs) < 2:
         raise SettingsError(f"A comparison needs at least two run directories; {len(run_dirs)} given. Name another.")
     runs = [read_run(path) for path in run_dirs]
     rows = comparison_rows(runs, target)
     page = Path(out) / "comparison.html" if Path(out).is_dir() else Path(out)
-    return write_whole(page, _comparison_page(runs, rows).encode("utf-8"), SHARED)
-
-
-def _comparison_page(runs: Sequence[Run], rows: Sequence[ComparisonRow]) -> str:
-    names = distinct_names(list(runs))
     plots = _comparison_plots(runs, rows)
+    if pictures is not None:
+        write_figures(pictures, plots)
+    return write_whole(page, _comparison_page(runs, rows, plots).encode("utf-8"), SHARED)
+
+
+def _comparison_page(runs: Sequence[Run], rows: Sequence[ComparisonRow], plots: Sequence[Plot]) -> str:
+    names = distinct_names(list(runs))
     curves = [one.markup() for one in plots if one.key.startswith("curves_")]
-    others = [one.markup() for one in plots if not one.key.startswith("curves_")]
+    pictured = [one.markup() for one in plots if one.key == "timelines"]
+    lanes_shown = [
+        join([element("h3", name), shown]) for run, name in zip(runs, names, strict=True) if (shown := lanes(run))
+    ]
     algorithms = " · ".join(dict.fromkeys(run.algorithm for run in runs))
     data = " and ".join(dict.fromkeys(run.data_name for run in runs if run.data_name))
-    return document(
-        f"{len(runs)} runs compared – Colonnade",
+    parts = [
         element("h1", f"{len(runs)} runs compared"),
         element("p", f"{algorithms} on {data}" if data else algorithms, css="subtitle"),
+        _verdict(rows),
         *_comparison_notices(runs, rows),
-        section("Until the target", _verdict(rows), _comparison_table(rows), _clock_footnote(runs)),
+        section("Until the target", _time_bars(rows), _comparison_table(rows), _clock_footnote(runs)),
         section("Curves", explorer(runs), element("div", *curves, css="plots curves") if curves else NOTHING),
-        section("Timelines", element("div", *others, css="plots") if others else NOTHING),
+        section(
+            "Who worked when",
+            *lanes_shown,
+            element("div", *pictured, css="plots pictured" if lanes_shown else "plots") if pictured else NOTHING,
+        ),
+        section("What was sent, and how old it was", _sent(runs, names)),
         section("What differs", _differences(runs, names)),
         section("Privacy", _privacy_of_each(runs, names)),
+        section("Versions", folded("All versions", _versions(runs, names))),
         footer(any(run.clock == "virtual" for run in runs)),
-    )
+    ]
+    return document(f"{len(runs)} runs compared – Colonnade", *parts, code_for(parts), code_for_lanes(parts))
 
 
 def _comparison_plots(runs: Sequence[Run], rows: Sequence[ComparisonRow]) -> list[Plot]:
@@ -138,7 +159,54 @@ def _verdict(rows: Sequence[ComparisonRow]) -> Markup:
                 f"({CLOCK_WORDS[rows[0]['clock']]}): {ratio(fastest['speed_up'])} as fast as "
                 f"{slowest['name']}."
             )
-    return element("p", told)
+    return element("p", told, css="verdict")
+
+
+def _time_bars(rows: Sequence[ComparisonRow]) -> Markup:
+    """How long each run took to the target; nothing, where times do not compare."""
+    timed = [row for row in rows if row["seconds_to_target"] is not None]
+    if len(timed) < 2 or rows[0]["clock"] is None:
+        return NOTHING
+    lines = [
+        Bar(
+            row["name"], row["seconds_to_target"], duration(row["seconds_to_target"]) if row in timed else "not reached"
+        )
+        for row in rows
+    ]
+    heads = ["run", "seconds to target", "exchanges to target", "bytes to target", "speed-up", "final metric"]
+    told = [
+        (
+            row["name"],
+            row["seconds_to_target"],
+            row["exchanges_to_target"],
+            row["bytes_to_target"],
+            row["speed_up"],
+            row["final_metric"],
+        )
+        for row in rows
+    ]
+    taken = data_link("comparison", heads, told)
+    words = f"{CLOCK_WORDS[rows[0]['clock']].capitalize()} to the target; shorter is better. "
+    return join([bars(lines), element("p", words, taken, css="small")])
+
+
+def _sent(runs: Sequence[Run], names: Sequence[str]) -> Markup:
+    """Bytes by kind of message, and staleness, of every run."""
+    kinds = dict.fromkeys(kind for run in runs for kind in run.section("bytes_by_message"))
+    lines = [[kind, *(byte_size(number(run.section("bytes_by_message").get(kind))) for run in runs)] for kind in kinds]
+    for key, words in (("mean", "staleness, mean"), ("p95", "95th percentile"), ("max", "oldest")):
+        told = [number(run.section("staleness").get(key)) for run in runs]
+        if any(one is not None for one in told):
+            lines.append([words, *(DASH if one is None else f"{significant(one)} exchanges" for one in told)])
+    return table(["message", *names], lines)
+
+
+def _versions(runs: Sequence[Run], names: Sequence[str]) -> Markup:
+    told = [flat_settings(run.section("versions")) for run in runs]
+    keys = dict.fromkeys(key for one in told for key in one)
+    return table(
+        ["version of", *names], [[key, *(shown_value(one.get(key)) for one in told)] for key in keys], numeric_from=9
+    )
 
 
 def _comparison_table(rows: Sequence[ComparisonRow]) -> Markup:
@@ -209,9 +277,11 @@ def _differences(runs: Sequence[Run], names: Sequence[str]) -> Markup:
         told.append({**top, "data": run.data_name, **flat_settings(run.section("settings"))})
     keys = dict.fromkeys(key for one in told for key in one)
     rows = [[key, *values] for key in keys if len(set(values := [shown_value(one.get(key)) for one in told])) > 1]
+    alike = {key: value for key, value in told[0].items() if key not in {row[0] for row in rows}}
+    same = folded("What is the same", pairs_table(alike)) if alike else NOTHING
     if not rows:
-        return element("p", "The recorded settings of these runs are the same.")
-    return table(["setting", *names], rows, numeric_from=len(names) + 1)
+        return join([element("p", "The recorded settings of these runs are the same."), same])
+    return join([table(["setting", *names], rows, numeric_from=len(names) + 1), same])
 
 
 def _privacy_of_each(runs: Sequence[Run], names: Sequence[str]) -> Markup:

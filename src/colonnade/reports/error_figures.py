@@ -17,7 +17,7 @@ _MOST_NUMBERED = 12
 
 def confusion(run: Run) -> Figure | None:
     """Rows: what the class is; columns: what was said. The darker, the more of the class."""
-    counts = _numbers(run.section("errors").get("confusion"))
+    counts = numbers(run.section("errors").get("confusion"))
     if counts is None or counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not counts.sum():
         return None
     classes = len(counts)
@@ -50,7 +50,7 @@ def _square() -> tuple[Figure, Axes]:
 
 def roc(run: Run) -> Figure | None:
     """Which share of the positives is found at the price of which share of the negatives."""
-    points = _numbers(run.section("errors").get("roc"))
+    points = numbers(run.section("errors").get("roc"))
     if points is None or points.ndim != 2 or points.shape[1] != 2:
         return None
     figure, axes = _square()
@@ -62,7 +62,7 @@ def roc(run: Run) -> Figure | None:
 
 def calibration(run: Run) -> Figure | None:
     """What was said with which probability, and how often it was so; the larger a point, the more rows."""
-    bins = _numbers(run.section("errors").get("calibration"))
+    bins = numbers(run.section("errors").get("calibration"))
     if bins is None or bins.ndim != 2 or bins.shape[1] != 3:
         return None
     figure, axes = _square()
@@ -75,7 +75,7 @@ def calibration(run: Run) -> Figure | None:
     return figure
 
 
-def _numbers(found: Any) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+def numbers(found: Any) -> np.ndarray[Any, np.dtype[np.float64]] | None:
     """A table of finite numbers; None for anything else that a file may hold."""
     if not isinstance(found, list) or not found or not all(isinstance(row, list) for row in found):
         return None

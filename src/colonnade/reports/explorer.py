@@ -6,7 +6,7 @@ page shows its pictures instead.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -17,6 +17,8 @@ from colonnade.reports.rundir import MetricLine, Run, distinct_names
 
 MOST_POINTS = 4000
 """Of one run: as many as a screen has columns."""
+KEYS = "Hover for values, drag to zoom, double-click for all; with keys: + and −, ← and →, 0 for all."
+_MARK = "data-curves"
 
 
 def explorer(runs: Sequence[Run]) -> Markup:
@@ -28,15 +30,32 @@ def explorer(runs: Sequence[Run]) -> Markup:
     if len(clocks) == 1:
         axes["seconds"] = CLOCK_WORDS[clocks.pop()]
     metric = next((run.headline for run in runs if run.headline is not None), None)
-    told = {
-        "axes": axes,
-        "metric": None if metric is None else f"{runs[0].scored_on} {metric}".replace("_", " "),
-        "runs": [_curve(run, name) for run, name in zip(runs, distinct_names(list(runs)), strict=True)],
-    }
+    plots = [{"key": "loss", "title": "training loss"}]
+    if metric is not None:
+        plots.append({"key": "metric", "title": f"{runs[0].scored_on} {metric}".replace("_", " ")})
+    curves = [_curve(run, name) for run, name in zip(runs, distinct_names(list(runs)), strict=True)]
+    banded = " Around the metric: the 95 % within which it may lie by the chance of the rows that were scored."
+    note = KEYS + (banded if all("low" in one for one in curves) else "")
+    return to_explore({"axes": axes, "plots": plots, "curves": curves, "banded": "metric", "what": "run", "note": note})
+
+
+def to_explore(told: Mapping[str, Any]) -> Markup:
+    """A box in which explorer.js draws `told`; a page that has any ends with `code_for`.
+
+    `axes`: titles of the x-axes to choose from, by key. `plots`: key and title of each y-axis. `curves`: a name, and
+    values by key; `low` and `high` are a band around the plot `banded`; `points`: dots without a line; `steps`: of a
+    histogram; `dashed`, `ink` and `colour` say how it looks. `log`, `log_x`: scales to begin with.
+    """
     # In a script a "<" could end it: JSON may spell it otherwise.
     data = json.dumps(told, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return Markup(f'<div class="explorer" hidden></div><script type="application/json" {_MARK}>{data}</script>')
+
+
+def code_for(content: Sequence[object]) -> Markup:
+    """What draws the curves in a page's content, to stand after it; nothing, if there are none."""
+    if not any(_MARK in str(part) for part in content):
+        return Markup("")
     return Markup(
-        f'<div class="explorer" hidden></div><script type="application/json" id="curves">{data}</script>'
         f"<style>{_file('watching', 'page/uplot.css')}</style><script>{_file('watching', 'page/uplot.js')}</script>"
         f"<script>{_file('reports', 'explorer.js')}</script>"
     )

@@ -1,8 +1,6 @@
 // Lanes of a report: drag to zoom, double-click for all; with the keyboard + and −, ← and →, 0 for all.
 // Without this script the page shows pictures of the first moments and of the whole run.
-(() => {
-  const box = document.querySelector(".lanes");
-  const told = JSON.parse(document.getElementById("lanes").textContent);
+function lanesOf(box, told) {
   const isDark = matchMedia("(prefers-color-scheme: dark)");
   const height = told.parties.length > 12 ? 18 : 26;
   const made = (tag, css, words = "") => Object.assign(document.createElement(tag), { className: css, textContent: words });
@@ -14,7 +12,7 @@
   const said = made("p", "small");
   const save = made("button", "", "Data (CSV)");
   const controls = made("div", "controls");
-  const hint = made("span", "small", "At work, darker for more of the time; red: away. Drag to zoom, double-click for all.");
+  const hint = made("span", "small", "At work, darker for more of the time; red: away. Drag to zoom, double-click for all; with keys: + and −, ← and →, 0 for all.");
   controls.append(hint, save);
   canvas.tabIndex = 0;
   canvas.setAttribute("role", "img");
@@ -139,10 +137,11 @@
     link.click();
   });
 
-  document.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".pictured").forEach((one) => one.classList.add("only-print")));
   box.hidden = false;
   draw();
   let width = box.clientWidth;
   addEventListener("resize", () => box.clientWidth !== width && ((width = box.clientWidth), draw()));
   isDark.addEventListener("change", draw);
-})();
+}
+document.querySelectorAll("script[data-lanes]").forEach((data) => lanesOf(data.previousElementSibling, JSON.parse(data.textContent)));
+document.querySelectorAll(".pictured").forEach((one) => one.classList.add("only-print"));

@@ -5,7 +5,7 @@ where the excerpt of timeline.jsonl has each piece of work. Without scripts, and
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -18,6 +18,7 @@ from colonnade.reports.rundir import Run, json_lines
 MOST_PARTIES = 40
 """Lanes of more could not be told apart, and a page is to stay small."""
 _LOG = "log.jsonl"
+_MARK = "data-lanes"
 
 
 def lanes(run: Run) -> Markup:
@@ -44,11 +45,15 @@ def lanes(run: Run) -> Markup:
         ],
     }
     data = json.dumps(told, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return Markup(f'<div class="explorer lanes" hidden></div><script type="application/json" {_MARK}>{data}</script>')
+
+
+def code_for_lanes(content: Sequence[object]) -> Markup:
+    """What draws the lanes in a page's content, to stand after it; nothing, if there are none."""
+    if not any(_MARK in str(part) for part in content):
+        return NOTHING
     script = resources.files("colonnade.reports").joinpath("lanes.js").read_text(encoding="utf-8")
-    return Markup(
-        f'<div class="explorer lanes" hidden></div><script type="application/json" id="lanes">{data}</script>'
-        f"<script>{script}</script>"
-    )
+    return Markup(f"<script>{script}</script>")
 
 
 def _records(run: Run) -> dict[str, list[tuple[float, float, float]]]:

@@ -62,10 +62,10 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], numeric_from: 
     return element("div", element("table", head, element("tbody", *body), css=css), css="scroll", scrolls=True)
 
 
-def plot(png: bytes, title: str, caption: str, wide: bool) -> Markup:
+def plot(png: bytes, title: str, caption: str, wide: bool, below: Markup | str = "") -> Markup:
     encoded = base64.b64encode(png).decode("ascii")
     image = Markup(f'<img alt="{escape(title)}" src="data:image/png;base64,{encoded}">')
-    words = element("figcaption", element("strong", title), " ", caption)
+    words = element("figcaption", element("strong", title), " ", caption, below)
     return element("figure", element("div", image, css="paper", scrolls=wide), words, css="wide" if wide else "")
 
 
@@ -108,10 +108,12 @@ def document(title: str, *content: object) -> str:
 
 STYLE = """
 :root { --ground: #f6f7f9; --card: #fff; --ink: #1f2933; --muted: #5d6975; --line: #dfe4e9;
-  --warm: #fff6e0; --warm-ink: #6b4a00; }
+  --warm: #fff6e0; --warm-ink: #6b4a00; --link: #00568a;
+  --c0: #0072b2; --c1: #e08a00; --c2: #009e73; --c3: #8c5fb5; --c4: #56b4e9; --c5: #c2679b; }
 @media (prefers-color-scheme: dark) {
   :root { --ground: #14181d; --card: #1d232a; --ink: #e6eaee; --muted: #9aa7b3; --line: #313a44;
-    --warm: #33290f; --warm-ink: #f0d490; }
+    --warm: #33290f; --warm-ink: #f0d490; --link: #7cc4f5;
+    --c0: #3a9bd9; --c1: #f0a93b; --c2: #3ccf9f; --c3: #b58ee0; --c4: #9ad4f5; --c5: #e59bc4; }
 }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--ground); color: var(--ink); -webkit-text-size-adjust: 100%;
@@ -159,6 +161,35 @@ figure.wide { grid-column: 1 / -1; }
 .tabs > input:nth-of-type(3):checked ~ figure:nth-of-type(3) { display: block; }
 figcaption { font-size: .875rem; color: var(--muted); margin-top: .45rem; }
 figcaption strong { color: var(--ink); }
+/* Bars, without a picture: a name, what is said of it, and a scale below the words on a phone. */
+.bars { list-style: none; margin: .6rem 0; padding: 0; font-size: .9rem; font-variant-numeric: tabular-nums; }
+.bars li { display: grid; grid-template-columns: minmax(8rem, 17rem) minmax(4.5rem, var(--said)) minmax(0, 1fr);
+  gap: .15rem .9rem; align-items: center; padding: .22rem 0; }
+.bars li > span { overflow-wrap: anywhere; }
+.bars .said { font-weight: 500; text-align: right; }
+.scale { position: relative; height: 1.15rem; background: var(--card);
+  border: 1px solid var(--line); border-radius: .25rem;
+  -webkit-print-color-adjust: exact; print-color-adjust: exact; }
+.scale i { position: absolute; top: 0; bottom: 0; }
+i.bar { background: var(--c0); border-radius: .15rem; min-width: 1px; }
+i.c1 { background: var(--c1); } i.c2 { background: var(--c2); } i.c3 { background: var(--c3); }
+i.c4 { background: var(--c4); } i.c5 { background: var(--c5); }
+.scale i.bar { top: 14%; bottom: 14%; }
+.scale i.whisker { top: 50%; bottom: auto; height: 2px; margin-top: -1px; background: var(--ink); }
+.scale i.dot { width: 5px !important; height: 5px; margin: -2px 0 0 -2px; top: 50%; border-radius: 50%;
+  background: var(--ink); }
+.scale i.mark { width: 3px !important; margin-left: -1px; }
+i.mark { background: var(--ink); } i.m1 { background: var(--c1); }
+i.m2 { background: var(--c2); } i.m3 { background: var(--c3); }
+.bars .ruler div { display: flex; justify-content: space-between; color: var(--muted); font-size: .78rem; }
+.legend { display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; font-size: .85rem; color: var(--muted); }
+.legend i { display: inline-block; width: .9rem; height: .8rem; vertical-align: -.08rem;
+  -webkit-print-color-adjust: exact; print-color-adjust: exact; }
+.legend i.mark { width: 3px; }
+a { color: var(--link); }
+a.data { white-space: nowrap; font-size: .875rem; }
+.controls .whole { flex-basis: 100%; }
+.explorer .uplot:focus-visible { outline: 2px solid var(--muted); outline-offset: -2px; }
 .explorer { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; padding: .6rem 0;
   margin-bottom: 1.25rem; overflow: hidden; }
 .controls { display: flex; flex-wrap: wrap; gap: .3rem 1rem; align-items: center; padding: 0 .9rem .4rem;
@@ -200,12 +231,16 @@ footer { margin-top: 3rem; border-top: 1px solid var(--line); padding-top: .8rem
   h1 { font-size: 1.4rem; }
   .plots { grid-template-columns: minmax(0, 1fr); }
   .cards { grid-template-columns: repeat(2, minmax(0, 1fr)); gap: .5rem; }
+  .bars li { grid-template-columns: minmax(0, 1fr) auto; }
+  .bars li > div { grid-column: 1 / -1; }
+  .bars .ruler span:empty { display: none; }
   .card dd { font-size: 1.15rem; }
   figure.wide .paper img { width: 44rem; max-width: none; }
 }
 @media print {
   :root { --ground: #fff; --card: #fff; --ink: #000; --muted: #444; --line: #ccc;
-    --warm: #fff; --warm-ink: #000; }
+    --warm: #fff; --warm-ink: #000; --link: #000; }
+  a.data { display: none; }
   body { font-size: 11pt; }
   main { max-width: none; padding: 0; }
   h2 { break-after: avoid; }

@@ -16,7 +16,8 @@ from colonnade.reports import figures
 from colonnade.reports.amounts import (
     DASH,
 )
-from colonnade.reports.markup import Markup, element, plot, table
+from colonnade.reports.bars import data_link
+from colonnade.reports.markup import Markup, element, folded, join, plot, section, table
 from colonnade.reports.rundir import Clock
 
 NOT_PRIVATE = "No value was noised. Nothing here is differentially private: ε = ∞."
@@ -38,9 +39,12 @@ class Plot:
     png: bytes
     wide: bool = False
     figure: Figure | None = None
+    data: tuple[Sequence[str], Sequence[Sequence[object]]] | None = None
+    """what it shows, as the heads and the lines of a table"""
 
     def markup(self) -> Markup:
-        return plot(self.png, self.title, self.caption, self.wide)
+        taken = Markup(" ") + data_link(self.key, *self.data) if self.data else ""
+        return plot(self.png, self.title, self.caption, self.wide, Markup(taken))
 
 
 def write_whole(path: Path, content: bytes, mode: int | None = PRIVATE) -> Path:
@@ -62,6 +66,24 @@ def drawn(candidates: Sequence[tuple[str, str, str, Figure | None, bool]]) -> li
         for key, title, caption, figure, wide in candidates
         if figure is not None
     ]
+
+
+def write_figures(folder: Path, plots: Sequence[Plot]) -> None:
+    """Every figure as a PNG and as an SVG file, for a paper."""
+    for one in plots:
+        write_whole(folder / f"{one.key}.png", one.png)
+        if one.figure is not None:
+            write_whole(folder / f"{one.key}.svg", figures.svg_bytes(one.figure))
+
+
+def settings_and_versions(settings: Mapping[str, Any], versions: Mapping[str, Any]) -> Markup:
+    """Of what was run, behind their titles."""
+    return join(
+        [
+            section("Settings", folded("All settings", pairs_table(settings))),
+            section("Versions", folded("All versions", pairs_table(versions))),
+        ]
+    )
 
 
 def footer(virtual: bool) -> Markup:

@@ -5,6 +5,7 @@ What a run did not record is left out; privacy alone is always spoken of.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,11 @@ from colonnade.reports.amounts import (
     share,
     significant,
 )
+from colonnade.reports.behind import data_behind
 from colonnade.reports.epsilons import figure_rows, heads
-from colonnade.reports.explorer import explorer
-from colonnade.reports.lanes import lanes
-from colonnade.reports.markup import Markup, card, cards, document, element, folded, join, section, table, tabs
+from colonnade.reports.explorer import code_for, explorer
+from colonnade.reports.lanes import code_for_lanes, lanes
+from colonnade.reports.markup import Markup, card, cards, document, element, join, section, table, tabs
 from colonnade.reports.observed import audit_of, observe
 from colonnade.reports.page_parts import (
     CLOCK_WORDS,
@@ -38,7 +40,9 @@ from colonnade.reports.page_parts import (
     drawn,
     footer,
     pairs_table,
+    settings_and_versions,
     shown_value,
+    write_figures,
     write_whole,
 )
 from colonnade.reports.rundir import SMALLER_IS_BETTER, Run, read_run
@@ -47,10 +51,10 @@ Candidate = tuple[str, str, str, Figure | None, bool]
 """Of a plot: its key, its title, how to read it, what is drawn if anything is, and whether it is wide."""
 
 
-def write_report(run_dir: Path, audit: Path | None = None, *, svg: bool = False) -> Path:
+def write_report(run_dir: Path, audit: Path | None = None, pictures: Path | None = None) -> Path:
     """Writes `report.html` and `figures/*.png` into the run directory; returns the path of the page.
 
-    `svg`: the figures as SVG files, too.
+    `pictures`: a folder for the figures as PNG and SVG files, for a paper.
 
     `audit`: what an audit wrote, to be shown with the run's figures of privacy; else the run's own audit.json, if any.
     An audit that was asked for and says nothing of this run is refused.
@@ -64,8 +68,8 @@ def write_report(run_dir: Path, audit: Path | None = None, *, svg: bool = False)
     plots = _run_plots(run)
     for one in plots:
         write_whole(run.path / "figures" / f"{one.key}.png", one.png)
-        if svg and one.figure is not None:
-            write_whole(run.path / "figures" / f"{one.key}.svg", figures.svg_bytes(one.figure))
+    if pictures is not None:
+        write_figures(pictures, plots)
     return write_whole(run.path / "report.html", _run_page(run, plots, audits).encode("utf-8"))
 
 
@@ -95,8 +99,7 @@ def _run_page(run: Run, plots: Sequence[Plot], audits: Sequence[Mapping[str, Any
     validation_rows = number(run.section("data").get("validation_rows"))
     if validation_rows:
         subtitle.append(f"{count(validation_rows)} validation rows")
-    return document(
-        f"{title} – Colonnade report",
+    parts = [
         element("h1", title, " ", element("span", run.status, css="badge")),
         element("p", " · ".join(subtitle), css="subtitle"),
         *_verdict(run),
@@ -121,10 +124,10 @@ def _run_page(run: Run, plots: Sequence[Plot], audits: Sequence[Mapping[str, Any
         section("What was sent", shown("bytes", beside=_bytes(run)), _counts(run)),
         section("Privacy", *_privacy(run, audits)),
         section("What each party learnt", *_learnt(run)),
-        section("Settings", folded("All settings", pairs_table(flat_settings(run.section("settings"))))),
-        section("Versions", folded("All versions", pairs_table(flat_settings(run.section("versions"))))),
+        settings_and_versions(flat_settings(run.section("settings")), flat_settings(run.section("versions"))),
         footer(run.clock == "virtual"),
-    )
+    ]
+    return document(f"{title} – Colonnade report", *parts, code_for(parts), code_for_lanes(parts))
 
 
 def _curve_candidates(run: Run) -> list[Candidate]:
@@ -194,7 +197,7 @@ def _run_plots(run: Run) -> list[Plot]:
             False,
         ),
     ]
-    return drawn(candidates)
+    return [replace(one, data=data_behind(run, one.key)) for one in drawn(candidates)]
 
 
 def _error_candidates(run: Run) -> list[Candidate]:

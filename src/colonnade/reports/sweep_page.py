@@ -12,7 +12,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from colonnade.reports.amounts import byte_size, count, duration, measure, number, significant
+from colonnade.reports.amounts import byte_size, count, duration, flat_settings, measure, number, significant
+from colonnade.reports.bars import Bar, bars, data_link
+from colonnade.reports.explorer import KEYS, code_for, to_explore
 from colonnade.reports.figures import (
     COLOURS,
     DASHES,
@@ -27,23 +29,31 @@ from colonnade.reports.figures import (
     style,
 )
 from colonnade.reports.markup import Markup, document, element, section, table
-from colonnade.reports.page_parts import Plot, footer, write_whole
-from colonnade.reports.rundir import SMALLER_IS_BETTER, Run, read_run
+from colonnade.reports.page_parts import NOTHING, Plot, footer, settings_and_versions, write_figures, write_whole
+from colonnade.reports.rundir import SMALLER_IS_BETTER, MetricLine, Run, read_run
 
+AXES = {"exchanges": "exchanges", "megabytes": "megabytes", "seconds": "virtual seconds", "epochs": "epochs"}
+MEASURED = ("train_loss", "exchanges", "virtual_seconds", "bytes")
 ROWS_WITH_CURVES = 8
 """More curves in one figure cannot be told apart; the best rows are drawn."""
 
 
-def write_sweep(directory: Path, result: Mapping[str, Any]) -> Path:
-    """Writes `sweep.html` and `figures/*.png` into the sweep's directory; returns the path of the page."""
+def write_sweep(directory: Path, result: Mapping[str, Any], pictures: Path | None = None) -> Path:
+    """Writes `sweep.html` and `figures/*.png` into the sweep's directory; returns the path of the page.
+
+    `pictures`: a folder for the figures as PNG and SVG files.
+    """
     plots = sweep_plots(directory, result)
     for one in plots:
         write_whole(directory / "figures" / f"{one.key}.png", one.png)
-    return write_whole(directory / "sweep.html", sweep_page(directory.resolve().name, result, plots).encode("utf-8"))
+    if pictures is not None:
+        write_figures(pictures, plots)
+    page = sweep_page(directory.resolve().name, result, plots, directory)
+    return write_whole(directory / "sweep.html", page.encode("utf-8"))
 
 
-def sweep_page(name: str, result: Mapping[str, Any], plots: Sequence[Plot]) -> str:
-    """The page's HTML."""
+def sweep_page(name: str, result: Mapping[str, Any], plots: Sequence[Plot], directory: Path | None = None) -> str:
+    """The page's HTML; with the runs' directory, their curves can be explored, and their settings are told."""
     rows: Sequence[Mapping[str, Any]] = result["rows"]
     seeds = result["seeds"]
     finished = sum(row["finished"] for row in rows)
@@ -54,19 +64,113 @@ def sweep_page(name: str, result: Mapping[str, Any], plots: Sequence[Plot]) -> s
     ]
     if "scored_on" in result:
         facts.append(f"scored on {result['scored_on']}")
-    verdict = (_verdict(rows), _tested(result.get("best")))
     failed = len(result["cells"]) - finished
     notice = element("p", f"{failed} cells failed; they are named below.", css="notice") if failed else ""
-    return document(
-        f"{name} – Colonnade sweep",
+    curves = [one.markup() for one in plots if one.key.startswith("curves_")]
+    others = [one.markup() for one in plots if one.key.startswith("setting_")]
+    parts = [
         element("h1", name),
         element("p", " · ".join(facts), css="subtitle"),
+        _verdict(rows),
+        _tested(result.get("best")),
         notice,
-        section("Rows", *verdict, _table(result), element("p", _table_words(seeds), css="small")),
-        section("Figures", element("div", *(one.markup() for one in plots), css="plots") if plots else ""),
+        section("Rows", _table(result), element("p", _table_words(seeds), css="small")),
+        section("Row by row", *_metric_bars(result)),
+        section(
+            "Curves",
+            NOTHING if directory is None else sweep_explorer(directory, result),
+            element("div", *curves, css="plots curves") if curves else NOTHING,
+        ),
+        section("Setting by setting", element("div", *others, css="plots") if others else NOTHING),
         section("What failed", table(["cell", "seeds", "why"], failures(rows), numeric_from=3)),
+        NOTHING if directory is None else _alike(directory, result),
         footer(virtual=True),
-    )
+    ]
+    return document(f"{name} – Colonnade sweep", *parts, code_for(parts))
+
+
+def _metric_bars(result: Mapping[str, Any]) -> list[Markup]:
+    """Mean, deviation and every seed of each row, and the cells' values to take away."""
+    rows = [row for row in result["rows"] if row["metric"]["mean"] is not None]
+    names = {row["metric_name"] for row in rows}
+    if len(names) != 1:
+        return []  # different metrics share no scale
+    lines = []
+    for row in rows:
+        mean, deviation = row["metric"]["mean"], row["metric"]["deviation"] or 0.0
+        own = [cell["metric"] for cell in result["cells"] if cell["changes"] == row["changes"]]
+        dots = tuple(one for one in own if one is not None)
+        whisker = (mean - deviation, mean + deviation)
+        # No bars: of accuracies near one another, they would be as long as one another.
+        lines.append(Bar(row_name(row), None, _metric(row), whisker=whisker, marks=(("mean", mean),), dots=dots))
+    heads = [*result["settings"], "seed", "status", "metric", *MEASURED]
+    cells = [
+        [
+            *cell["changes"].values(),
+            cell["seed"],
+            cell["status"],
+            cell["metric_name"],
+            *(cell.get(key) for key in MEASURED),
+        ]
+        for cell in result["cells"]
+    ]
+    metric = names.pop().replace("_", " ")
+    words = f"{metric[0].upper()}{metric[1:]}: dots are the seeds, whiskers one deviation. "
+    seen = [one for line in lines for one in (*line.dots, *(line.whisker or ()))]
+    space = 0.05 * (max(seen) - min(seen)) or 0.05 * abs(seen[0])
+    return [
+        bars(lines, ends=(min(seen) - space, max(seen) + space)),
+        element("p", words, data_link("sweep", heads, cells), css="small"),
+    ]
+
+
+def sweep_explorer(directory: Path, result: Mapping[str, Any]) -> Markup:
+    """The mean curve of every row over its seeds, with a band of one deviation; as many as can be told apart."""
+    rows = [row for row in result["rows"] if row["metric"]["mean"] is not None]
+    names = {row["metric_name"] for row in rows}
+    if len(names) != 1:
+        return NOTHING
+    metric = names.pop()
+    drawn, runs = _runs_to_draw(directory, result, rows)
+    curves = [
+        {"name": row_name(row), **curve}
+        for row, own in zip(drawn, runs, strict=True)
+        if (curve := _explored(own, metric)) is not None
+    ]
+    if not curves:
+        return NOTHING
+    note = f"{KEYS} Means over the seeds at each evaluation; the band is one deviation."
+    if len(drawn) < len(rows):
+        note += f" The {len(drawn)} best rows of {len(rows)}."
+    plots = [{"key": "metric", "title": metric.replace("_", " ")}]
+    told = {"axes": AXES, "plots": plots, "curves": curves, "banded": "metric", "what": "row", "note": note}
+    return to_explore(told)
+
+
+def _explored(runs: Sequence[Run], metric: str) -> dict[str, list[float]] | None:
+    _, y, deviation = _mean_curve(runs, metric, "exchanges")
+    if len(y) < 2:
+        return None
+    return {
+        **{against: _short(_mean_curve(runs, metric, against)[0]) for against in AXES},
+        "metric": _short(y),
+        "low": _short(y - deviation),
+        "high": _short(y + deviation),
+    }
+
+
+def _short(values: Any) -> list[float]:
+    return [float(f"{value:.6g}") for value in values]
+
+
+def _alike(directory: Path, result: Mapping[str, Any]) -> Markup:
+    """What all cells had alike, and with what they were made."""
+    runs = [read_run(directory / cell["directory"]) for cell in result["cells"] if cell["status"] == "finished"]
+    if not runs:
+        return NOTHING
+    told = [flat_settings(run.section("settings")) for run in runs]
+    alike = {key: value for key, value in told[0].items() if all(one.get(key) == value for one in told)}
+    return settings_and_versions(alike, flat_settings(runs[0].section("versions")))
 
 
 def row_name(row: Mapping[str, Any]) -> str:
@@ -108,7 +212,7 @@ def _verdict(rows: Sequence[Mapping[str, Any]]) -> Markup:
     ]
     if near:
         told += f" Within one deviation of it: {'; '.join(row_name(row) for row in near)}."
-    return element("p", told)
+    return element("p", told, css="verdict")
 
 
 def best_on_test_rows(best: Mapping[str, Any]) -> str:
@@ -185,13 +289,15 @@ def sweep_plots(directory: Path, result: Mapping[str, Any]) -> list[Plot]:
     metric = names.pop()
     better = "lower is better" if metric in SMALLER_IS_BETTER else "higher is better"
     spread = "whiskers are one deviation over the seeds" if len(result["seeds"]) > 1 else "of one seed"
+    of_rows = metric_figure(rows, result["cells"], metric)
     plots = [
         Plot(
             "metric",
             f"{metric.replace('_', ' ').capitalize()} of every row.",
             f"Large dots are means, small ones the seeds ({better}); {spread}.",
-            png_bytes(metric_figure(rows, result["cells"], metric)),
+            png_bytes(of_rows),
             wide=True,
+            figure=of_rows,
         )
     ]
     for setting in result["settings"]:
@@ -199,7 +305,17 @@ def sweep_plots(directory: Path, result: Mapping[str, Any]) -> list[Plot]:
         if figure is not None:
             words = f"Mean {metric.replace('_', ' ')} at each value; {spread}."
             plots.append(
-                Plot(f"setting_{setting.replace('.', '_')}", f"{setting}.", words, png_bytes(figure), wide=False)
+                Plot(
+                    f"setting_{setting.replace('.', '_')}",
+                    f"{setting}.",
+                    words,
+                    png_bytes(figure),
+                    figure=figure,
+                    data=(
+                        [*result["settings"], metric, "deviation"],
+                        [[*row["changes"].values(), *row["metric"].values()] for row in rows],
+                    ),
+                )
             )
     drawn, runs = _runs_to_draw(directory, result, rows)
     for key, words in (("exchanges", "exchanges"), ("seconds", "virtual seconds")):
@@ -208,7 +324,7 @@ def sweep_plots(directory: Path, result: Mapping[str, Any]) -> list[Plot]:
             told = "Mean over the seeds at each evaluation; the band is one deviation."
             if len(drawn) < len(rows):
                 told += f" The {len(drawn)} best rows of {len(rows)}."
-            plots.append(Plot(f"curves_{key}", f"Against {words}.", told, png_bytes(curves), wide=False))
+            plots.append(Plot(f"curves_{key}", f"Against {words}.", told, png_bytes(curves), figure=curves))
     return plots
 
 
@@ -307,14 +423,22 @@ def _mean_curve(runs: Sequence[Run], metric: str, against: str) -> tuple[Any, An
     told = []
     for run in runs:
         lines = [line for line in run.curve if metric in run.scored(line)]
-        seconds = [line.virtual_seconds or 0.0 for line in lines]
-        values = [run.scored(line)[metric] for line in lines]
-        told.append(([float(line.exchange) for line in lines] if against == "exchanges" else seconds, values))
+        told.append(([_place(line, against) for line in lines], [run.scored(line)[metric] for line in lines]))
     shortest = min((len(values) for _, values in told), default=0)
     x = np.array([places[:shortest] for places, _ in told]).reshape(len(told), shortest)
     y = np.array([values[:shortest] for _, values in told]).reshape(len(told), shortest)
     deviation = y.std(axis=0, ddof=1) if len(told) > 1 else np.zeros(shortest)
     return x.mean(axis=0), y.mean(axis=0), deviation
+
+
+def _place(line: MetricLine, against: str) -> float:
+    found = {
+        "exchanges": line.exchange,
+        "seconds": line.virtual_seconds,
+        "megabytes": None if line.bytes_both_ways is None else line.bytes_both_ways / 1e6,
+        "epochs": line.epoch,
+    }
+    return float(found[against] or 0.0)
 
 
 def _runs_to_draw(

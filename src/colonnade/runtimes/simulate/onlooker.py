@@ -27,6 +27,7 @@ class Onlooker:
         self._steering.begin()
         self._live: Live | None = None
         self._due = 0.0
+        self._rests_since: float | None = None
 
     def attend(self, simulation: Simulation, ledger: Ledger) -> None:
         self._live = Live(self._path, lambda: self._sample(simulation), ledger.by_row)
@@ -53,20 +54,26 @@ class Onlooker:
         return self._steering.stop_requested()
 
     def _rest(self) -> None:
-        began = time.monotonic()
+        self._rests_since = began = time.monotonic()
         while self._steering.paused() and not self._stop_requested():
             if self._live is not None:
                 self._live.look()
             time.sleep(_LOOK_SECONDS)
+        self._rests_since = None
         self._recorder.rest(time.monotonic() - began)
 
     def _sample(self, simulation: Simulation) -> Sample:
         return {
-            "now": round(self._recorder.wall_seconds(), 4),
+            "now": round(self._now(), 4),
             "virtual": simulation.now,
             "paused": self._steering.paused(),
             "parties": {place.name: self._lane(place, simulation.now) for place in simulation.places},
         }
+
+    def _now(self) -> float:
+        """The run's wall time, which stands still in a pause: what went back after it would spoil all rates."""
+        rested = 0.0 if self._rests_since is None else time.monotonic() - self._rests_since
+        return self._recorder.wall_seconds() - rested
 
     def _lane(self, place: Place, now: float) -> Sample:
         counts = place.driver.party.counts()

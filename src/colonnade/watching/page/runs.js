@@ -18,6 +18,8 @@ export class Run {
     this.log = [];
     this.series = new Map(); // party → its records in order of time; what the label party sees of others, too
     this.seenBy = new Map(); // party → whose records they are
+    this.scores = new Set(); // names of what was scored
+    this.isVirtual = false; // whether its lines have virtual seconds
   }
 
   take(news) {
@@ -28,6 +30,8 @@ export class Run {
     for (const line of news.metrics ?? []) {
       while (this.metrics.length && this.metrics.at(-1).exchange > line.exchange) this.metrics.pop(); // it went back
       this.metrics.push({ ...line, at: line.virtual_seconds ?? line.wall_seconds });
+      this.isVirtual ||= line.virtual_seconds != null;
+      for (const name of Object.keys(this.scored(line) ?? {})) this.scores.add(name);
     }
     this.log = [...this.log, ...(news.log ?? [])].slice(-400);
   }
@@ -61,7 +65,7 @@ export class Run {
   }
 
   get isSimulated() {
-    return this.facts.runtime === "simulate" || this.metrics.some((line) => line.virtual_seconds != null);
+    return this.facts.runtime === "simulate" || this.isVirtual;
   }
 
   get parties() {
@@ -143,11 +147,11 @@ export class Run {
     return line.validation ?? line.metric ?? null;
   }
 
+  // It is asked for at every line of a curve.
   get headline() {
     const named = this.facts.summary?.headline;
-    const known = new Set(this.metrics.flatMap((line) => Object.keys(this.scored(line) ?? {})));
-    if (named && known.has(named)) return named;
-    return ["accuracy", "auc", "rmse", "log_loss"].find((name) => known.has(name)) ?? [...known][0];
+    if (named && this.scores.has(named)) return named;
+    return ["accuracy", "auc", "rmse", "log_loss"].find((name) => this.scores.has(name)) ?? [...this.scores][0];
   }
 
   // Bytes and frames by message, of all who are seen.
