@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv
 
+from colonnade.data import csv_files
 from colonnade.data.csv_files import read_csv
 from colonnade.data.settings import PartyData
 from colonnade.errors import DataError
@@ -65,7 +66,9 @@ def test_arrow_is_given_no_file_of_pythons(
     """Its threads would let it go after the interpreter has ended, which kills the process."""
     given = []
     read_with = csv.read_csv
-    monkeypatch.setattr(csv, "read_csv", lambda stream, **how: (given.append(stream), read_with(stream, **how))[1])
+    monkeypatch.setattr(
+        csv_files.arrow_csv, "read_csv", lambda stream, **how: (given.append(stream), read_with(stream, **how))[1]
+    )
     read(tmp_path, "id,näme\n1,Jürgen\n".encode(encoding), ending)
     assert given and not [one for one in given if isinstance(one, pa.PythonFile)]
 
