@@ -129,8 +129,8 @@ def drift_of_numbers(name: str, quantiles: Sequence[float], values: NDArray[np.f
     most = np.where(of_many, np.append(least[:-1] + quantile, 1.0), least)
     then = np.clip(now, least, most)
     chosen = np.isin(points, known[:: max(1, (len(known) + 1) // _BINS)])
-    parts = [np.diff([0.0, *shares[chosen], 1.0]) for shares in (then, now)]
-    found = _drift(name, *parts, rows, len(values))
+    before, after = (np.diff([0.0, *shares[chosen], 1.0]) for shares in (then, now))
+    found = _drift(name, before, after, rows, len(values))
     return Drift(name, found.index, found.chance, float(np.abs(now - then).max(initial=0.0)))
 
 
