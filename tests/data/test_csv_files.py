@@ -3,8 +3,11 @@
 import gzip
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import csv
 
+from colonnade.data import csv_files
 from colonnade.data.csv_files import read_csv
 from colonnade.data.settings import PartyData
 from colonnade.errors import DataError
@@ -53,6 +56,21 @@ def test_a_letter_of_another_alphabet_may_come_late(tmp_path: Path) -> None:
     lines = "".join(f"{i},plain\n" for i in range(20_000))
     found = read(tmp_path, f"id,name\n{lines}x,Jürgen\n".encode("cp1252"))
     assert found["name"][-1] == "Jürgen"
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252", "utf-16"])
+def test_arrow_is_given_no_file_of_pythons(
+    ending: str, encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its threads would let it go after the interpreter has ended, which kills the process."""
+    given = []
+    read_with = csv.read_csv
+    monkeypatch.setattr(
+        csv_files.arrow_csv, "read_csv", lambda stream, **how: (given.append(stream), read_with(stream, **how))[1]
+    )
+    read(tmp_path, "id,näme\n1,Jürgen\n".encode(encoding), ending)
+    assert given and not [one for one in given if isinstance(one, pa.PythonFile)]
 
 
 def test_lines_may_end_within_quotes(tmp_path: Path) -> None:

@@ -57,6 +57,24 @@ def test_rows_of_the_same_kind_have_not_drifted(run: Path, tmp_path: Path) -> No
     assert told(run, "--table", f"shop={tmp_path / 'new.parquet'}")["shop"] == {"age": "as before", "town": "as before"}
 
 
+@pytest.mark.parametrize(
+    "values",
+    [[0.0], [0, 1], [0, 0, 0, 1], [0] * 16 + [1], [0, 1, 1, 2, 2, 2, 3, 5], np.sin(2 * np.pi * np.arange(7) / 7)],
+    ids=["constant", "yes or no", "a quarter", "a sixteenth", "counts", "weekdays"],
+)
+@pytest.mark.parametrize("rows", [256, 4096])
+def test_values_that_many_rows_have_have_not_drifted_by_themselves(values: list[float], rows: int) -> None:
+    """Standardised as float32, with more digits than a profile keeps, and in the very same shares."""
+    column = np.resize(np.array(values), 5 * rows)
+    prepared = torch.from_numpy(((column - 0.3712345) / 1.1234567).astype(np.float32))[:, None]
+    profile = profile_of(prepared[:rows], ["x"])
+    assert profile is not None
+    (found,) = drift_of(profile, prepared)
+    assert found.index < 0.01 and found.distance is not None and found.distance < 0.01, found
+    (other,) = drift_of(profile, prepared + 3.0)
+    assert other.verdict == "drifted", other
+
+
 def test_older_people_of_other_towns_have(run: Path, tmp_path: Path) -> None:
     people(2, older=8).to_csv(tmp_path / "older.csv", index=False)
     assert told(run, "--table", f"shop={tmp_path / 'older.csv'}")["shop"] == {"age": "drifted", "town": "as before"}

@@ -97,19 +97,32 @@ def _parsed(path: Path, form: _Form, own: PartyData, wanted: list[str], texts: s
         decimal_point=form.decimal,
         include_columns=wanted or None,
     )
-    with open_text(path) as file:
+    with _stream(path, form) as stream:
         return arrow_csv.read_csv(
-            pa.input_stream(file),
-            read_options=_read_options(form),
-            parse_options=_parse_options(form),
-            convert_options=convert,
+            stream, read_options=_read_options(), parse_options=_parse_options(form), convert_options=convert
         )
 
 
-def _read_options(form: _Form, *, threads: bool = True) -> Any:
-    # Arrow takes the mark at the beginning of a UTF-8 text by itself, and reads UTF-8 much faster than anything else.
-    encoding = "utf8" if form.encoding.lower().startswith(("utf-8", "utf8")) else form.encoding
-    return arrow_csv.ReadOptions(use_threads=threads, block_size=1 << 23, encoding=encoding)
+def _stream(path: Path, form: _Form) -> Any:
+    """The text in UTF-8, as a stream of Arrow's own.
+
+    Of one of Python's, Arrow's threads would let go a moment after the file is read; and where the interpreter ends in
+    that moment, as after an error, that kills the process.
+    """
+    kind = path.suffix.lower()
+    if form.encoding.lower().startswith(("utf-8", "utf8")) and kind != ".xz":
+        # Arrow takes the mark at the beginning by itself.
+        return pa.input_stream(str(path), compression={".gz": "gzip", ".bz2": "bz2"}.get(kind))
+    decoder, sink = codecs.getincrementaldecoder(form.encoding)(), pa.BufferOutputStream()
+    with open_text(path) as file:
+        while piece := file.read(1 << 22):
+            sink.write(decoder.decode(piece).encode())
+    sink.write(decoder.decode(b"", True).encode())
+    return pa.BufferReader(sink.getvalue())
+
+
+def _read_options(*, threads: bool = True) -> Any:
+    return arrow_csv.ReadOptions(use_threads=threads, block_size=1 << 23)
 
 
 def _parse_options(form: _Form, refused: Any = None) -> Any:
@@ -128,10 +141,10 @@ def _refuse_rows_of_other_lengths(path: Path, form: _Form, names: list[str], par
 
     text = arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
     try:
-        with open_text(path) as file:
+        with _stream(path, form) as stream:
             arrow_csv.read_csv(
-                pa.input_stream(file),
-                read_options=_read_options(form, threads=False),
+                stream,
+                read_options=_read_options(threads=False),
                 parse_options=_parse_options(form, note),
                 convert_options=text,
             )

@@ -116,17 +116,29 @@ def drift_of(profile: Profile, columns: torch.Tensor) -> list[Drift]:
 
 def drift_of_numbers(name: str, quantiles: Sequence[float], values: NDArray[np.float64], rows: int) -> Drift:
     """Of one number: the index over about ten bins, and the largest difference of the distribution functions."""
-    edges = np.unique(np.array(quantiles)[:: max(1, (len(quantiles) + 1) // _BINS)])
-    known = np.array(quantiles)
-    # Of the profile: how many of the quantiles are at most an edge, each standing for as many rows as any other.
-    before = np.diff([0.0, *(np.searchsorted(known, edges, "right") / (len(known) + 1)), 1.0])
-    ordered = np.sort(values)
-    now = np.diff([0.0, *(np.searchsorted(ordered, edges, "right") / len(ordered)), 1.0])
-    points = np.unique(known)
-    then = np.searchsorted(known, points, "right") / (len(known) + 1)
-    distance = np.abs(np.searchsorted(ordered, points, "right") / len(ordered) - then).max()
-    found = _drift(name, before, now, rows, len(values))
-    return Drift(name, found.index, found.chance, float(distance))
+    known, ordered = np.array(quantiles), np.sort(values)
+    points, times = np.unique(known, return_counts=True)
+    # Quantiles are rounded: a value that one of them stands for may lie a little above it.
+    rounded, quantile = _half_a_digit(points), 1 / (len(known) + 1)
+    now = np.searchsorted(ordered, points + rounded, "right") / len(ordered)
+    # Of the profile: how many of the quantiles are at most a point, each standing for as many rows as any other. Where
+    # many rows have that very value, as of counts, it may be up to one quantile more, and nobody knows whether any row
+    # lies above the last. What may be as it is now has not moved.
+    least = np.searchsorted(known, points, "right") * quantile
+    of_many = (times > 1) | (now - np.searchsorted(ordered, points - rounded) / len(ordered) > quantile / 4)
+    most = np.where(of_many, np.append(least[:-1] + quantile, 1.0), least)
+    then = np.clip(now, least, most)
+    chosen = np.isin(points, known[:: max(1, (len(known) + 1) // _BINS)])
+    before, after = (np.diff([0.0, *shares[chosen], 1.0]) for shares in (then, now))
+    found = _drift(name, before, after, rows, len(values))
+    return Drift(name, found.index, found.chance, float(np.abs(now - then).max(initial=0.0)))
+
+
+def _half_a_digit(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How far each may have been rounded."""
+    sizes = np.abs(values)
+    exponents = np.floor(np.log10(sizes, out=np.zeros_like(sizes), where=sizes > 0))
+    return np.where(sizes > 0, 0.5001 * 10.0 ** (exponents + 1 - _DIGITS), 0.0)
 
 
 def _drift(name: str, before: NDArray[Any], now: NDArray[Any], rows: int, rows_now: int) -> Drift:

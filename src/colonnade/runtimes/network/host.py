@@ -358,7 +358,7 @@ class Host(Carrier):
             return away, "Whoever it is has to start it again; if it will not come back: `colonnade leave`, there."
         here = self._streams if station is None else {*self._parties} - {*station.absent()}
         missing = sorted(self._parties - {*here, self.name})
-        return missing, "The training begins when all are there: start them, or begin without one with --without."
+        return missing, "It begins when all are there: start them. A training may begin without one, by --without."
 
     def _breach(self, peer: str, sentence: str) -> None:
         sentence = plain(sentence)
