@@ -1,4 +1,4 @@
-"""What was written by earlier versions: runs of before resume, replay and are reported.
+"""What was written by earlier versions: earlier runs resume, replay and are reported.
 
 Bits follow from the machine's arithmetic as well as from the seed. So what the parties of a recorded run did is
 compared number by number everywhere, and bit by bit on processors that are known to give the same, with the same

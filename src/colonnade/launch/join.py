@@ -328,7 +328,7 @@ class NetworkLaunch:
         without: tuple[str, ...] = (),
     ) -> Station:
         participant = self.participant
-        if directory.extension:  # models of before are of another training
+        if directory.extension:  # earlier models are of another training
             roster = msgspec.structs.replace(roster, run=f"{directory.extension}-{roster.run}")
         party = participant.build(roster, directory.secret)
         peers = participant.peers(roster)
