@@ -42,7 +42,10 @@ SAME_ARITHMETIC = MACHINE["torch"] == torch.__version__ and processor() in MACHI
 
 @pytest.fixture
 def old_run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(request.param, tmp_path / request.param.name))
+    run = Path(shutil.copytree(request.param, tmp_path / request.param.name))
+    for path in (run, *run.rglob("*")):  # a checkout may have left them open to a group, and such a run is refused
+        path.chmod(path.stat().st_mode & ~0o022)
+    return run
 
 
 @pytest.mark.parametrize("old_run", OLD_RUNS, ids=lambda path: path.name, indirect=True)
