@@ -8,6 +8,8 @@ ELSEWHERE = ("colonnade.files", "colonnade.testing", "colonnade.benchmarks")  # 
 METHODS = {"mkdir", "makedirs", "write_text", "write_bytes", "touch", "savez", "mkfifo", "symlink_to"}
 READERS = {"json": {"load"}, "tomllib": {"load", "loads"}, "pickle": {"load", "loads"}, "np": {"save"}}
 WRITING = set("wax+")
+TENSORS = {"colonnade.runtimes.checkpoint", "colonnade.runtimes.row_files", "colonnade.launch.seat_files"}
+"""Who may have a library write tensors: into a file that is ours already, or a folder that nobody else may enter."""
 
 
 def calls_of(module: str) -> set[str]:
@@ -17,8 +19,10 @@ def calls_of(module: str) -> set[str]:
         if not isinstance(node, ast.Call):
             continue
         called = node.func
-        if isinstance(called, ast.Name) and called.id == "open":
-            found.add("open")
+        if isinstance(called, ast.Name) and (
+            called.id == "open" or (called.id == "save_file" and module not in TENSORS)
+        ):
+            found.add(called.id)
         if not isinstance(called, ast.Attribute):
             continue
         owner = called.value.id if isinstance(called.value, ast.Name) else ""

@@ -32,7 +32,7 @@ small smoothness socket span sparse spend spent split square stacked started sta
 summary term text time timer tiny to told totals traced traffic training transformer turned update verb verbs
 api busy cache found grpc handler http image log mlflow pixels problem scorer single tail tls unreachable watching whole
 bar notebook plain terminal
-tensorboard vertical waiting wandb warm weighted weights welcome wire words work writer
+taken tensorboard vertical waiting wandb warm weighted weights welcome wire words work writer
 """
 ORDINARY = set(_ORDINARY.split())
 NAMES_OF_ALGORITHMS = {part for name in ALGORITHMS for part in name.split("-")}

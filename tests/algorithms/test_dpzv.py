@@ -281,7 +281,7 @@ def test_a_loss_that_becomes_infinite_is_told_in_a_sentence(clip: float, server_
     """And in nothing else: a warning would fail this test."""
     algorithm = Dpzv(clip=clip, server_update=server_update, server_noise=1.0)
     wild = DecidedTraining(batch_size=7, learning_rate=1e-9, top_learning_rate=1e30)
-    with pytest.raises(RunError, match="loss of a batch is not finite"):
+    with pytest.raises(RunError, match="loss of a batch is no longer finite"):
         TinyFederation(tiny_data("regression"), algorithm, wild).run(tmp_path / "run")
 
 

@@ -176,7 +176,7 @@ def test_uploads_of_models_that_are_gone_are_recognised() -> None:
     assert recall.is_behind("a") and recall.is_behind("b") and recall.waits
     assert recall.went_back("a", WentBack(1, 0, 4)) and not recall.waits
     assert recall.is_void("a", 3) and not recall.is_void("a", 4) and recall.is_behind("b")
-    with pytest.raises(ProtocolError, match="never asked for"):
+    with pytest.raises(ProtocolError, match="nobody asked for"):
         recall.went_back("a", WentBack(2, 0, 4))
     assert not recall.went_back("b", WentBack(1, 0, 9)) and recall.is_void("b", 8)
 

@@ -1,8 +1,10 @@
 """A user's mistake is one clear sentence and exit code 2, and leaves no half-written run behind."""
 
+import errno
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -208,10 +210,17 @@ def test_a_directory_that_cannot_be_made() -> None:
     )
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="to root every directory is writable")
-def test_a_directory_that_may_not_be_written() -> None:
+def test_a_directory_that_may_not_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     flowers = toml("flowers.toml", IRIS)
     Path("locked").mkdir(mode=0o500)
+    if os.geteuid() == 0:  # to whom every directory is writable
+
+        def refuse(path: str, *rest: object, make: Any = os.mkdir) -> None:
+            if Path(path).parent.name == "locked":
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            make(path, *rest)
+
+        monkeypatch.setattr(os, "mkdir", refuse)
     assert "could not be made: Permission denied" in refused("run", flowers, "--out", "locked/mine")
 
 

@@ -143,7 +143,7 @@ def test_noised_embeddings_are_counted_after_the_training(iris: colonnade.Federa
         epsilon_of(((before + 3 * more) * cost) ** 0.5, 1e-5)
     )
     (tmp_path / "run" / "explain" / "ledger.jsonl").write_bytes(b"not a line\n")
-    with pytest.raises(RunError, match="not known any more"):
+    with pytest.raises(RunError, match="no longer known"):
         colonnade.explain(tmp_path / "run", iris, settings)
 
 

@@ -167,10 +167,10 @@ def test_columns_are_prepared_as_the_model_learnt_them(model: dict[str, Outcome]
     [
         (
             {"bottom": BottomSettings(embedding=5)},
-            r"bottom model of bank is another one .* \(5, 64\) here and \(16, 64\)",
+            r"bottom model of bank differs from that .* \(5, 64\) here and \(16, 64\)",
         ),
-        ({"bottom": BottomSettings(hidden=(3,))}, r"bottom model of bank is another one .* Keep \[bottom\] as it was"),
-        ({"top": TopSettings(hidden=(3,))}, r"top model is another one .* Keep \[top\]"),
+        ({"bottom": BottomSettings(hidden=(3,))}, r"bottom model of bank differs from that .* Keep \[bottom\]"),
+        ({"top": TopSettings(hidden=(3,))}, r"top model differs from that .* Keep \[top\]"),
         ({"algorithm": "fsaga"}, "has no linear block of bank"),
         ({"algorithm": "fcg"}, "fcg begins with weights of 0"),
     ],

@@ -39,9 +39,7 @@ def test_more_epochs_are_what_one_longer_run_trains(algorithm: str | dict[str, s
     assert longer["exchanges"] == once.summary["exchanges"] > first["exchanges"]
     assert_same_bits(one.models(), once.models)
     told = {read_model(party.out / "model" / name).description.training for name, party in one.parties.items()}
-    assert len(told) == 1 and told.pop()[:16] != known["party1"].training[:16], (
-        "models of before are of another training"
-    )
+    assert len(told) == 1 and told.pop()[:16] != known["party1"].training[:16], "earlier models are of another training"
 
 
 def test_what_all_have_not_agreed_on_or_is_no_longer_run_is_refused(town: Callable[..., Town]) -> None:

@@ -25,7 +25,7 @@ from colonnade.privacy.accounting import SECRET, SEED, SHARED
 from colonnade.privacy.events import PrivacyEvent
 from colonnade.privacy.ledger import Ledger
 from colonnade.reports.epsilons import figure_rows, in_one_line
-from colonnade.runtimes.network.settings import Network
+from colonnade.runtimes.network.settings import NetworkSettings
 
 TRAINING = DecidedTraining(epochs=2, batch_size=4, evaluate_every_epochs=0)
 NOISED = PerturbationSettings(noise=2.0, clip=1.0, bottom_update="frozen")
@@ -137,7 +137,7 @@ def test_a_network_run_refuses_a_target_that_nothing_keeps(target: str) -> None:
     class Asked(Participant):
         def __init__(self) -> None:
             privacy = replace(PerturbationSettings(clip=1.0), **{target: 1.0})
-            shared = {"network": Network(private_randomness=False), "privacy": privacy}
+            shared = {"network": NetworkSettings(private_randomness=False), "privacy": privacy}
             self.federation: Any = type("Shared", (), shared)()
             self._check_randomness()
 

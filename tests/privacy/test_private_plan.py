@@ -209,7 +209,7 @@ def test_a_target_is_kept_by_the_plan_and_by_its_run(name: str) -> None:
             assert figure["sound"] is None and "without noise" in figure["conditions"][0]
         else:
             assert 0 < figure["sound"] <= target * (1 + 1e-6)
-            assert any("Kept to" in words for words in figure["conditions"])
+            assert any("Enforced" in words for words in figure["conditions"])
     assert 0 < told["sound"] <= max(target for target in targets.values() if target) * (1 + 1e-6)
     assert json.loads(json.dumps(told)) == told
 

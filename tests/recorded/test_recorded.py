@@ -1,4 +1,4 @@
-"""What was written by earlier versions: runs of before resume, replay and are reported.
+"""What was written by earlier versions: earlier runs resume, replay and are reported.
 
 Bits follow from the machine's arithmetic as well as from the seed. So what the parties of a recorded run did is
 compared number by number everywhere, and bit by bit on processors that are known to give the same, with the same
@@ -42,7 +42,10 @@ SAME_ARITHMETIC = MACHINE["torch"] == torch.__version__ and processor() in MACHI
 
 @pytest.fixture
 def old_run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(request.param, tmp_path / request.param.name))
+    run = Path(shutil.copytree(request.param, tmp_path / request.param.name))
+    for path in (run, *run.rglob("*")):  # a checkout may have left them open to a group, and such a run is refused
+        path.chmod(path.stat().st_mode & ~0o022)
+    return run
 
 
 @pytest.mark.parametrize("old_run", OLD_RUNS, ids=lambda path: path.name, indirect=True)

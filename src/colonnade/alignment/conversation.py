@@ -124,7 +124,7 @@ class AligningParty(Remembering):
         return []
 
     def _hear(self, sender: str, message: Message) -> Sequence[Effect]:
-        raise NotImplementedError
+        raise ProtocolError(f"{sender} sent {type(message).__name__}, which is no part of an alignment.")
 
     def _acquainted(self) -> Sequence[Effect]:
         """Everybody has introduced themselves."""
@@ -209,9 +209,14 @@ class AligningLabelParty(AligningParty):
             ]
         return [*effects, self._observe(), Checkpoint()]
 
+    def _hear(self, sender: str, message: Message) -> Sequence[Effect]:
+        if isinstance(message, AlignmentDigest):
+            return self._compare(sender, message)
+        return super()._hear(sender, message)
+
     def _compare(self, sender: str, message: AlignmentDigest) -> Sequence[Effect]:
         if sender in self._agreed or not self._digest:
-            raise ProtocolError(f"{sender} told its digest twice, or before there was anything to compare.")
+            raise ProtocolError(f"{sender} sent its digest twice, or before there was anything to compare.")
         if message.digest.tobytes().hex() != self._digest:
             raise ProtocolError(f"{sender} came to other rows, or to the same in another order.")
         self._agreed.add(sender)
@@ -243,6 +248,16 @@ class AligningFeatureParty(AligningParty):
         """By what it knows its own ids in `SharedIds`; None before it can be told."""
         raise NotImplementedError
 
+    def _hear(self, sender: str, message: Message) -> Sequence[Effect]:
+        match message:
+            case SharedIds():
+                return self._learn(sender, message)
+            case PlacedIds():
+                return self._learn_places(sender, message)
+            case Stop():
+                return self._end(sender)
+        return super()._hear(sender, message)
+
     def _learn(self, sender: str, message: SharedIds) -> Sequence[Effect]:
         names = self._names_for(sender, any_rows=False)
         if message.total > len(names):
@@ -250,7 +265,7 @@ class AligningFeatureParty(AligningParty):
         self._shared.check(sender, message.first, message.total, message.names, 2)
         places = names.places(message.names)
         if (places == NOWHERE).any() or len(np.unique(places)) < len(places):
-            raise ProtocolError(f"{sender} told rows to {self.seat.name} that are not among its own, or one twice.")
+            raise ProtocolError(f"{sender} sent rows to {self.seat.name} that are not among its own, or one twice.")
         self._shared.put(message.first, message.total, message.names)
         if not self._shared.complete:
             return []
@@ -282,7 +297,7 @@ class AligningFeatureParty(AligningParty):
             self._lookup = None if names is None else Lookup(names)
         known = self._lookup is not None and self.is_acquainted and self.seat.any_rows == any_rows
         if sender != self.seat.label_party or self._lookup is None or not known:
-            raise ProtocolError(f"{sender} told which rows are shared, which it cannot know yet.")
+            raise ProtocolError(f"{sender} said which rows are shared, which it cannot know yet.")
         return self._lookup
 
     def _settled(self) -> Sequence[Effect]:

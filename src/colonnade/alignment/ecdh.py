@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from numpy.typing import NDArray
 
 from colonnade.alignment.conversation import GO_ON, KEY_WORDS, AligningFeatureParty, AligningLabelParty
-from colonnade.alignment.messages import AlignmentDigest, BlindedIds, EvaluatedIds, MatchingTable, PlacedIds, SharedIds
+from colonnade.alignment.messages import BlindedIds, EvaluatedIds, MatchingTable
 from colonnade.alignment.order import blocks_of
 from colonnade.alignment.pieces import PIECE, Gathered, pieces_in, starts
 from colonnade.alignment.points import POINT_BYTES, Points, hashed_to_curve
@@ -34,7 +34,7 @@ from colonnade.alignment.seat import AlignmentSeat
 from colonnade.alignment.settings import MOST_IDS
 from colonnade.alignment.tables import Blocks, cells_for, filled, keyed, keystream, one_way, read
 from colonnade.errors import ProtocolError
-from colonnade.messages import Message, Stop
+from colonnade.messages import Message
 from colonnade.party import Effect, Send, SetTimer
 from colonnade.state import array, part, parts, value
 
@@ -95,9 +95,7 @@ class LabelParty(AligningLabelParty):
                 return self._unblinded(sender, message)
             case MatchingTable():
                 return self._take(sender, message)
-            case AlignmentDigest():
-                return self._compare(sender, message)
-        raise ProtocolError(f"{sender} sent {type(message).__name__}, which is no part of an alignment.")
+        return super()._hear(sender, message)
 
     def _unblinded(self, sender: str, message: EvaluatedIds) -> Sequence[Effect]:
         answers = self._answers[sender]
@@ -177,16 +175,7 @@ class FeatureParty(AligningFeatureParty):
         return (theirs + self._evaluated / max(1, len(self.seat.points))) / 2
 
     def _hear(self, sender: str, message: Message) -> Sequence[Effect]:
-        match message:
-            case BlindedIds():
-                return self._answer(sender, message)
-            case SharedIds():
-                return self._learn(sender, message)
-            case PlacedIds():
-                return self._learn_places(sender, message)
-            case Stop():
-                return self._end(sender)
-        raise ProtocolError(f"{sender} sent {type(message).__name__}, which is no part of an alignment.")
+        return self._answer(sender, message) if isinstance(message, BlindedIds) else super()._hear(sender, message)
 
     def _answer(self, sender: str, message: BlindedIds) -> Sequence[Effect]:
         if sender != self.seat.label_party or (self.seat.pad_to and message.total != self.seat.pad_to):

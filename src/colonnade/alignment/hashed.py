@@ -13,14 +13,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from colonnade.alignment.conversation import AligningFeatureParty, AligningLabelParty
-from colonnade.alignment.messages import AlignmentDigest, HashedIds, PlacedIds, SharedIds
+from colonnade.alignment.messages import HashedIds
 from colonnade.alignment.order import blocks_of
 from colonnade.alignment.pieces import PIECE, Gathered, starts
 from colonnade.alignment.scalars import derived
 from colonnade.alignment.seat import AlignmentSeat
 from colonnade.alignment.tables import Blocks, keyed, keystream
 from colonnade.errors import ProtocolError
-from colonnade.messages import Message, Stop
+from colonnade.messages import Message
 from colonnade.party import Effect, Send
 from colonnade.state import parts, value
 
@@ -41,12 +41,7 @@ class LabelParty(AligningLabelParty):
         return sum(hashes.complete for hashes in self._hashes.values()) / len(self._hashes)
 
     def _hear(self, sender: str, message: Message) -> Sequence[Effect]:
-        match message:
-            case HashedIds():
-                return self._take(sender, message)
-            case AlignmentDigest():
-                return self._compare(sender, message)
-        raise ProtocolError(f"{sender} sent {type(message).__name__}, which is no part of an alignment.")
+        return self._take(sender, message) if isinstance(message, HashedIds) else super()._hear(sender, message)
 
     def _take(self, sender: str, message: HashedIds) -> Sequence[Effect]:
         if self.seat.pad_to and message.total != self.seat.pad_to:
@@ -100,16 +95,6 @@ class FeatureParty(AligningFeatureParty):
             Send(self.seat.label_party, HashedIds(first, len(names), names[first : first + PIECE]))
             for first in starts(len(names))
         ]
-
-    def _hear(self, sender: str, message: Message) -> Sequence[Effect]:
-        match message:
-            case SharedIds():
-                return self._learn(sender, message)
-            case PlacedIds():
-                return self._learn_places(sender, message)
-            case Stop():
-                return self._end(sender)
-        raise ProtocolError(f"{sender} sent {type(message).__name__}, which is no part of an alignment.")
 
     def _names(self) -> Blocks | None:
         return salted(self) if self._told else None

@@ -23,7 +23,7 @@ def plan(
         typer.Option(
             metavar="SECTION.NAME=VALUE,VALUE",
             help="A setting and its values, such as algorithm.in_flight=1,2,4. May be repeated: all combinations are "
-            "foretold. Default: uploads in flight, and the batch once, twice and four times.",
+            "forecast. Default: uploads in flight, and the batch once, twice and four times.",
             show_default=False,
         ),
     ] = None,
@@ -118,8 +118,8 @@ def advice(found: "Planned") -> list[str]:
         else:
             said.append(f"{words}, the best is {_shown(one)}: {duration(one.forecast.seconds)}.")
     said.append(
-        "All planned epochs are counted; that a training may stop early, or learn less from larger batches and more "
-        "uploads in flight, nobody can foretell: `colonnade tune` tries it."
+        "All planned epochs are counted. A training may stop early, or learn less from larger batches and more uploads "
+        "in flight; no forecast knows that: `colonnade tune` tries it."
     )
     return said
 

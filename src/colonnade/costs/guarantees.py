@@ -164,7 +164,7 @@ _NOT_OWN_COLUMNS = (
 _PAPER = (
     "By privacy.formula = paper: the noise is what the paper asks for at ε = {:g}; the sound figure is what it keeps."
 )
-_BUDGET = "Kept to: a row is refused when its releases would cost more than ε = {:g}."
+_BUDGET = "Enforced: a row is refused when its releases would cost more than ε = {:g}."
 
 
 @dataclass(frozen=True)

@@ -229,7 +229,9 @@ def _order(parties: list[str], data: DataSettings, label_party: str) -> list[str
     if len(parties) < 2:
         raise SettingsError(f"Only the label party {label_party!r} has data: add at least one feature party.")
     if data.split in ("row-strips", "patches"):
-        raise SettingsError(f"data.split = {data.split!r} shares out images; parties with own tables need none.")
+        raise SettingsError(
+            f"data.split = {data.split!r} shares out images; parties with tables of their own need none."
+        )
     if data.parties not in (0, len(parties) - 1):
         raise SettingsError(f"data.parties is {data.parties}, but {len(parties) - 1} feature parties have data.")
     if not data.label:

@@ -163,5 +163,5 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         return [json_of(line) for line in lines if line.endswith(b"\n")]  # no value followed a torn one
     except (OSError, ValueError):
         raise RunError(
-            f"{path} is damaged: what explanations have released is not known any more. Put the whole file back."
+            f"{path} is damaged: what explanations have released is no longer known. Put the whole file back."
         ) from None

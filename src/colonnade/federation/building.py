@@ -306,7 +306,7 @@ MOST_DENSE_VALUES = 500_000_000
 
 
 LARGE_BYTES = 500_000_000
-"""Dense copies of sparse columns that take more than this are told of before the training."""
+"""Dense copies of sparse columns that take more than this are announced before the training."""
 
 
 def notes_on_size(data: FederatedData, plan: Plan) -> list[str]:

@@ -28,7 +28,7 @@ from colonnade.models.bottom import BottomSettings
 from colonnade.models.top import TopSettings
 from colonnade.names import check_party_name
 from colonnade.privacy.noise import PerturbationSettings
-from colonnade.runtimes.network.settings import Network
+from colonnade.runtimes.network.settings import NetworkSettings
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.ray.settings import Ray
 from colonnade.runtimes.simulate.settings import Simulate
@@ -63,7 +63,7 @@ class Federation:
     simulate: Simulate = field(default_factory=Simulate)
     processes: Processes = field(default_factory=Processes)
     ray: Ray = field(default_factory=Ray)
-    network: Network = field(default_factory=Network)
+    network: NetworkSettings = field(default_factory=NetworkSettings)
     track: Track = field(default_factory=Track)
 
     def party_data(self) -> dict[str, PartyData]:
@@ -130,7 +130,7 @@ SECTIONS: Mapping[str, Any] = {
     "simulate": Simulate,
     "processes": Processes,
     "ray": Ray,
-    "network": Network,
+    "network": NetworkSettings,
     "track": Track,
 }
 

@@ -42,7 +42,7 @@ from colonnade.runtimes.network.carriers import dialler, listener
 from colonnade.runtimes.network.greeting import Door
 from colonnade.runtimes.network.guest import Guest
 from colonnade.runtimes.network.host import Host
-from colonnade.runtimes.network.settings import Network
+from colonnade.runtimes.network.settings import NetworkSettings
 from colonnade.runtimes.network.spans import Spans, spans_to, told_of
 from colonnade.runtimes.picture import picture_at_the_door, picture_of_station
 from colonnade.runtimes.recorder import Recorder
@@ -203,7 +203,7 @@ class NetworkLaunch:
     quarantine: bool = False
     spans: Spans | None = None  # who is told of exchanges
 
-    runtime = Network.name
+    runtime = NetworkSettings.name
     needs_directory = True
 
     @contextmanager
@@ -328,7 +328,7 @@ class NetworkLaunch:
         without: tuple[str, ...] = (),
     ) -> Station:
         participant = self.participant
-        if directory.extension:  # models of before are of another training
+        if directory.extension:  # earlier models are of another training
             roster = msgspec.structs.replace(roster, run=f"{directory.extension}-{roster.run}")
         party = participant.build(roster, directory.secret)
         peers = participant.peers(roster)
@@ -414,7 +414,7 @@ def _of(participant: Participant, operate: Operate | None) -> Attend | None:
 def _record(name: str, station: Station | None, recorder: Recorder, finished: bool) -> RunRecord:
     """What this party saw of the run; without a station, the federation had not met."""
     if station is None:
-        return RunRecord(Network.name, finished, recorder, {}, {}, {}, [], [], 0.0)
+        return RunRecord(NetworkSettings.name, finished, recorder, {}, {}, {}, [], [], 0.0)
     now = station.now()
     times = {
         "busy_seconds": station.busy_seconds,
@@ -424,7 +424,7 @@ def _record(name: str, station: Station | None, recorder: Recorder, finished: bo
     }
     counts = station.party.counts()
     return RunRecord(
-        Network.name,
+        NetworkSettings.name,
         finished,
         recorder,
         {name: counts},

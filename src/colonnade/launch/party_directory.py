@@ -143,7 +143,7 @@ class PartyDirectory:
 
 
 def make_directory(directory: Path) -> None:
-    """A party's own directory, new or of before. RunError if another user may have laid it out: see `files.py`."""
+    """A party's own directory, new or already there. RunError if another user may have laid it out: see `files.py`."""
     try:
         make_folder(directory)
         take_over(directory)

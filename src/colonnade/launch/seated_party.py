@@ -86,7 +86,7 @@ def open_station(
     guard: Guard = TRUSTING,
     steering: Steering | None = None,
 ) -> Station:
-    """A party in real time, with its state of before if it has one. `steering`: by whom it may be paused."""
+    """A party in real time, with the state it had, if it has one. `steering`: by whom it may be paused."""
     steering = steering or Steering(None)
     station = Station(
         name,

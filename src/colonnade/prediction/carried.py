@@ -63,7 +63,7 @@ def by_name(ids: Mapping[str, Sequence[str]], *costs: Costs | None) -> dict[byte
 
 
 def as_released(party: str, label_party: str, viewers: Sequence[str], spent: Costs) -> list[dict[str, Any]]:
-    """The costs of before as lines of a ledger, for the figures of a run: seen by everybody who may have."""
+    """Earlier costs as lines of a ledger, for the figures of a run: seen by everybody who may have."""
     whose = f"labels of {party}" if party == label_party else f"columns of {party}"
     return [
         {

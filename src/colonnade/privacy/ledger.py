@@ -114,7 +114,7 @@ class Ledger:
                 self._file.close()
                 raise RunError(
                     f"{path} is shorter than it was at the last checkpoint, and nothing here shortens it: what was "
-                    "released is not known any more. Put the whole file back, or start anew in another directory."
+                    "released is no longer known. Put the whole file back, or start anew in another directory."
                 )
             self._lines = _lines_before(self._file, self._position)
             self._file.seek(self._position)

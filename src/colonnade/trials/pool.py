@@ -85,7 +85,7 @@ def _start_method(module: str) -> BaseContext:
     """Workers are forked from a process that has loaded what they need and does nothing: loading takes seconds.
 
     Not from this one: a process forked after torch has used threads can hang. That process is started once, with the
-    environment of then and with one thread.
+    environment of that moment and with one thread.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")

@@ -21,7 +21,7 @@ class Tail:
         self._inode: int | None = None
 
     def look(self) -> tuple[bool, list[bytes]]:
-        """Whether to forget the lines of before, and the lines that are new."""
+        """Whether to forget the earlier lines, and the lines that are new."""
         try:
             with open_to_read(self._path) as file:
                 found = os.fstat(file.fileno())

@@ -8,7 +8,7 @@ from colonnade.party import Checkpoint, Effect, Observe
 from colonnade.state import Remembering, value
 
 DIVERGED = (
-    "The training has diverged: the loss of a batch is not finite any more. Lower training.learning_rate or, for a "
+    "The training has diverged: the loss of a batch is no longer finite. Lower training.learning_rate or, for a "
     "regression, scale the label down."
 )
 

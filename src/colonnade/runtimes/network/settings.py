@@ -9,7 +9,7 @@ CARRIERS = ("tls", "grpc")
 
 
 @dataclass(frozen=True)
-class Network:
+class NetworkSettings:
     """Where the label party is, and whose randomness is whose."""
 
     name: ClassVar[str] = "network"

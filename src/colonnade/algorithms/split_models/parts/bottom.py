@@ -83,10 +83,6 @@ class Bottom(WaitingUploads, Remembering):
     def embedding_cost(self) -> float:
         return self._embedder.row_cost
 
-    @property
-    def in_flight(self) -> int:
-        return len(self._pending)
-
     def upload(self, exchange: int, rows: NDArray[np.uint32]) -> tuple[list[Effect], NDArray[np.float32]]:
         """h = h_m(θ_m; x_I), kept until its gradient comes; with what must be spent before it is sent."""
         before = self._remembered()

@@ -152,6 +152,10 @@ class WaitingUploads:
         """The first has every upload that waits."""
         raise NotImplementedError
 
+    @property
+    def in_flight(self) -> int:
+        return len(self._kept_of_uploads()[0])
+
     def forget_uploads(self) -> None:
         """Drop uploads that will get no reply."""
         for kept in self._kept_of_uploads():

@@ -132,10 +132,6 @@ class SeedReplayBottom(WaitingUploads, Embedder):
     def embedding_cost(self) -> float:
         return self.row_cost
 
-    @property
-    def in_flight(self) -> int:
-        return len(self._pending)
-
     def look_both_ways(
         self, exchange: int, rows: NDArray[np.uint32]
     ) -> tuple[list[Effect], NDArray[np.float32], NDArray[np.float32]]:

@@ -233,7 +233,7 @@ class Selection(Remembering):
         return effects
 
     def score(self, top: Any, known: Callable[[], torch.Tensor]) -> tuple[dict[str, float], list[Effect]]:
-        """All answers are there: their metrics with the top model of then, and word which evaluation to keep."""
+        """All answers are there: their metrics with the top model of that time, and word which evaluation to keep."""
         number = self.evaluation.number
         now, then = top.snapshot(), self._versions.take(number)
         assert then is not None

@@ -66,10 +66,6 @@ class ZerothOrderBottom(WaitingUploads, Embedder):
     def embedding_cost(self) -> float:
         return self.row_cost
 
-    @property
-    def in_flight(self) -> int:
-        return len(self._pending)
-
     def look_around(
         self, exchange: int, rows: NDArray[np.uint32]
     ) -> tuple[list[Effect], NDArray[np.float32], NDArray[np.float32]]:
