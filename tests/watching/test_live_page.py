@@ -137,6 +137,8 @@ def test_one_partys_page_shows_no_loss(training: RunningTraining, browser: Any) 
         wait_until(page, lambda: exchanges(page) > 0)
         assert page.locator(".lane .party b").all_inner_texts() == ["party1"]
         assert page.locator("[data-name=loss], [data-name=accuracy], [data-name=staleness]").count() == 0
+        assert page.is_visible("#rate .uplot") and not page.is_visible("#loss") and not page.is_visible("#done")
+        wait_until(page, lambda: not page.locator("#rate.empty").count())
         assert page.is_disabled("#pause") and page.is_disabled("#stop")
         assert "seen by party1" in page.inner_text("#about")
         page.close()
