@@ -1,12 +1,14 @@
 """Pages in a real Chromium: what axe-core finds, what runs out of the page, what its console complains of.
 
-`python tools/accessibility.py [NAME…]` (or `make accessible`, which builds the site first) opens pages of the built
-site, and the pages of two runs that it makes: report, comparison, live page. Each is looked at 1280 pixels wide and
-light, and 400 wide and dark. It ends with 1 if a finding is serious or critical, or a page is wider than its window.
+`python tools/accessibility.py [NAME…]` (or `make accessible`, which builds the site first) opens every page of the
+built site, and pages of runs that it makes: report, comparison, live page, sweep, attack, audit, reproduction. Each is
+looked at 1280 pixels wide and light, and 400 wide and dark. It ends with 1 if a finding is serious or critical, or a
+page is wider than its window.
 With `--pictures FOLDER` it keeps a screenshot of each.
 """
 
 import argparse
+import json
 import queue
 import shutil
 import sys
@@ -24,16 +26,14 @@ from playwright.sync_api import sync_playwright
 
 from colonnade import Training, dataset, train
 from colonnade.cli.application import app
+from colonnade.reports.reproduction_page import reproduction_page
+from colonnade.reproductions.recorded import FOLDER
 from colonnade.watching.program import serve_page
 
 ROOT = Path(__file__).parents[1]
 SITE = ROOT / "site"
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
-PAGES = [
-    *("", "tutorial/", "three-organisations/", "operations/", "privacy/", "privacy-in-five-minutes/", "settings/"),
-    *("reference/python/", "reference/commands/", "which-algorithm/", "algorithms/vafl/", "algorithms/dpzv/"),
-    *("linear-federations/", "reproduction/", "how-to/serve/", "how-to/own-data/", "run-directory/"),
-]
+MADE = ("report", "comparison", "sweep", "attack", "audit", "reproduction")
 VIEWS = ((1280, "light"), (400, "dark"))
 SERIOUS = ("serious", "critical")
 RUN = "{resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice']}"
@@ -73,14 +73,28 @@ def live_page(runs: list[Path]) -> Iterator[str]:
 
 
 def made_pages(folder: Path) -> dict[str, Path]:
-    """Two runs, their reports and the comparison of both."""
+    """Two runs, their reports and the comparison of both; a small sweep, attack and audit; a recorded reproduction."""
     plan = Training(epochs=2, batch_size=32, learning_rate=0.1)
     runs = [folder / name for name in ("vafl", "split")]
     for run in runs:
         train(dataset("digits", parties=2, max_rows=600), run.name, training=plan, out=run)
         command("report", str(run))
     command("compare", *map(str, runs), "--out", str(folder / "comparison.html"))
-    return {"report": runs[0] / "report.html", "comparison": folder / "comparison.html"}
+    (folder / "f.toml").write_text('[data]\nset = "iris"\nparties = 2\n[training]\nepochs = 2\n', encoding="utf-8")
+    few = ("--set-each", "training.learning_rate=0.01,0.1", "--seeds", "0,1", "--workers", "1")
+    command("sweep", str(folder / "f.toml"), *few, "--out", str(folder / "sweep"))
+    command("attack", "label-inference", "--trials", "2", "--max-rows", "200", "--out", str(folder / "attack"))
+    small = ("--rows", "256", "--batch-size", "4", "--epochs", "2", "--page", str(folder / "audit.html"))
+    command("audit", "vafl", *small)
+    recorded = json.loads(FOLDER.joinpath("vafl-figure-3-quick.json").read_text(encoding="utf-8"))
+    (folder / "reproduction.html").write_text(reproduction_page(recorded, "VAFL"), encoding="utf-8")
+    places = ("vafl/report", "comparison", "sweep/sweep", "attack/report", "audit", "reproduction")
+    return {name: folder / f"{place}.html" for name, place in zip(MADE, places, strict=True)}
+
+
+def pages_of_site() -> list[str]:
+    """Every page, as its address ends; that of a page that is not found is none to look at."""
+    return sorted(str(path.parent.relative_to(SITE)).replace(".", "", 1) + "/" for path in SITE.rglob("index.html"))
 
 
 def command(*words: str) -> None:
@@ -126,13 +140,16 @@ def main() -> int:
         sys.exit("Chromium is not installed: apt-get install chromium")
     if asked.pictures is not None:
         asked.pictures.mkdir(parents=True, exist_ok=True)
-    wanted = set(asked.names or [*PAGES, "report", "comparison", "live"])
+    pages = ["" if one == "/" else one for one in pages_of_site()]
+    wanted = set(asked.names or [*pages, *MADE, "live"])
+    if unknown := wanted - {*pages, *MADE, "live"}:
+        sys.exit(f"There is no page {', '.join(sorted(unknown))}.")
     serious = 0
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright, served(SITE) as site:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        for page in filter(wanted.__contains__, PAGES):
+        for page in filter(wanted.__contains__, pages):
             serious += looked_at(browser, page or "home", f"{site}/{page}", asked.pictures)
-        if wanted - set(PAGES):
+        if wanted - set(pages):
             made = made_pages(Path(folder))
             for name in sorted(wanted & set(made)):
                 serious += looked_at(browser, name, made[name].as_uri(), asked.pictures)

@@ -29,7 +29,7 @@ def test_the_label_party_tells_loss_rate_and_time_left(caplog: pytest.LogCapture
         clock.tick(10.0)
         report(station(["shop"], exchanges=200, epochs=1.0))
     (line,) = caplog.records
-    assert line.getMessage() == "200 of about 800 exchanges, 10 a second, about 60 s left, loss 0.2500; without shop"
+    assert line.getMessage() == "200 of about 800 exchanges, 10 per second, about 60 s left, loss 0.2500; without shop"
     assert vars(line)["event"] == "progress"
     told = {"exchange": 200, "rate": 10.0, "waiting_for": ["shop"], "waited_seconds": {"shop": 12.3}}
     told |= {"total": 800, "epoch": 1.0}
@@ -45,7 +45,7 @@ def test_a_feature_party_tells_its_own(caplog: pytest.LogCaptureFixture) -> None
         report(station(exchanges=50))
         clock.tick(5.0)
         report(station(exchanges=60))
-    assert [record.getMessage() for record in caplog.records] == ["50 exchanges, 5 a second"]
+    assert [record.getMessage() for record in caplog.records] == ["50 exchanges, 5 per second"]
 
 
 def test_who_records_no_metrics_tells_sinks_how_far_it_is() -> None:

@@ -137,6 +137,8 @@ def test_one_partys_page_shows_no_loss(training: RunningTraining, browser: Any) 
         wait_until(page, lambda: exchanges(page) > 0)
         assert page.locator(".lane .party b").all_inner_texts() == ["party1"]
         assert page.locator("[data-name=loss], [data-name=accuracy], [data-name=staleness]").count() == 0
+        assert page.is_visible("#rate .uplot") and not page.is_visible("#loss") and not page.is_visible("#done")
+        wait_until(page, lambda: not page.locator("#rate.empty").count())
         assert page.is_disabled("#pause") and page.is_disabled("#stop")
         assert "seen by party1" in page.inner_text("#about")
         page.close()
@@ -165,8 +167,23 @@ def test_curves_of_a_report_are_explored(browser: Any, tmp_path: Path) -> None:
     assert page.locator(".explorer .uplot").count() == 2 and not page.is_visible(".curves")
     page.hover(".explorer .u-over >> nth=0")
     assert page.inner_text(".explorer .u-series:nth-child(2) .u-value >> nth=0") == "0.5"  # the loss at exchange 2
+    first = page.locator(".explorer .uplot").first
+    assert first.get_attribute("aria-label") == (
+        f"training loss against exchanges. {tmp_path.name}: from 1 to 0.25, between 0.25 and 1."
+    )
+    leftmost = []
+    for keys in ("0", "+", "ArrowRight"):
+        first.press(keys)
+        page.hover(".explorer .u-over >> nth=0", position={"x": 3, "y": 50})
+        leftmost.append(page.inner_text(".explorer .u-series:nth-child(1) .u-value >> nth=0"))
+    assert leftmost == ["1", "2", "2"]  # from 1.75 to 3.25, and from 2.125 to 3.625
+    with page.expect_download() as taken:
+        page.locator(".explorer .controls button").first.click()
+    lines = Path(taken.value.path()).read_text().splitlines()
+    assert lines[0].startswith('"run","exchanges","megabytes","epochs","wall seconds","training loss"')
+    assert len(lines) == 4 and lines[1].startswith(f'"{tmp_path.name}",1,')
     page.get_by_label("epochs").check()
-    page.get_by_label("log scale of the loss").check()
+    page.get_by_label("log scale of the training loss").check()
     assert page.locator(".explorer .u-legend").first.inner_text().startswith("epochs")
     assert page.inner_text(".lanes p") == "0 to 4 wall seconds. At work: label 50 %."
     page.locator(".lanes canvas").press("+")

@@ -90,6 +90,13 @@ def test_a_feature_party_sees_nothing_of_the_others(run: Path) -> None:
     assert json.loads(seen)["facts"]["summary"]["parties"] == {"shop": {"steps": 2}} and not watched.may_ask
 
 
+def test_a_party_that_meets_the_others_later_is_known_to_be_of_a_network_run(run: Path) -> None:
+    seen = WatchedRun(run)
+    assert seen.news()["facts"]["runtime"] != "network"
+    (run / "everybody.json").write_text("{}")
+    assert seen.news()["facts"]["runtime"] == "network"
+
+
 def test_the_label_party_sees_the_metrics(run: Path) -> None:
     watched = WatchedRun(run, "bank")
     watched.news()

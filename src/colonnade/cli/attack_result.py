@@ -92,7 +92,7 @@ def table_of(name: str, data: "FederatedData", lines: "list[Measurement]", trial
     same = ", ".join(f"{key} {_condition(lines[0].conditions[key])}" for key in every if key not in conditions)
     table = Table(title=f"{name} on {data.name}: {data.rows:,} training rows, {several}", caption=same or None)
     for heading in ("algorithm", "adversary"):
-        table.add_column(heading)
+        table.add_column(heading, overflow="fold")
     beside = list(dict.fromkeys(key for line in lines for key in line.beside))
     for heading in (*conditions, lines[0].measure, *beside):
         table.add_column(heading, justify="right", no_wrap=heading == lines[0].measure)

@@ -55,7 +55,8 @@ def comparison_table(rows: "Sequence[ComparisonRow]") -> "Table":
     target = first["target"]
     table = Table(title=None if target is None else f"to reach {first['metric']} {target:.4g}")
     for heading in ("run", "algorithm", f"{first['clock'] or ''} seconds".strip(), "speed-up", "exchanges", "bytes"):
-        table.add_column(heading, justify="left" if heading in ("run", "algorithm") else "right")
+        # A name is whole on a narrow terminal, too: runs often differ in its end alone.
+        table.add_column(heading, justify="left" if heading in ("run", "algorithm") else "right", overflow="fold")
     table.add_column(f"final {first['metric']}", justify="right")
     for row in rows:
         table.add_row(

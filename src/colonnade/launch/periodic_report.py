@@ -52,7 +52,7 @@ class PeriodicReport:
             facts["waited_seconds"] = {name: round(station.links[name].away_seconds, 1) for name in absent}
         if "share" in counts:  # of an alignment, whose end is known
             left = done * (1 / counts["share"] - 1) / rate if rate and counts["share"] else inf
-            words = f"{done} multiplications, {rate:.0f} a second, {_time_left(left)} left{waits}"
+            words = f"{done} multiplications, {rate:.0f} per second, {_time_left(left)} left{waits}"
         else:
             facts |= self._of_training(counts, rate)
             words = _in_words(facts) + waits
@@ -79,7 +79,7 @@ class PeriodicReport:
 
 def _in_words(facts: dict[str, Any]) -> str:
     of = f" of about {facts['total']}" if "total" in facts else ""
-    words = [f"{facts['exchange']}{of} exchanges", f"{facts['rate']:.0f} a second"]
+    words = [f"{facts['exchange']}{of} exchanges", f"{facts['rate']:.0f} per second"]
     if facts.get("seconds_left") is not None:
         words.append(f"{_time_left(facts['seconds_left'])} left")
     if facts.get("loss") is not None:

@@ -21,6 +21,8 @@ SILENT_SECONDS = 6.0
 MOST_METRICS = 20_000
 MOST_LOG_LINES = 400
 _LOG_BYTES = 1 << 16
+_OF_NETWORK = "everybody.json"
+"""Which only a party of a network run has; it is written once the party has met the others."""
 _SUMMED = ("status", "test", "exchanges", "epochs", "wall_seconds", "virtual_seconds", "train_loss", "headline")
 _OF_ALL = ("bytes_up", "bytes_down", "bytes_by_message", "staleness", "parties", "privacy")
 
@@ -159,7 +161,7 @@ class WatchedRun:
 
     def _look_at_facts(self) -> bool:
         """Read what changes seldom, if it has; True then."""
-        stamps = tuple(_stamp(self.directory / name) for name in ("federation.toml", "summary.json"))
+        stamps = tuple(_stamp(self.directory / name) for name in ("federation.toml", "summary.json", _OF_NETWORK))
         if self._facts and stamps == self._stamps:
             return False
         self._stamps = stamps
@@ -196,7 +198,7 @@ class WatchedRun:
         }
 
     def _runtime(self) -> str | None:
-        if (self.directory / "everybody.json").exists():
+        if (self.directory / _OF_NETWORK).exists():
             return "network"
         runtime = _table(self.directory / "checkpoints" / "data.json").get("runtime")
         return str(runtime) if runtime else None

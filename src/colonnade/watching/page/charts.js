@@ -113,10 +113,10 @@ export function ofMetrics(value) {
   return (run, x) => points(run.metrics, x, value);
 }
 
-// From the label party's records; `value` is given a record and the one at least a second before.
+// From the label party's records, or those of the party whose own page it is; `value` is given a record and the one at least a second before.
 export function ofRecords(value) {
   return (run, x) => {
-    const records = run.series.get(run.facts.label_party) ?? [];
+    const records = run.series.get(run.facts.label_party) ?? [...run.series.values()][0] ?? [];
     const lines = [];
     let before = records[0];
     for (const record of records.slice(1)) {
@@ -153,7 +153,7 @@ function axisOf(run, line, axis) {
 
 function xAt(run, at, axis) {
   if (axis === "seconds") return at;
-  const record = axis === "bytes" ? null : run.record(run.facts.label_party, at);
+  const record = axis === "bytes" ? null : (run.record(run.facts.label_party, at) ?? run.record(run.parties[0], at));
   return record ? AXES[axis].of(record) : AXES[axis].of(run.metrics[lastBefore(run.metrics, at)] ?? {});
 }
 

@@ -80,6 +80,9 @@ function show() {
   charts.loss.show(runs, axis, { ...how, log: at("log-scale").checked });
   for (const name of ["metric", "rate", "staleness"]) charts[name].show(runs, axis, how);
   at("metric-title").textContent = metricTitle(now);
+  const hidden = !runs.some((one) => one.seesLabelParty);
+  for (const name of ["loss", "metric", "staleness"]) at(name).closest("figure").hidden = hidden;
+  at("log-scale").closest("label").hidden = hidden;
   showBytes(now, then);
   showBudget(now, then);
   showLog(now, then, end);
@@ -144,6 +147,7 @@ function showRuns() {
 function showProgress(now, then) {
   const [done, left] = now.progress(then);
   const bar = at("done");
+  bar.hidden = done == null && !now.seesLabelParty;
   if (done == null) bar.removeAttribute("value");
   else bar.value = now.status === "finished" && moment == null ? 1 : done;
   const words = [done == null ? "" : share(now.status === "finished" && moment == null ? 1 : done)];

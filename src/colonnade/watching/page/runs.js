@@ -74,6 +74,11 @@ export class Run {
     return [...all].sort((a, b) => (b === label) - (a === label) || a.localeCompare(b, "en", { numeric: true }));
   }
 
+  // Whether the label party is among those who are seen: losses, metrics and staleness are its own.
+  get seesLabelParty() {
+    return !this.series.size || this.series.has(this.facts.label_party);
+  }
+
   get end() {
     let end = this.metrics.at(-1)?.at ?? 0;
     for (const records of this.series.values()) end = Math.max(end, records.at(-1)?.at ?? 0);
