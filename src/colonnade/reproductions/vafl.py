@@ -397,8 +397,8 @@ def logistic_regression(names: Sequence[str], scope: Scope) -> Shown:
     label = f"how many of these {len(cases)} speed-ups are at least {TWICE:g}"
     rows.append(Row(label, None, twice, None, "async and t-sync, rates of ours", "", "most", 2 * twice > len(cases)))
     short = (
-        " Quick: 3,000 rows to train on. In 8 epochs, as CIFAR-10 was first run, nobody had converged, and async had come "
-        "to 29.7 % beside 32.6 % of the centralised model; it has 20 now."
+        " Quick: 3,000 rows to train on. In 8 epochs, as CIFAR-10 was first run, nobody had converged, and async had "
+        "come to 29.7 % beside 32.6 % of the centralised model; it has 20 now."
     )
     return Shown(
         rows,
