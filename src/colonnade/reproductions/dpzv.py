@@ -295,8 +295,8 @@ def figure_6(scope: Scope) -> Shown:
         "Curves only in the paper, no numbers; it says that clipping makes it quicker and steadier. Each is shown at "
         "the rate that is best for it; the notes have the others, inf where it diverged. At the same rate clipped "
         "steps are never the longer ones: what clipping gives is that larger rates are survived. It shows where rates "
-        "are compared closely enough; with 0.001, 0.005 and 0.02 alone, as this was first done, both were best at 0.005, "
-        "and not clipping was ahead."
+        "are compared closely enough; with 0.001, 0.005 and 0.02 alone, as this was first done, both were best at "
+        "0.005, and not clipping was ahead."
     )
     return Shown(rows, tuple(panels), words)
 
