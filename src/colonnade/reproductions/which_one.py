@@ -187,8 +187,8 @@ def which_one(scope: Scope) -> Shown:
     )
     if scope.quick:
         remark += (
-            " Quick: so few rows and epochs that a few points mean nothing, and that what keeps a target mostly guesses "
-            "(an AUC of 50 %, one class of ten or of two)."
+            " Quick: so few rows and epochs that a few points mean nothing, and that what keeps a target mostly "
+            "guesses (an AUC of 50 %, one class of ten or of two)."
         )
     return Shown(rows, tuple(_panels(cases)), remark)
 
