@@ -202,7 +202,9 @@ def _comparison() -> str:
     for row in result["rows"]:
         data, name, *rest = row["label"].split(", ")
         spread = "" if row["deviation"] is None else f" ± {row['deviation']:.1f}"
-        told = "–" if row["ours"] is None else f"{row['ours']:.1f}{spread if '%' in row['label'] else ''}"
+        is_share = "%" in row["label"]
+        digits = 1 if is_share or (row["ours"] or 0) >= 10 else 2  # of seconds and megabytes below ten two
+        told = "–" if row["ours"] is None else f"{row['ours']:.{digits}f}{spread if is_share else ''}"
         if len(rest) == 1:
             exact.setdefault(f"`{name}`", {})[f"{data}: {rest[0]}"] = told
         else:

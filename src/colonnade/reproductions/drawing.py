@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, ScalarFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, ScalarFormatter
 
 from colonnade.reports.figures import COLOURS, DASHES, GRID, INK, MUTED
 
@@ -63,6 +63,10 @@ def _draw_lines(axes: Axes, panel: Mapping[str, Any]) -> None:
         if len(ticks) <= 8:
             axes.set_xticks(ticks)
             axes.xaxis.set_major_formatter(ScalarFormatter())
+            axes.xaxis.set_minor_formatter(NullFormatter())
+        elif ticks[-1] < 100 * ticks[0]:  # with decades alone one is labelled, or none
+            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axes.xaxis.set_minor_formatter(NullFormatter())
     if panel["log_y"]:
         axes.set_yscale("log")

@@ -377,7 +377,7 @@ def _logistic(name: str, parties: int, quick_epochs: float = 8.0, paper_rate: fl
 PROBLEMS = {
     "mnist": _logistic("mnist", 7, paper_rate=0.0001),
     "fashion_mnist": _logistic("fashion_mnist", 7),
-    "cifar10": _logistic("cifar10", 8, paper_rate=0.0001),
+    "cifar10": _logistic("cifar10", 8, quick_epochs=20.0, paper_rate=0.0001),
     "parkinson_speech": _logistic("parkinson_speech", 3, quick_epochs=20.0),
 }
 
@@ -396,6 +396,10 @@ def logistic_regression(names: Sequence[str], scope: Scope) -> Shown:
     twice = sum(ours >= TWICE for ours in cases)
     label = f"how many of these {len(cases)} speed-ups are at least {TWICE:g}"
     rows.append(Row(label, None, twice, None, "async and t-sync, rates of ours", "", "most", 2 * twice > len(cases)))
+    short = (
+        " Quick: 3,000 rows to train on. In 8 epochs, as CIFAR-10 was first run, nobody had converged, and async had "
+        "come to 29.7 % beside 32.6 % of the centralised model; it has 20 now."
+    )
     return Shown(
         rows,
         tuple(panels),
@@ -406,7 +410,7 @@ def logistic_regression(names: Sequence[str], scope: Scope) -> Shown:
         "does not give either: ours waits for half of the parties, and 2-sync differs in nothing but t = 2. And the "
         "rate: what the time to the same loss lacks of that for as many exchanges is lost to embeddings that are not "
         "fresh; with the paper's rate for MNIST and CIFAR-10, 0.0001, models hardly move between two uploads. With "
-        "noise, every upload is noised anew, test rows too.",
+        "noise, every upload is noised anew, test rows too." + (short if scope.quick and "cifar10" in names else ""),
     )
 
 
