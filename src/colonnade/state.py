@@ -73,16 +73,25 @@ class ChangedRows:
         left = {number: replace(one, used=one.used - moved.get(number, 0)) for number, one in self.files.items()}
         return {number: one for number, one in left.items() if one.used}
 
-    def are_written(self, rows: NDArray[np.int64], number: int, files: dict[int, RowFile], folder: str) -> None:
-        """These rows are in the file of that number, and a checkpoint rests on these files."""
-        self.file[rows] = number
-        self.files, self.folder = files, folder
+    def are_taken(self) -> None:
+        """What has changed was copied for a checkpoint that will be written: what changes now is for the next one."""
         self.flags[:] = False
         self._at_most = self._counted = 0
+
+    def are_not_written(self, rows: NDArray[np.int64]) -> None:
+        """That checkpoint does not stand: these rows have changed all the same."""
+        self.flags[rows] = True
+        self._at_most += rows.size
+
+    def are_written(self, rows: NDArray[np.int64], number: int, files: dict[int, RowFile], folder: str) -> None:
+        """It stands: these rows are in the file of that number, and it rests on these files."""
+        self.file[rows] = number
+        self.files, self.folder = files, folder
 
     def take_up(self, file: NDArray[np.int32], files: dict[int, RowFile], folder: str) -> None:
         """The arrays are as these files have them."""
         self.file[...] = file
+        self.are_taken()
         self.are_written(np.zeros(0, np.int64), 0, files, folder)
 
     def move(self) -> None:

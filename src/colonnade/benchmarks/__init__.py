@@ -21,6 +21,7 @@ def benchmarks() -> dict[str, Benchmark]:
         defaults,
         first_order,
         hostile,
+        large_model,
         linear,
         loading,
         missing_rows,
@@ -58,6 +59,7 @@ def benchmarks() -> dict[str, Benchmark]:
         plan,
         rows,
         parties,
+        large_model,
     )
     return {module.BENCHMARK.name: module.BENCHMARK for module in known}
 

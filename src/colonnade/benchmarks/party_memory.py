@@ -27,20 +27,32 @@ from colonnade.algorithms.split_models.zoo import Zoo
 from colonnade.algorithms.training import DecidedTraining
 from colonnade.data.federated import PartyColumns
 from colonnade.models.papers import SmallTransformer, resnet18
+from colonnade.models.pretrained import VOCABULARY, transformer
 from colonnade.privacy.noise import PerturbationSettings
 
 ROWS, WIDTH, EXCHANGES = 4, 64, 5
-SHAPES = {"resnet18": (3, 32, 32), "resnet18 of strips": (1, 4, 28), "transformer": (16, 64), "bert-sized": (16, 64)}
-"""A party's part of an image: a whole one of CIFAR-10, a strip of MNIST's seven; and a series of tokens."""
+PRETRAINED = {"pretrained": 0, "pretrained, lora": 8}
+"""Models of text, which need the extra `transformers`: the rank of their adapters."""
+SHAPES = {
+    "resnet18": (3, 32, 32),
+    "resnet18 of strips": (1, 4, 28),
+    "transformer": (16, 64),
+    "bert-sized": (16, 64),
+    **dict.fromkeys(PRETRAINED, (64,)),
+}
+"""A party's part of an image: a whole one of CIFAR-10, a strip of MNIST's seven; a series of tokens; token numbers."""
 SETTINGS: dict[str, Any] = {
     "dpzv": Dpzv(step="plain"),
     "vafl": Vafl(),
     "czofo": Czofo(),
     "zoo": Zoo(step="plain", directions=1),
 }
+"""Of "ALGORITHM, OPTIMISER", too; sgd if it has no optimiser."""
 
 
 def build(model: str) -> nn.Module:
+    if model in PRETRAINED:
+        return transformer(WIDTH, PRETRAINED[model])
     if model.startswith("resnet18"):
         return resnet18(SHAPES[model][0], WIDTH)
     if model == "bert-sized":
@@ -77,19 +89,23 @@ def exchange_once(bottom: Any, exchange: int, rows: Any) -> None:
 def main(kind: str, model: str) -> None:
     torch.set_num_threads(1)
     columns = torch.randn(ROWS, *SHAPES[model])
+    if model in PRETRAINED:
+        columns = torch.randint(1, VOCABULARY, columns.shape).float()
+        build(model)  # the library that reads it is loaded, and all that it needs once
     warm = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(4))
     warm(torch.randn(2, 3, 8, 8)).sum().backward()  # libraries allocate their own workspaces at first use
     rows = np.arange(ROWS, dtype=np.uint32)
     gc.collect()
     before = resident("VmRSS")
-    settings = SETTINGS[kind]
+    name, _, optimiser = kind.partition(", ")
+    settings = SETTINGS[name]
     seat = FeatureSeat(
         name="party1",
         label_party="label",
         columns=PartyColumns(columns, columns[:0], ("x",)),
         bottom=build(model),
         width=WIDTH,
-        training=DecidedTraining(batch_size=ROWS, learning_rate=0.001),
+        training=DecidedTraining(batch_size=ROWS, learning_rate=0.001, optimiser=optimiser or "sgd"),
         settings=settings,
         privacy=PerturbationSettings(),
         seed=0,

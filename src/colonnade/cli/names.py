@@ -35,6 +35,7 @@ BENCHMARKS = (
     "plan",
     "rows",
     "parties",
+    "large-model",
 )
 EXPORT_FORMS = ("onnx", "torchscript", "torch-export", "sklearn", "coefficients")
 ROW_PARTS = ("test", "validation", "train")

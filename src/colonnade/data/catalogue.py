@@ -11,6 +11,8 @@ MOST_WORDS = 30_000
 
 TOKENS = 64
 """How many columns a set of texts has: so many tokens of each text are kept."""
+MOST_TOKENS = 512
+"""Of one text: the pre-trained transformer knows so many positions."""
 
 
 class DatasetFacts(NamedTuple):

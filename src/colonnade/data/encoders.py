@@ -21,6 +21,7 @@ from colonnade.data.cells import Words
 from colonnade.data.ids import Array
 from colonnade.data.images import ImageEncoder
 from colonnade.data.settings import ColumnSettings
+from colonnade.data.texts import TokenEncoder
 from colonnade.errors import DataError, SettingsError
 
 HASHED_BUCKETS = 64
@@ -419,6 +420,7 @@ _ENCODERS: dict[str, Any] = {
         TextEncoder,
         DateEncoder,
         ImageEncoder,
+        TokenEncoder,
     )
 }
 

@@ -21,6 +21,7 @@ from colonnade.data.images import FITTED_ROWS, ImageEncoder
 from colonnade.data.prepared import ChosenRows, Preparation, PreparedColumn, RawColumn, Sheet
 from colonnade.data.settings import ColumnSettings, DataSettings, PartyData
 from colonnade.data.sources import Table, is_number, nearest
+from colonnade.data.texts import TokenEncoder
 from colonnade.errors import DataError, SettingsError
 from colonnade.on_demand import on_demand
 
@@ -153,6 +154,8 @@ class _Fitting:
             made = encoders.OneHotEncoder.fit(words, asked)
         elif kind == "ordinal":
             made = encoders.OrdinalEncoder.fit(words, asked, standardise)
+        elif kind == "tokens":
+            made = TokenEncoder(asked.tokens)
         elif kind == "hashed":
             made = encoders.HashedEncoder(asked.buckets or encoders.HASHED_BUCKETS)
         else:

@@ -22,6 +22,7 @@ from colonnade.data.encoders import Encoder, all_finite
 from colonnade.data.ids import Array
 from colonnade.data.images import ImageEncoder, Pixels, pixels_in
 from colonnade.data.sources import Table, is_number
+from colonnade.data.texts import TokenEncoder
 from colonnade.errors import DataError
 from colonnade.mapped import zeros
 from colonnade.on_demand import on_demand
@@ -335,7 +336,7 @@ class RawColumn:
         elif isinstance(encoder, ImageEncoder):
             self._encode_images(encoder, rows, sheet.part(place, len(encoder.names(""))))
             return
-        elif isinstance(encoder, encoders.OwnEncoder):
+        elif isinstance(encoder, encoders.OwnEncoder | TokenEncoder):
             values = self.anything(rows)
         else:
             values = self.words.of_rows(rows)

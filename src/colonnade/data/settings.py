@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from colonnade.data.catalogue import MOST_TOKENS
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.mapped import check_share
 
@@ -17,7 +18,7 @@ SPLITS = ("equal-columns", "named-columns", "row-strips", "patches", "channels")
 TASKS = ("binary", "multiclass", "regression")
 MISSING = ("refuse", "mean", "median")
 COLUMN_MISSING = (*MISSING, "indicator")
-KINDS = ("number", "one-hot", "ordinal", "hashed", "date", "text", "image", "leave-out")
+KINDS = ("number", "one-hot", "ordinal", "hashed", "date", "text", "tokens", "image", "leave-out")
 LONGEST_SIDE_PIXELS = 1024
 DATE_PARTS = ("days", "month", "day", "weekday", "hour")
 ROWS = ("same", "intersection", "any", "aligned")
@@ -124,8 +125,8 @@ class ColumnSettings:
     """How one column of a party's own table is prepared: `[parties.NAME.prepare.COLUMN]`."""
 
     kind: str = ""
-    """`number`, `one-hot`, `ordinal`, `hashed`, `date`, `text`, `image`, `leave-out`, or a class of your own as
-    `module:Class`; `""`: found"""
+    """`number`, `one-hot`, `ordinal`, `hashed`, `date`, `text`, `tokens`, `image`, `leave-out`, or a class of your own
+    as `module:Class`; `""`: found"""
     missing: str = ""
     """of gaps: `refuse`, `mean`, `median`, or `indicator` (the median, and one more column that tells); `""`: as
     `data.missing`, else `indicator`"""
@@ -149,6 +150,8 @@ class ColumnSettings:
     """of `image`: height and width in pixels, to which each is brought"""
     channels: int = 3
     """of `image`: 3 for colours, 1 for grey"""
+    tokens: int = 64
+    """of `tokens`: how many of a text's are kept, for the bottom model `transformer`"""
 
     def __post_init__(self) -> None:
         if self.kind and self.kind not in KINDS and ":" not in self.kind:
@@ -164,6 +167,8 @@ class ColumnSettings:
             if not 0 <= getattr(self, name) <= 2**20:
                 raise SettingsError(f"A column's `{name}` is {getattr(self, name)}; it must be 0 to {2**20}.")
         self._check_image()
+        if not 2 <= self.tokens <= MOST_TOKENS:
+            raise SettingsError(f"A column's `tokens` is {self.tokens}; it must be 2 to {MOST_TOKENS}.")
         if len(set(self.categories)) < len(self.categories):
             raise SettingsError("A column's `categories` name one twice: name each once.")
 

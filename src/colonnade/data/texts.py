@@ -1,12 +1,13 @@
-"""Reviews as rows of token numbers: what a transformer's embedding layer takes.
+"""Texts as rows of token numbers, what a transformer takes: a column of a party's own table, and sets of reviews.
 
-A review is cut after `TOKENS` tokens, or filled up with zeros. The tokenizer is that of models/pretrained.py.
+A text is cut after so many tokens, or filled up with zeros. The tokenizer is that of models/pretrained.py.
 """
 
 import json
 import tarfile
 from collections.abc import Iterable, Sequence
-from typing import IO
+from dataclasses import dataclass
+from typing import IO, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +16,36 @@ from colonnade.data.catalogue import TOKENS
 from colonnade.models.pretrained import tokenizer
 
 LETTERS = 12
-"""Of a token and the space before it, at most on average: what lies behind so many times `TOKENS` is not read."""
+"""Of a token and the space before it, at most on average: what lies behind so many times the tokens is not read."""
 NAMES = tuple(f"token{1 + place}" for place in range(TOKENS))
+_AT_ONCE = 4096
+"""Texts: Python's lists of their numbers take more memory than the numbers."""
 
 
-def token_numbers(texts: Sequence[str]) -> NDArray[np.int32]:
-    """[texts, TOKENS]."""
-    short = [text[: LETTERS * TOKENS] for text in texts]
+def token_numbers(texts: Sequence[str], tokens: int = TOKENS) -> NDArray[np.int32]:
+    """[texts, tokens]."""
+    short = [text[: LETTERS * tokens] for text in texts]
     if not short:
-        return np.zeros((0, TOKENS), np.int32)
-    found = tokenizer()(short, truncation=True, max_length=TOKENS, padding="max_length")["input_ids"]
+        return np.zeros((0, tokens), np.int32)
+    found = tokenizer()(short, truncation=True, max_length=tokens, padding="max_length")["input_ids"]
     return np.array(found, np.int32)
+
+
+@dataclass(frozen=True)
+class TokenEncoder:
+    """Token numbers of a text, as they are; a gap is a text without words."""
+
+    KIND: ClassVar[str] = "tokens"
+
+    tokens: int
+
+    def names(self, column: str) -> tuple[str, ...]:
+        return tuple(f"{column} {1 + place}" for place in range(self.tokens))
+
+    def encode(self, values: Sequence[Any], out: NDArray[np.float32]) -> None:
+        for start in range(0, len(values), _AT_ONCE):
+            some = ["" if text is None else str(text) for text in values[start : start + _AT_ONCE]]
+            out[start : start + len(some)] = token_numbers(some, self.tokens)
 
 
 def labelled_lines(lines: Iterable[bytes]) -> dict[str, tuple[list[str], list[int]]]:

@@ -32,10 +32,13 @@ from colonnade.models.bottom import BottomSettings, build_bottom
 from colonnade.models.device import CPU_ALONE, check_device, prepared_device
 from colonnade.models.layers import SumEmbeddings, linear_bottom
 from colonnade.models.network import initialise, output_width
+from colonnade.models.pretrained import TextEmbedding, check_tokens
 from colonnade.models.randomness import seeded
 from colonnade.models.top import TopSettings, build_top
 from colonnade.party import Party
 from colonnade.privacy.noise import PerturbationSettings
+
+_LOOKED_AT_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -355,6 +358,8 @@ def _column_names(private: PrivateData) -> tuple[str, ...]:
 def _bottom_of(private: PrivateData, facts: Facts, plan: Plan) -> nn.Module:
     """A party's bottom model with the weights that it begins with."""
     module = _bottom_for(private.name, facts, plan, private.secret)
+    if private.columns is not None and any(isinstance(part, TextEmbedding) for part in module.modules()):
+        check_tokens(private.columns.train[:_LOOKED_AT_ROWS], private.name)
     if private.start is not None:
         only_sums = plan.chosen.top is not None or (isinstance(plan.top, TopSettings) and plan.top.only_sums)
         start_bottom(module, private.start, _column_names(private), private.name, only_sums)

@@ -10,8 +10,11 @@ from torch import nn
 
 from colonnade.errors import SettingsError, unknown_name
 from colonnade.models.layers import ChannelModel, LastHidden
+from colonnade.models.pretrained import transformer
 
-BOTTOMS = ("linear", "mlp", "cnn", "lstm", "multi-view")
+BOTTOMS = ("linear", "mlp", "cnn", "lstm", "multi-view", "transformer")
+
+MOST_LORA = 256
 
 
 @dataclass(frozen=True)
@@ -20,15 +23,15 @@ class BottomSettings:
 
     `linear` is one Linear layer. The others end in a Linear layer and, unless `output_activation` is off, a ReLU: with
     `hidden = ()` an mlp is the papers' Linear + ReLU. `multi-view` is one cnn for all channels of an image, of which
-    the largest values count.
+    the largest values count. `transformer` is a pre-trained one for token numbers (models/pretrained.py).
 
     >>> BottomSettings(embedding=8, hidden=()).kind
     'mlp'
     """
 
     kind: str = "mlp"
-    """`linear`, `mlp`, `cnn` (images), `lstm` (series, and grey images read row by row) or `multi-view` (one cnn for
-    every channel, of which the largest values count)"""
+    """`linear`, `mlp`, `cnn` (images), `lstm` (series, and grey images read row by row), `multi-view` (one cnn for
+    every channel, of which the largest values count) or `transformer` (pre-trained, for columns of kind `tokens`)"""
     embedding: int = 16
     """numbers in one row's embedding"""
     hidden: tuple[int, ...] = (64,)
@@ -37,6 +40,8 @@ class BottomSettings:
     """of the convolutions of a cnn or a multi-view model"""
     output_activation: bool = True
     """whether all but `linear` end in a ReLU"""
+    lora: int = 0
+    """of a transformer: the rank of adapters that are trained in the place of its weights; 0: its weights are"""
 
     def __post_init__(self) -> None:
         if self.kind not in BOTTOMS:
@@ -44,6 +49,12 @@ class BottomSettings:
         check_sizes("bottom", "embedding", (self.embedding,))
         check_sizes("bottom", "hidden", self.hidden)
         check_sizes("bottom", "channels", self.channels)
+        if not 0 <= self.lora <= MOST_LORA:
+            raise SettingsError(f"bottom.lora is {self.lora}; it must be a rank from 1 to {MOST_LORA}, or 0 for none.")
+        if self.lora and self.kind != "transformer":
+            raise SettingsError(
+                f"bottom.lora is for kind = 'transformer', and the kind is {self.kind!r}: leave it out."
+            )
         if self.kind == "lstm" and len(self.hidden) != 1:
             raise SettingsError(
                 f"The bottom model 'lstm' has one hidden layer, and 'hidden' lists {len(self.hidden)}. Give "
@@ -86,6 +97,8 @@ def build_bottom(settings: BottomSettings, input_shape: tuple[int, ...], outputs
         layers = convolutions(settings.channels, input_shape, width)
     elif settings.kind == "multi-view":
         layers = one_for_all_views(settings.channels, input_shape, width)
+    elif settings.kind == "transformer":
+        layers = transformer_layers(settings.lora, input_shape, width)
     elif settings.kind == "lstm":
         layers = recurrence(settings.hidden[0], input_shape, width)
     else:
@@ -140,6 +153,16 @@ def one_for_all_views(channels: tuple[int, ...], input_shape: tuple[int, ...], w
         )
     front: list[nn.Module] = [] if len(input_shape) == 3 else [nn.Unflatten(1, (1, input_shape[0]))]
     return [*front, ChannelModel(nn.Sequential(*convolutions(channels, (1, *input_shape[-2:]), width)))]
+
+
+def transformer_layers(lora: int, input_shape: tuple[int, ...], width: int) -> list[nn.Module]:
+    """A pre-trained transformer for rows of token numbers, and one Linear layer."""
+    if len(input_shape) != 1:
+        raise SettingsError(
+            f"The bottom model 'transformer' was given rows of shape {input_shape}; it takes rows of token numbers, as "
+            'a column of text is with kind = "tokens". Choose another kind of bottom.'
+        )
+    return [transformer(width, lora)]
 
 
 def recurrence(hidden: int, input_shape: tuple[int, ...], width: int) -> list[nn.Module]:

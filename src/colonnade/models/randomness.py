@@ -77,7 +77,8 @@ def initialise(module: nn.Module, seed: int) -> None:
     """Re-initialises every submodule that has `reset_parameters`, in order, so that the weights follow from
     the seed.
 
-    Submodules without that method are left alone.
+    Submodules without that method are left alone, and so is everything inside a module whose `keeps_weights` is true:
+    it was trained before.
 
     >>> one, two = nn.Linear(3, 2), nn.Linear(3, 2)
     >>> initialise(one, seed=7), initialise(two, seed=7)
@@ -85,8 +86,11 @@ def initialise(module: nn.Module, seed: int) -> None:
     >>> bool((one.weight == two.weight).all())
     True
     """
+    kept = {id(part) for one in module.modules() if getattr(one, "keeps_weights", False) for part in one.modules()}
     with seeded(seed), torch.no_grad():
         for part in module.modules():
+            if id(part) in kept:
+                continue
             reset = getattr(part, "reset_parameters", None)
             if callable(reset):
                 reset()

@@ -19,7 +19,7 @@ from safetensors.torch import load, save_file
 
 from colonnade.errors import RunError
 from colonnade.files import appearing, json_of, make_folder, names_in, read_private, write_atomically
-from colonnade.runtimes.row_files import saved_rows, written_rows
+from colonnade.runtimes.row_files import saved_rows, taken_rows
 from colonnade.state import State
 
 _KEPT = 2
@@ -31,33 +31,68 @@ class CheckpointError(RunError):
 
 def write_checkpoint(directory: Path, name: str, number: int, state: State) -> None:
     """Save a state; on a full disk the checkpoints before it stay as they were."""
-    stem = f"{name}-{number:010d}"
-    tensors = {key: tensor.contiguous() for key, tensor in state.tensors.items()}
+    taken = TakenState(directory, name, number, state)
     try:
-        make_folder(directory)
-        # From the tensors to the disk without a copy: a table of embeddings is large, and everybody waits for this.
-        with appearing(directory / f"{stem}.safetensors") as unfinished:
-            save_file(tensors, unfinished)
-            with unfinished.open("rb") as written:
-                checksum = hashlib.file_digest(written, "sha256").hexdigest()
-        described: dict[str, Any] = {"sha256": checksum, "values": state.values}
-        rows = written_rows(directory, name, number, state.large)
-        if rows is not None:
-            described["rows"] = rows.described()
-        write_atomically(directory / f"{stem}.json", json.dumps(described).encode())
-    except (OSError, SafetensorError) as error:
-        with suppress(OSError):  # it may stand, not synced: the journal goes on after the one before, and not after it
-            (directory / f"{stem}.json").unlink(missing_ok=True)
-        raise CheckpointError(
-            f"The checkpoint {directory / stem} could not be written: {getattr(error, 'strerror', error)}. "
-            "Free some space and resume; the checkpoint before it is untouched."
-        ) from error
-    with suppress(OSError):  # the checkpoint stands, whatever becomes of old ones: they are removed the next time
-        for old in numbers_of(directory, name)[:-_KEPT]:
-            for suffix in ("json", "safetensors"):
-                (directory / f"{name}-{old:010d}.{suffix}").unlink(missing_ok=True)
-    if rows is not None:
-        rows.are_safe()
+        taken.write()
+    except BaseException:
+        taken.is_lost()
+        raise
+    taken.stands()
+
+
+class TakenState:
+    """A state of which everything that changes was copied: it may be written while its party goes on.
+
+    In this order: made and, when it is written or not, `stands` or `is_lost` by the party; `write` by anybody.
+    """
+
+    def __init__(self, directory: Path, name: str, number: int, state: State) -> None:
+        self._directory = directory
+        self._name = name
+        self._stem = f"{name}-{number:010d}"
+        self._tensors = {key: tensor.contiguous() for key, tensor in state.tensors.items()}  # copies by contract
+        self._values = json.dumps(state.values)
+        self._rows = taken_rows(directory, name, number, state.large)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether everybody would wait for it to be written."""
+        return self._rows is not None
+
+    def write(self) -> None:
+        directory, stem, rows = self._directory, self._stem, self._rows
+        try:
+            make_folder(directory)
+            with appearing(directory / f"{stem}.safetensors") as unfinished:
+                save_file(self._tensors, unfinished)
+                with unfinished.open("rb") as written:
+                    checksum = hashlib.file_digest(written, "sha256").hexdigest()
+            described = f'{{"sha256": "{checksum}", "values": {self._values}'
+            if rows is not None:
+                rows.write()
+                described += f', "rows": {json.dumps(rows.described())}'
+            write_atomically(directory / f"{stem}.json", (described + "}").encode())
+        except (OSError, SafetensorError) as error:
+            with suppress(OSError):  # it may stand, not synced: the journal goes on after the one before
+                (directory / f"{stem}.json").unlink(missing_ok=True)
+            raise CheckpointError(
+                f"The checkpoint {directory / stem} could not be written: {getattr(error, 'strerror', error)}. "
+                "Free some space and resume; the checkpoint before it is untouched."
+            ) from error
+
+    def stands(self) -> None:
+        """What was before it is removed."""
+        with suppress(OSError):  # the checkpoint stands, whatever becomes of old ones: they are removed the next time
+            for old in numbers_of(self._directory, self._name)[:-_KEPT]:
+                for suffix in ("json", "safetensors"):
+                    (self._directory / f"{self._name}-{old:010d}.{suffix}").unlink(missing_ok=True)
+        if self._rows is not None:
+            self._rows.are_safe()
+
+    def is_lost(self) -> None:
+        """It could not be written."""
+        if self._rows is not None:
+            self._rows.are_lost()
 
 
 def numbers_of(directory: Path, name: str) -> list[int]:

@@ -1,5 +1,7 @@
 """Large arrays in checkpoints, a few rows at a time: each file has the rows that had changed since the one before it.
 
+Changed rows are copied first (`taken_rows`) and written then, perhaps while their owner goes on.
+
 A checkpoint NAME-NUMBER names the files that its rows lie in, NAME-NUMBER.rows, with their checksums; rows that are in
 none of them are zeros, and a row is in the newest file that has it. A file that no kept checkpoint names is removed. So
 that files do not pile up, every checkpoint also takes some rows of the oldest over, once there are many or most of what
@@ -7,6 +9,7 @@ they hold is out of date: what is written at a time is bounded, and so is how lo
 """
 
 import hashlib
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,10 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 from colonnade.errors import RunError
 from colonnade.files import appearing, names_in, open_to_read
@@ -27,14 +28,19 @@ _ENDING = ".rows"
 _MOST_FILES = 24
 _TAKEN_OVER_BYTES = 8 << 20  # of the oldest file's rows, by one checkpoint
 _ROWS_AT_ONCE = 1 << 16
+_BYTES_AT_ONCE = 1 << 20
+_DTYPES = {"float32": "F32", "float16": "F16", "float64": "F64", "int64": "I64", "int32": "I32"}
+"""As safetensors calls them."""
 
 
 @dataclass
 class _Taken:
-    """Rows of one group of arrays that a file has now."""
+    """Rows of one group of arrays, copied: what a file is going to have."""
 
     changed: ChangedRows
     rows: NDArray[np.int64]
+    new: NDArray[np.bool_]  # which of them have changed; the others are taken over
+    copies: dict[str, NDArray[Any]]
     files: dict[int, RowFile]  # all that the checkpoint rests on
 
     def describe(self) -> dict[str, Any]:
@@ -42,14 +48,30 @@ class _Taken:
         return {"rows": len(self.changed.flags), "files": numbered}
 
 
-@dataclass
-class WrittenRows:
-    """Files of rows that stand, for a checkpoint that does not yet."""
+class TakenRows:
+    """Rows that were copied for a checkpoint, so that their owner goes on while they are written."""
 
-    _directory: Path
-    _name: str
-    _number: int
-    _taken: dict[str, _Taken]
+    def __init__(self, directory: Path, name: str, number: int, taken: dict[str, _Taken]) -> None:
+        self._directory = directory
+        self._name = name
+        self._number = number
+        self._taken = taken
+
+    def write(self) -> None:
+        """Their file; looks at nothing that changes meanwhile."""
+        arrays: dict[str, NDArray[Any]] = {}
+        for group, one in self._taken.items():
+            if one.rows.size:
+                arrays[f"{group}/rows"] = one.rows
+                arrays |= {f"{group}/{key}": copy for key, copy in one.copies.items()}
+            one.copies = {}
+        if not arrays:
+            return
+        with appearing(_path(self._directory, self._name, self._number)) as unfinished:
+            checksum = save_arrays(unfinished, arrays)
+        for one in self._taken.values():
+            if one.rows.size:
+                one.files[self._number] = RowFile(checksum, one.rows.size, one.rows.size)
 
     def described(self) -> dict[str, Any]:
         """For the checkpoint: by group how many rows there are, and its files, the oldest first."""
@@ -66,10 +88,14 @@ class WrittenRows:
                 if number not in needed:
                     _path(self._directory, self._name, number).unlink(missing_ok=True)
 
+    def are_lost(self) -> None:
+        """The checkpoint could not be written: what had changed goes into the next one."""
+        for one in self._taken.values():
+            one.changed.are_not_written(one.rows[one.new])
 
-def written_rows(directory: Path, name: str, number: int, large: Mapping[str, LargeArrays]) -> WrittenRows | None:
-    """Write the changed rows of large arrays; None where there are no such arrays."""
-    tensors: dict[str, torch.Tensor] = {}
+
+def taken_rows(directory: Path, name: str, number: int, large: Mapping[str, LargeArrays]) -> TakenRows | None:
+    """Copy the changed rows of large arrays; None where there are no such arrays."""
     taken: dict[str, _Taken] = {}
     for group, held in large.items():
         changed = held.changed
@@ -78,21 +104,10 @@ def written_rows(directory: Path, name: str, number: int, large: Mapping[str, La
         if changed.folder != _place(directory, name):
             changed.move()  # its rows are in files of another run directory, or in none
         rows = _to_write(changed)
-        taken[group] = _Taken(changed, rows, changed.files_without(rows))
-        if rows.size:
-            tensors[f"{group}/rows"] = torch.from_numpy(rows)
-            tensors |= {f"{group}/{key}": torch.from_numpy(array[rows]) for key, array in held.arrays.items()}
-    if not taken:
-        return None
-    if tensors:
-        path = _path(directory, name, number)
-        with appearing(path) as unfinished:
-            save_file(tensors, unfinished)
-            checksum = _checksum(unfinished)
-        for one in taken.values():
-            if one.rows.size:
-                one.files[number] = RowFile(checksum, one.rows.size, one.rows.size)
-    return WrittenRows(directory, name, number, taken)
+        copies = {key: array.take(rows, 0) for key, array in held.arrays.items()}
+        taken[group] = _Taken(changed, rows, changed.flags[rows], copies, changed.files_without(rows))
+        changed.are_taken()
+    return TakenRows(directory, name, number, taken) if taken else None
 
 
 def _to_write(changed: ChangedRows) -> NDArray[np.int64]:
@@ -183,6 +198,34 @@ def _numbers(directory: Path, name: str) -> list[int]:
     start = f"{name}-"
     found = (file for file in names_in(directory) if file.startswith(start) and file.endswith(_ENDING))
     return [int(number) for file in found if (number := file[len(start) : -len(_ENDING)]).isdigit()]
+
+
+def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Arrays in the format of safetensors, straight from memory; gives the file's checksum.
+
+    The library copies each and holds Python's lock while it writes: here others go on meanwhile.
+    """
+    told: dict[str, Any] = {}
+    place = 0
+    for name, array in arrays.items():
+        told[name] = {
+            "dtype": _DTYPES[array.dtype.name],
+            "shape": [*array.shape],
+            "data_offsets": [place, place + array.nbytes],
+        }
+        place += array.nbytes
+    header = json.dumps(told).encode()
+    header += b" " * (-len(header) % 8)
+    found = hashlib.blake2b()
+    with path.open("r+b", buffering=0) as file:
+        for part in (len(header).to_bytes(8, "little"), header, *arrays.values()):
+            view = memoryview(np.ascontiguousarray(part) if isinstance(part, np.ndarray) else part).cast("B")
+            for start in range(0, len(view), _BYTES_AT_ONCE):
+                piece = view[start : start + _BYTES_AT_ONCE]
+                found.update(piece)
+                while piece:
+                    piece = piece[file.write(piece) :]
+    return found.hexdigest()
 
 
 def _checksum(path: Path) -> str:

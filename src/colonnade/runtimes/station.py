@@ -481,8 +481,8 @@ class Station:
 
     # --- lives ---
 
-    def save(self) -> None:
-        """Write the whole state; the journal begins anew after it."""
+    def save(self, beside: bool = False) -> None:
+        """Write the whole state; the journal begins anew after it. `beside`: a large one while the party goes on."""
         self._keeper.journal.flush()
         frames: list[bytes | bytearray] = []
         links = self._links.state(frames)
@@ -507,12 +507,12 @@ class Station:
         state = State({"frames": joined_frames(frames)}, {"station": values})
         state.add("party", self.party.state())
         state.add("ledger", self._ledger.state())
-        self._keeper.save(state, clock)
+        self._keeper.save(state, clock, beside)
 
     def _try_to_save(self, clock: float) -> None:
         """A disk that takes no checkpoint is this party's own trouble, and not yet its end: the journal has it all."""
         try:
-            self.save()
+            self.save(beside=True)
         except (CheckpointError, OSError) as error:
             self._keeper.put_off(error, clock)
 
