@@ -16,6 +16,7 @@ from colonnade.federation.plan import Plan
 from colonnade.runtimes.simulate.settings import Simulate, SimulatedParty
 from colonnade.trials import forecast
 from colonnade.trials import plan as planning
+from colonnade.trials.contention import contention_of
 from colonnade.trials.forecast import Carriage, Forecast, Rehearsal, World
 from colonnade.trials.plan import Variant, declared_times, plan_training, recommended
 
@@ -169,6 +170,26 @@ def test_what_a_frame_costs_explains_a_real_run(ticking: None, monkeypatch: pyte
     assert measured.seconds_per_frame == pytest.approx(each, rel=0.05)
     monkeypatch.setattr(planning, "_real_seconds_per_exchange", lambda *_: 0.0)  # too short to tell
     assert planning.carriage_here(DATA, [plan()], lambda line: None, 0.05) == Carriage()
+
+
+def test_one_run_that_is_disturbed_counts_for_nothing(ticking: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each size the median: here the second run of the larger batch takes ten times as long."""
+    monkeypatch.setattr(planning.os, "cpu_count", lambda: 1)
+    each = 0.002
+    took = iter([*[2 * COMPUTE + 4 * each] * 3, 20 * COMPUTE, *[2 * COMPUTE + 4 * each] * 2])
+    monkeypatch.setattr(planning, "_real_seconds_per_exchange", lambda *_: next(took))
+    both = [plan(), replace(plan(), training=replace(plan().training, batch_size=16))]
+    measured = planning.carriage_here(DATA, both, lambda line: None, 0.05)
+    assert next(took, None) is None
+    assert measured.seconds_per_frame == pytest.approx(each, rel=0.05)
+
+
+def test_cores_that_slow_one_another_down_do_so_when_all_are_busy() -> None:
+    world = World(NEAR, cores=3, contention=1.5)
+    assert [world.crowded(free) for free in (2, 1, 0)] == [1.0, 1.25, 1.5]
+    assert World(NEAR, cores=None, contention=1.5).crowded(None) == 1.0
+    assert World(NEAR, cores=1, contention=1.5).crowded(0) == 1.0
+    assert contention_of(1) == 1.0 and contention_of(2) >= 1.0
 
 
 def test_the_rehearsal_ignores_what_ends_a_training_early(foretold: Foretold) -> None:

@@ -27,6 +27,7 @@ from colonnade.models.top import TopSettings
 from colonnade.privacy.noise import PerturbationSettings
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.simulate.settings import Simulate
+from colonnade.trials.contention import contention_of
 from colonnade.trials.forecast import Rehearsal, World
 from colonnade.trials.plan import carriage_here
 
@@ -38,14 +39,17 @@ _LINK_SECONDS = 12.0
 def run(watch: Watch) -> dict[str, float]:
     found: dict[str, float] = {}
     errors = []
+    cores = os.cpu_count() or 1
+    contention = contention_of(cores)
+    watch(f"with all {cores} cores busy, each takes {contention:.2f} times as long")
     for name, data, plans in (("vafl", mnist_shaped(20_000), _vafl_plans), ("linear", _linear_data(), _linear_plans)):
         measured, foretold = plans(data)
-        carriage = carriage_here(data, measured, watch)
+        carriage = carriage_here(data, measured, watch, contention=contention)
         watch(
             f"{name}: a frame costs {1e6 * carriage.seconds_per_frame:.0f} µs "
             f"and {1e9 * carriage.seconds_per_byte:.2f} µs a KB"
         )
-        world = World(Simulate(latency_seconds=0.0), os.cpu_count() or 1, carriage)
+        world = World(Simulate(latency_seconds=0.0), cores, carriage, contention)
         for words, plan in foretold.items():
             rehearsal = Rehearsal(data, plan, world)
             pace = rehearsal.foretold(world).exchanges_per_second

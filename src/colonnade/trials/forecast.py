@@ -52,11 +52,18 @@ class World:
     simulate: Simulate  # its links; compute times and slowdowns of parties
     cores: int | None = None  # that all parties share; None: each has a machine of its own
     carriage: Carriage = field(default_factory=Carriage)
+    contention: float = 1.0  # what an event takes while all other cores are busy, over what it takes alone
     declared: Mapping[str, float] = field(default_factory=dict)  # party → seconds an event, where the file says so
 
     def slowdown(self, party: str) -> float:
         own = self.simulate.parties.get(party)
         return 1.0 if own is None else own.slowdown
+
+    def crowded(self, free_cores: int | None) -> float:
+        """How much slower an event is that begins while so many of the other cores are idle."""
+        if self.cores is None or free_cores is None or self.cores < 2:
+            return 1.0
+        return 1 + (self.contention - 1) * (1 - free_cores / (self.cores - 1))
 
 
 @dataclass(frozen=True)
@@ -175,6 +182,7 @@ class MeasuredSimulation(Simulation):
         place.work_started = self.now
         spent = self._spent.get((place.name, measured_as(item)))
         seconds = 0.0 if spent is None or isinstance(item, Lost | Returned) else spent.cost(self.world, place.name)
+        seconds *= self.world.crowded(self._free_cores)
         self._agenda.enter(self.now + seconds, place.index, WorkEnd(place.work_number))
 
     def _end_work(self, place: Place, item: Item) -> None:

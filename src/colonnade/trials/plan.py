@@ -2,7 +2,8 @@
 
 Each variant is rehearsed (forecast.py) and foretold for where it will run: every party on a machine of its own and over
 the links that `[simulate]` declares, as processes that share this machine's cores, or in one process. What carrying a
-frame costs is measured in a short real run of the smallest and of the largest batch.
+frame costs is measured in short real runs of the smallest and of the largest batch, in turns, whose medians count; how
+much cores of this machine slow one another down is measured before (contention.py).
 """
 
 import os
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import isfinite
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from colonnade.data.federated import FederatedData
@@ -25,6 +27,7 @@ from colonnade.runtimes.delays import MEASURED
 from colonnade.runtimes.processes.settings import Processes
 from colonnade.runtimes.simulate.settings import Simulate
 from colonnade.threads import computing_with
+from colonnade.trials.contention import contention_of
 from colonnade.trials.forecast import SECONDS, Carriage, Forecast, Rehearsal, World, fitted
 from colonnade.trials.sweep import as_toml
 
@@ -33,8 +36,12 @@ PLACES = (NETWORK, Processes.name, Simulate.name)
 """Where a training can be planned for."""
 _CHANGES_DATA = ("data", "parties", "federation", "start")
 _CHANGES_PLACE = ("simulate", "processes", "ray", "network", "alignment", "track")
-_REAL_SECONDS = 3.0
+_REAL_SECONDS = 2.0
 _REAL_EXCHANGES = 400, 6000
+_REAL_RUNS = 3
+"""Of each size of the batch. An even number would take the mean of two, and one run that was disturbed would count."""
+_GUESSES, _NEAR = 5, 0.01
+"""How often the cost of a frame is guessed, unless what it explains is that near to what was seen."""
 _SAME_SPEED = 1.05  # forecasts that are nearer to one another than this are equally fast
 
 
@@ -168,12 +175,13 @@ def _foretold(
     watch: Callable[[str], None],
 ) -> Planned:
     cores = {NETWORK: None, Processes.name: os.cpu_count() or 1, Simulate.name: 1}[place]
-    carriage = Carriage()
+    carriage, contention = Carriage(), 1.0
     if place != Simulate.name:
         able = [plan for _, plan in plans if isinstance(plan, Plan)]
-        carriage = carriage_here(data, able, watch, seconds)
+        contention = contention_of(os.cpu_count() or 1)
+        carriage = carriage_here(data, able, watch, seconds, contention)
     simulate = settings.simulate if place == NETWORK else Simulate(latency_seconds=0.0)
-    world = World(simulate, cores, carriage, declared)
+    world = World(simulate, cores, carriage, contention, declared)
     variants: list[Variant] = []
     for changes, plan in plans:
         shown = ", ".join(f"{name}={value}" for name, value in changes.items()) or "the file as it is"
@@ -234,39 +242,62 @@ def declared_times(values: Mapping[str, Any], settings: Federation, data: Federa
 
 
 def carriage_here(
-    data: FederatedData, plans: Sequence[Plan], watch: Callable[[str], None], seconds: float = SECONDS
+    data: FederatedData,
+    plans: Sequence[Plan],
+    watch: Callable[[str], None],
+    seconds: float = SECONDS,
+    contention: float = 1.0,
 ) -> Carriage:
     """What the programs of this machine need to carry a frame: what explains the pace of real runs, as processes."""
     able = sorted((plan for plan in plans if not plan.is_alone), key=lambda plan: plan.training.batch_size)
-    seen: dict[int, tuple[float, float, float]] = {}  # by size of the batch
+    sizes: dict[int, _Calibration] = {}  # by size of the batch
     for order in (able, able[::-1]):
         for plan in order:
             size = plan.training.batch_size
-            if size in seen:
+            if size in sizes:
                 break
-            watch(f"short real runs, batches of {size}")
             with suppress(ColonnadeError):  # which the rehearsal of that variant says again
-                seen[size] = _seen_of(data, plan, seconds)
+                sizes[size] = _Calibration(data, plan, seconds, contention)
                 break
-    return fitted(seen.values())
+    for turn in range(_REAL_RUNS):
+        for size, one in sizes.items():
+            watch(f"short real runs, {turn + 1} of {_REAL_RUNS}: batches of {size}")
+            with suppress(ColonnadeError):
+                one.run()
+    return fitted(one.seen() for one in sizes.values())
 
 
-def _seen_of(data: FederatedData, plan: Plan, seconds: float) -> tuple[float, float, float]:
-    """Frames and bytes of an exchange, and what carrying its frames costs at each end."""
-    bare = World(Simulate(latency_seconds=0.0), os.cpu_count() or 1)
-    rehearsal = Rehearsal(data, plan, bare, seconds)
-    alone = rehearsal.foretold(bare)
-    frames, size = alone.frames_per_exchange, alone.bytes_per_exchange
-    # The quicker of two: what else a machine does for a moment only makes a run slower.
-    real = min(_real_seconds_per_exchange(data, plan, alone.exchanges_per_second) for _ in range(2))
-    missing = real - 1 / alone.exchanges_per_second
-    if real <= 0 or missing <= 0 or not isfinite(missing):
-        return frames, size, 0.0
-    # A guess, and how much of what is missing it explains: the time of an exchange is about linear in it.
-    guess = missing / (2 * frames)
-    guessed = rehearsal.foretold(replace(bare, carriage=Carriage(guess)))
-    explained = 1 / guessed.exchanges_per_second - 1 / alone.exchanges_per_second
-    return frames, size, frames * (guess * min(4.0, missing / explained) if explained > 0 else guess)
+class _Calibration:
+    """A plan that is rehearsed, and run for a short time, again and again."""
+
+    def __init__(self, data: FederatedData, plan: Plan, seconds: float, contention: float) -> None:
+        self._data, self._plan = data, plan
+        self._bare = World(Simulate(latency_seconds=0.0), os.cpu_count() or 1, contention=contention)
+        self._rehearsal = Rehearsal(data, plan, self._bare, seconds)
+        self._alone = self._rehearsal.foretold(self._bare)
+        self._real: list[float] = []
+
+    def run(self) -> None:
+        """What else a machine does for a while meets all sizes alike, as they come in turns."""
+        self._real.append(_real_seconds_per_exchange(self._data, self._plan, self._alone.exchanges_per_second))
+
+    def seen(self) -> tuple[float, float, float]:
+        """Frames and bytes of an exchange, and what carrying its frames costs at each end."""
+        frames, size = self._alone.frames_per_exchange, self._alone.bytes_per_exchange
+        real = median(self._real) if self._real else 0.0
+        bare = 1 / self._alone.exchanges_per_second
+        if real <= bare or not isfinite(real):
+            return frames, size, 0.0
+        # What a frame costs delays its exchange in part: where others are waited for, or cores. Guessed until it fits.
+        missing = real - bare
+        guess = missing / (2 * frames)
+        for _ in range(_GUESSES):
+            carried = replace(self._bare, carriage=Carriage(guess))
+            explained = 1 / self._rehearsal.foretold(carried).exchanges_per_second - bare
+            if abs(explained - missing) <= _NEAR * real or explained <= 0:
+                break
+            guess *= min(4.0, missing / explained)
+        return frames, size, frames * guess
 
 
 def _real_seconds_per_exchange(data: FederatedData, plan: Plan, pace: float) -> float:
