@@ -21,6 +21,7 @@ from colonnade import (
     Centralised,
     Czofo,
     Dpzv,
+    Fdml,
     PerturbationSettings,
     SettingsError,
     Split,
@@ -29,7 +30,9 @@ from colonnade import (
     Vafl,
     Zoo,
     ZooSync,
+    algorithms,
 )
+from colonnade.algorithms.row import Family
 from colonnade.models import device as devices
 from colonnade.testing import StopAfter, TinyFederation, assert_same_bits, tiny_data, weights
 
@@ -141,6 +144,7 @@ RUNS = {
     "dpzv": tiny(Dpzv(directions=2)),
     "dpzv, private": tiny(Dpzv(server_update="private-zo", **NOISED)),
     "dpzv, DP-SGD": tiny(Dpzv(server_update="dp-sgd", **NOISED)),
+    "fdml": TinyFederation(tiny_data("multiclass"), Fdml(), training=EPOCH),
     "centralised": tiny(Centralised(), training=Training(epochs=0.4, batch_size=8)),
 }
 
@@ -151,6 +155,10 @@ def two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "DEVICES", (*devices.DEVICES, AWAY.type))
     monkeypatch.setattr(devices, "_available", lambda: ("cpu", AWAY.type))
     monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda *how, **more: None)
+
+
+def test_no_algorithm_is_left_out() -> None:
+    assert {one.name for one in algorithms.which(lambda row: row.family is not Family.LINEAR)} <= set(RUNS)
 
 
 @pytest.mark.usefixtures("two_devices")

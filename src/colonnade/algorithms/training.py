@@ -108,6 +108,9 @@ class Training:
     mapped_share: float = 0.5
     """split models: a share of the label party's memory; a table that takes more lies in a file without a name,
     memory-mapped"""
+    compile: bool = False
+    """split models: models of other layers than fully connected ones are compiled by PyTorch (`torch.compile`), each
+    party's on its machine, which needs a C++ compiler. [When it pays](how-to/own-model.md#compiled)"""
     class_weight: Literal["none", "balanced"] | Mapping[str, float] = "none"
     """what a row of each class weighs in the loss: `balanced` (n / (classes · rows of the class)), or a table of
     classes and weights, 1 for one that is left out. [Explained](how-to/weigh-rows.md)"""

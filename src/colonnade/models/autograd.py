@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from colonnade.errors import SettingsError
+from colonnade.models.compiled import compiled_module
 from colonnade.models.contract import SCORED_AT_ONCE, Pass, check_state
 from colonnade.models.device import CPU, brought_to
+from colonnade.models.flat import FlatModel
 from colonnade.models.randomness import draw_seed, is_random, seeded
 from colonnade.models.row_gradients import StackedGradients
 from colonnade.privacy.noise import LayerNoise, clip_factors
@@ -37,11 +39,15 @@ class AutogradNetwork:
 
     trains_as_it_embeds = False  # a module may ask whether it is in training
 
-    def __init__(self, module: nn.Module, snapshots: bool = False, device: torch.device = CPU) -> None:
+    def __init__(
+        self, module: nn.Module, snapshots: bool = False, device: torch.device = CPU, compiled: bool = False
+    ) -> None:
         self.generator: torch.Generator | None = None
         self._device = device
         self._module = deepcopy(module).to(device)
         self._snapshots = snapshots
+        # A function of the user's own is called as it is, and so is a module at parameters other than its own.
+        self._compiled = compiled_module(self._module) if compiled and not isinstance(module, FlatModel) else None
         named = {name: tensor for name, tensor in self._module.named_parameters() if tensor.requires_grad}
         self._names = list(named)
         self.parameters: list[Tensor] = list(named.values())
@@ -99,7 +105,8 @@ class AutogradNetwork:
         if self._copies_inputs:
             inputs = inputs.clone()
         if noise is None:
-            return self._outputs(inputs, parameters)
+            compiled = self._compiled if parameters is self.parameters else None
+            return self._outputs(inputs, parameters) if compiled is None else compiled(inputs)
 
         def add_inner(_layer: nn.Module, _inputs: Any, outputs: Tensor) -> Tensor:
             return noise.inner(outputs)

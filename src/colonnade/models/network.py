@@ -18,16 +18,20 @@ from colonnade.models.row_gradients import mixes_rows
 __all__ = ["initialise", "network_for", "output_width", "rows_mix"]
 
 
-def network_for(module: nn.Module, snapshots: bool = False, device: torch.device = CPU) -> Network:
+def network_for(
+    module: nn.Module, snapshots: bool = False, device: torch.device = CPU, compiled: bool = False
+) -> Network:
     """The fastest network that runs this module exactly, on that device.
 
     With `snapshots`, backward answers for the parameters as they were in that forward, although an optimiser
     has changed them since (several uploads in flight); each forward then copies the parameters. Without, no
     copies are made, and the backward must come before the next change of the parameters.
+
+    `compiled`: what torch runs is compiled by it; the closed form of dense layers is faster than that.
     """
     if is_dense(module):
         return DenseNetwork(module, snapshots, device)
-    return AutogradNetwork(module, snapshots, device)
+    return AutogradNetwork(module, snapshots, device, compiled)
 
 
 def output_width(module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> int:

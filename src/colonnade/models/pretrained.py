@@ -7,6 +7,7 @@ is read: a party that trains in the memory of its model has room for one.
 
 import math
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,8 @@ def tokenizer() -> Any:
 def _whole() -> Any:
     place = folder()
     from transformers import BertModel
-    from transformers.utils import logging
 
+    logging: Any = import_module("transformers.utils.logging")
     logging.set_verbosity_error()  # of weights that are not used here: a pooling layer's
     logging.disable_progress_bar()
     return BertModel.from_pretrained(str(place), add_pooling_layer=False)
@@ -79,10 +80,10 @@ def _add_adapters(whole: nn.Module, rank: int) -> None:
 class TextEmbedding(nn.Module):
     """Token numbers [rows, tokens], 0 behind a text's end → [rows, outputs]."""
 
-    def __init__(self, whole: nn.Module, width: int, outputs: int) -> None:
+    def __init__(self, whole: Any, width: int, outputs: int) -> None:
         super().__init__()
         self.transformer = whole
-        self.transformer.keeps_weights = True  # `initialise` leaves it as it is
+        whole.keeps_weights = True  # `initialise` leaves it as it is
         self.leave = nn.Linear(width, outputs)
 
     def forward(self, inputs: Tensor) -> Tensor:

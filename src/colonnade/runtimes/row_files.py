@@ -218,8 +218,9 @@ def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> str:
     header += b" " * (-len(header) % 8)
     found = hashlib.blake2b()
     with path.open("r+b", buffering=0) as file:
-        for part in (len(header).to_bytes(8, "little"), header, *arrays.values()):
-            view = memoryview(np.ascontiguousarray(part) if isinstance(part, np.ndarray) else part).cast("B")
+        start_of_file = np.frombuffer(len(header).to_bytes(8, "little") + header, np.uint8)
+        for part in (start_of_file, *arrays.values()):
+            view = memoryview(np.ascontiguousarray(part).reshape(-1).view(np.uint8))
             for start in range(0, len(view), _BYTES_AT_ONCE):
                 piece = view[start : start + _BYTES_AT_ONCE]
                 found.update(piece)

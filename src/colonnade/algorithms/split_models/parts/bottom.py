@@ -40,7 +40,7 @@ class Bottom(Remembering):
             )
         self._seat = seat.without_model()
         self._several = several_in_flight
-        self.network = network_for(seat.bottom, several_in_flight, seat.device)
+        self.network = network_for(seat.bottom, several_in_flight, seat.device, seat.training.compile)
         self._embedder = Embedder(seat, self.network)
         self._generator = self._embedder.generator
         self._optimiser = Optimiser(
@@ -218,7 +218,7 @@ class Bottom(Remembering):
             saved = state.part(f"pending.{entry['exchange']}")
             older = saved.part("model").tensors or None
             # A network of its own: what a forward pass kept must not be touched by loading weights afterwards.
-            again = network_for(self.network.module(), self._several, self._seat.device)
+            again = network_for(self.network.module(), self._several, self._seat.device, self._seat.training.compile)
             again.generator = self._generator
             again.load(older or state.part("model").tensors)
             before = _Before(saved.tensors.get("generator"), saved.tensors.get("gaussian"), older)

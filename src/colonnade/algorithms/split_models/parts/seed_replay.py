@@ -73,7 +73,7 @@ class SeedReplayBottom(Embedder):
         self._check_range()
 
     def __init__(self, seat: FeatureSeat, directions: Directions) -> None:
-        super().__init__(seat, network_for(seat.bottom, device=seat.device))
+        super().__init__(seat, network_for(seat.bottom, device=seat.device, compiled=seat.training.compile))
         training, chosen = seat.training, optimiser_of_bottom(seat)
         if chosen.name not in ("sgd", "scale-free"):
             raise SettingsError(

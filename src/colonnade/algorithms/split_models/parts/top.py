@@ -84,8 +84,12 @@ class Top(Remembering):
                     f"The {what} is a FlatModel, which has no gradients, but this algorithm's label party needs them. "
                     "Choose zoo, zoo-sync, or dpzv with server_update = 'zeroth-order', or give a torch module."
                 )
-        self.network = network_for(seat.top, device=seat.device)
-        self.own = None if seat.bottom is None else network_for(seat.bottom, device=seat.device)
+        self.network = network_for(seat.top, device=seat.device, compiled=seat.training.compile)
+        self.own = (
+            None
+            if seat.bottom is None
+            else network_for(seat.bottom, device=seat.device, compiled=seat.training.compile)
+        )
         self._generator = generator_for(seat.secret, seat.name, "model")
         self.network.generator = self._generator
         self._columns = seat.columns

@@ -38,11 +38,11 @@ class ZerothOrderBottom(Embedder):
     DERIVED = ("_vector", "_near", "_near_vector")  # the network's parameters, and those beside them
 
     def __init__(self, seat: FeatureSeat, directions: Directions) -> None:
-        super().__init__(seat, network_for(seat.bottom, device=seat.device))
+        super().__init__(seat, network_for(seat.bottom, device=seat.device, compiled=seat.training.compile))
         self._directions = directions
         self._vector = flatten([self.network], seat.name)
         # A second network holds the perturbed parameters, so that the party's own are never touched.
-        self._near = network_for(seat.bottom, device=seat.device)
+        self._near = network_for(seat.bottom, device=seat.device, compiled=seat.training.compile)
         self._near.generator = self.generator
         self._near_vector = flatten([self._near], seat.name)
         self._looking = generator_for(seat.secret, seat.name, "directions")
