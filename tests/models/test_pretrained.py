@@ -173,6 +173,20 @@ def test_the_real_one_has_its_22_million_weights_and_takes_what_the_tokenizer_gi
 
 
 @needs_it
+def test_the_output_activation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretrained, "_whole", tiny)
+    rows = torch.randint(1, 999, (20, 8), generator=torch.Generator().manual_seed(0)).float()
+    for activation in (True, False):
+        module = build_bottom(BottomSettings("transformer", output_activation=activation), (8,))
+        initialise(module, 3)
+        assert bool((module.eval()(rows) >= 0).all()) == activation
+    # Under a top that only sums, embeddings are the outputs: of their width, and of either sign.
+    module = build_bottom(BottomSettings("transformer"), (8,), outputs=3)
+    initialise(module, 3)
+    assert module.eval()(rows).shape == (20, 3) and bool((module(rows) < 0).any())
+
+
+@needs_it
 def test_with_adapters_nothing_else_moves() -> None:
     pytest.importorskip("peft")
     bottom = build_bottom(BottomSettings("transformer", embedding=4, lora=2), (8,))

@@ -11,7 +11,7 @@ import torch
 
 from colonnade.party import TimerFired
 from colonnade.runtimes import keeper as keepers
-from colonnade.runtimes.checkpoint import CheckpointError, TakenState
+from colonnade.runtimes.checkpoint import CheckpointError, KeptState
 from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.keeper import Keeper
 from colonnade.state import ChangedRows, Remembering, State, large_arrays
@@ -94,16 +94,16 @@ def numbers_in(folder: Path) -> tuple[list[float], list[str]]:
 @contextmanager
 def slow_disk(monkeypatch: pytest.MonkeyPatch, ends_well: bool = True) -> Iterator[threading.Event]:
     """Writing a checkpoint waits for the event."""
-    go_on, write = threading.Event(), TakenState.write
+    go_on, write = threading.Event(), KeptState.write
 
-    def waits(self: TakenState) -> None:
+    def waits(self: KeptState) -> None:
         go_on.wait(30)
         if not ends_well:
             raise CheckpointError("no room")
         write(self)
 
     with monkeypatch.context() as slow:
-        slow.setattr(TakenState, "write", waits)
+        slow.setattr(KeptState, "write", waits)
         yield go_on
 
 

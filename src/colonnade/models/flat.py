@@ -39,10 +39,12 @@ def flatten(networks: list[Network], owner: str) -> Tensor:
             f"The model of {owner} has no parameters, so an algorithm of zeroth order has nothing to move in it. "
             "Give it at least one layer to train, such as a linear one."
         )
-    vector = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+    total = sum(parameter.numel() for parameter in parameters)
+    vector = torch.empty(total, dtype=parameters[0].dtype, device=parameters[0].device)
     place = 0
-    for parameter in parameters:
-        size = parameter.numel()
-        parameter.data = vector[place : place + size].view(parameter.shape)
-        place += size
+    for parameter in parameters:  # one by one: of a large model there is no second copy meanwhile
+        piece = vector[place : place + parameter.numel()]
+        piece.copy_(parameter.detach().reshape(-1))
+        parameter.data = piece.view(parameter.shape)
+        place += piece.numel()
     return vector

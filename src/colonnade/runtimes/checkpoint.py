@@ -31,7 +31,7 @@ class CheckpointError(RunError):
 
 def write_checkpoint(directory: Path, name: str, number: int, state: State) -> None:
     """Save a state; on a full disk the checkpoints before it stay as they were."""
-    taken = TakenState(directory, name, number, state)
+    taken = KeptState(directory, name, number, state)
     try:
         taken.write()
     except BaseException:
@@ -40,7 +40,7 @@ def write_checkpoint(directory: Path, name: str, number: int, state: State) -> N
     taken.stands()
 
 
-class TakenState:
+class KeptState:
     """A state of which everything that changes was copied: it may be written while its party goes on.
 
     In this order: made and, when it is written or not, `stands` or `is_lost` by the party; `write` by anybody.

@@ -14,7 +14,7 @@ from pathlib import Path
 from colonnade.errors import RunError
 from colonnade.files import KeptFiles
 from colonnade.party import Event, Received
-from colonnade.runtimes.checkpoint import CheckpointError, TakenState, numbers_of, read_checkpoint
+from colonnade.runtimes.checkpoint import CheckpointError, KeptState, numbers_of, read_checkpoint
 from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.journal import Expelled, Journal, begin_life, events_after, first_number, last_number
 from colonnade.runtimes.replay import event_of
@@ -138,7 +138,7 @@ class Keeper:
         with self._reserved.lent():
             self.journal.prepare(number)  # first: a checkpoint whose journal cannot be opened would lose what follows
             try:
-                taken = TakenState(self._checkpoints, self._name, number, state)
+                taken = KeptState(self._checkpoints, self._name, number, state)
             except BaseException:
                 self.journal.forgo()
                 raise
@@ -210,7 +210,7 @@ class Keeper:
 class _Writing:
     """A checkpoint that a thread writes."""
 
-    def __init__(self, taken: TakenState, number: int, reserved: KeptFiles, look_at: float) -> None:
+    def __init__(self, taken: KeptState, number: int, reserved: KeptFiles, look_at: float) -> None:
         self.taken = taken
         self.number = number
         self.look_at = look_at

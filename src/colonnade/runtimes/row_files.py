@@ -10,6 +10,7 @@ they hold is out of date: what is written at a time is bounded, and so is how lo
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from colonnade.errors import RunError
-from colonnade.files import appearing, names_in, open_to_read
+from colonnade.files import appearing, names_in, open_private, open_to_read
 from colonnade.state import ChangedRows, HeldArrays, LargeArrays, RowFile, check_shape
 
 _ENDING = ".rows"
@@ -48,7 +49,7 @@ class _Taken:
         return {"rows": len(self.changed.flags), "files": numbered}
 
 
-class TakenRows:
+class KeptRows:
     """Rows that were copied for a checkpoint, so that their owner goes on while they are written."""
 
     def __init__(self, directory: Path, name: str, number: int, taken: dict[str, _Taken]) -> None:
@@ -94,7 +95,7 @@ class TakenRows:
             one.changed.are_not_written(one.rows[one.new])
 
 
-def taken_rows(directory: Path, name: str, number: int, large: Mapping[str, LargeArrays]) -> TakenRows | None:
+def taken_rows(directory: Path, name: str, number: int, large: Mapping[str, LargeArrays]) -> KeptRows | None:
     """Copy the changed rows of large arrays; None where there are no such arrays."""
     taken: dict[str, _Taken] = {}
     for group, held in large.items():
@@ -107,7 +108,7 @@ def taken_rows(directory: Path, name: str, number: int, large: Mapping[str, Larg
         copies = {key: array.take(rows, 0) for key, array in held.arrays.items()}
         taken[group] = _Taken(changed, rows, changed.flags[rows], copies, changed.files_without(rows))
         changed.are_taken()
-    return TakenRows(directory, name, number, taken) if taken else None
+    return KeptRows(directory, name, number, taken) if taken else None
 
 
 def _to_write(changed: ChangedRows) -> NDArray[np.int64]:
@@ -217,15 +218,18 @@ def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> str:
     header = json.dumps(told).encode()
     header += b" " * (-len(header) % 8)
     found = hashlib.blake2b()
-    with path.open("r+b", buffering=0) as file:
-        start_of_file = np.frombuffer(len(header).to_bytes(8, "little") + header, np.uint8)
+    start_of_file = np.frombuffer(len(header).to_bytes(8, "little") + header, np.uint8)
+    file = open_private(path, os.O_WRONLY)
+    try:
         for part in (start_of_file, *arrays.values()):
-            view = memoryview(np.ascontiguousarray(part).reshape(-1).view(np.uint8))
-            for start in range(0, len(view), _BYTES_AT_ONCE):
-                piece = view[start : start + _BYTES_AT_ONCE]
+            content = np.ascontiguousarray(part).reshape(-1).view(np.uint8).data
+            for start in range(0, len(content), _BYTES_AT_ONCE):
+                piece = content[start : start + _BYTES_AT_ONCE]
                 found.update(piece)
                 while piece:
-                    piece = piece[file.write(piece) :]
+                    piece = piece[os.write(file, piece) :]
+    finally:
+        os.close(file)
     return found.hexdigest()
 
 
