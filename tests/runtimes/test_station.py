@@ -22,8 +22,8 @@ from colonnade.runtimes import station as station_module
 from colonnade.runtimes.checkpoint import numbers_of
 from colonnade.runtimes.delivery import ForgottenError
 from colonnade.runtimes.endurance import Endurance
-from colonnade.runtimes.links import Link
 from colonnade.runtimes.pace import Pace
+from colonnade.runtimes.peer import Link
 from colonnade.testing import PATIENT, FakeCarrier, Scripted, finishes_after, letter, question, says, sends
 from colonnade.wire.codec import Limits, encode
 from colonnade.wire.packets import ACKNOWLEDGE, FRAME, RESUME, START, Packet, PacketReader, header

@@ -181,6 +181,7 @@ def _network_rate(data: FederatedData, carrier: str = "tls", in_flight: int = 1)
             "epochs": training.epochs,
             "batch_size": BATCH,
             "learning_rate": RATE,
+            "optimiser": training.optimiser,
             "evaluate_every_epochs": 0.0,
             "observe_every_epochs": 0.01,
         },
