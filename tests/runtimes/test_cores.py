@@ -9,6 +9,10 @@ from colonnade.runtimes.processes.cores import LOOK_SECONDS, PAUSE_SECONDS, Core
 LABEL, OTHERS = 10, (11, 12, 13)
 
 
+def on(*cores: int) -> dict[int, set[int]]:
+    return {process: {*cores} for process in OTHERS}
+
+
 class Machine:
     """Two cores, and a label party that is as busy as one says."""
 
@@ -31,7 +35,7 @@ def test_a_busy_label_party_has_a_core_that_the_others_leave_alone(monkeypatch: 
     machine.goes_on(2, share=0.4)
     assert machine.allowed == {}
     machine.goes_on(1, share=0.7)
-    assert machine.allowed == dict.fromkeys(OTHERS, {0})
+    assert machine.allowed == on(0)
 
 
 def test_a_label_party_that_waits_for_the_others_gives_its_core_back_for_a_while(
@@ -40,11 +44,11 @@ def test_a_label_party_that_waits_for_the_others_gives_its_core_back_for_a_while
     machine = Machine(monkeypatch)
     machine.goes_on(1, share=0.7)
     machine.goes_on(1, share=0.3)
-    assert machine.allowed == dict.fromkeys(OTHERS, {0, 1})
+    assert machine.allowed == on(0, 1)
     machine.goes_on(PAUSE_SECONDS - 5, share=0.7)
-    assert machine.allowed == dict.fromkeys(OTHERS, {0, 1})
+    assert machine.allowed == on(0, 1)
     machine.goes_on(10, share=0.7)
-    assert machine.allowed == dict.fromkeys(OTHERS, {0})
+    assert machine.allowed == on(0)
 
 
 @pytest.mark.parametrize("cores", [1, 4])
