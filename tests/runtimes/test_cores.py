@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from colonnade.runtimes.processes.cores import LOOK_SECONDS, PAUSE_SECONDS, Cores, cpu_seconds
+from colonnade.runtimes.processes.cores import LOOK_SECONDS, PAUSE_SECONDS, Cores, seconds_and_core
 
 LABEL, OTHERS = 10, (11, 12, 13)
 
@@ -21,7 +21,7 @@ class Machine:
         self.allowed: dict[int, set[int]] = {}
         monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)), raising=False)
         monkeypatch.setattr(os, "sched_setaffinity", self.allowed.__setitem__, raising=False)
-        self.cores = Cores(4, lambda process: self.computed, lambda: self.now)
+        self.cores = Cores(4, lambda process: (self.computed, 1), lambda: self.now)
 
     def goes_on(self, seconds: float, share: float) -> None:
         for _ in range(round(seconds / LOOK_SECONDS)):
@@ -59,6 +59,6 @@ def test_who_has_a_core_of_its_own_or_none_to_spare_is_left_alone(monkeypatch: p
 
 
 def test_a_process_that_has_ended_has_computed_nothing_that_can_be_told() -> None:
-    own = cpu_seconds(os.getpid())
-    assert own is not None and own > 0
-    assert cpu_seconds(2**22 + 1) is None
+    own = seconds_and_core(os.getpid())
+    assert own is not None and own[0] > 0 and own[1] in os.sched_getaffinity(0)
+    assert seconds_and_core(2**22 + 1) is None

@@ -19,13 +19,13 @@ PAUSE_SECONDS = 30.0
 """After it has lost one, before it may have one again: it had less to do with it than without."""
 
 
-def cpu_seconds(process: int) -> float | None:
-    """What a process has computed so far (Linux); None: it has ended."""
+def seconds_and_core(process: int) -> tuple[float, int] | None:
+    """What a process has computed so far, and where it did last (Linux); None: it has ended."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
         return None
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), int(fields[36])
 
 
 class Cores:
@@ -34,7 +34,7 @@ class Cores:
     def __init__(
         self,
         parties: int,
-        computed: Callable[[int], float | None] = cpu_seconds,
+        computed: Callable[[int], tuple[float, int] | None] = seconds_and_core,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._all = os.sched_getaffinity(0) if hasattr(os, "sched_setaffinity") else set()
@@ -43,7 +43,7 @@ class Cores:
         self._clock = clock
         self._seen = (0, 0.0, 0.0)  # the label party's process, when it was looked at, what it had computed
         self._may_give_at = 0.0
-        self.is_given = False
+        self._given: set[int] = set()  # the label party's core
 
     def look(self, leader: int, others: Iterable[int]) -> None:
         """`leader`: the label party's process."""
@@ -51,20 +51,21 @@ class Cores:
         process, before, had = self._seen
         if not self._is_short or (process == leader and now < before + LOOK_SECONDS):
             return
-        has = self._computed(leader)
-        if has is None:
+        found = self._computed(leader)
+        if found is None:
             return
+        has, core = found
         self._seen = leader, now, has
         if process != leader:
             return
         share = (has - had) / (now - before)
-        if not self.is_given and share > GIVE and now >= self._may_give_at:
-            self.is_given = True
-        elif self.is_given and share < TAKE_BACK:
-            self.is_given, self._may_give_at = False, now + PAUSE_SECONDS
+        if not self._given and share > GIVE and now >= self._may_give_at:
+            self._given = {core}  # where it is, so that it need not move
+        elif self._given and share < TAKE_BACK:
+            self._given, self._may_give_at = set(), now + PAUSE_SECONDS
             self._allow(others, self._all)
-        if self.is_given:  # also to those that were started since
-            self._allow(others, self._all - {max(self._all)})
+        if self._given:  # also to those that were started since
+            self._allow(others, self._all - self._given)
 
     def _allow(self, processes: Iterable[int], cores: set[int]) -> None:
         for process in processes:
