@@ -8,7 +8,7 @@ import pytest
 
 from colonnade.launch.periodic_report import PeriodicReport
 from colonnade.party import Observe
-from colonnade.runtimes.links import Link
+from colonnade.runtimes.peer import Link
 from colonnade.runtimes.recorder import Recorder
 from colonnade.testing.fake_clock import FakeClock
 

@@ -22,9 +22,9 @@ from colonnade.exit_codes import ExitCode
 from colonnade.federation.file import parse_federation
 from colonnade.federation.party_file import read_party_file
 from colonnade.runtimes import operations, picture
-from colonnade.runtimes.links import Link
 from colonnade.runtimes.network.settings import parse_address
 from colonnade.runtimes.operations import PICTURE_SECONDS, STALLED_SECONDS, Operations
+from colonnade.runtimes.peer import Link
 from colonnade.runtimes.picture import Amount, Picture
 
 EXPIRES = datetime(2030, 1, 1, tzinfo=UTC)

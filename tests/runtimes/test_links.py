@@ -3,7 +3,7 @@
 import pytest
 
 from colonnade.errors import RunError
-from colonnade.runtimes.links import TRANSITIONS, Change, Peer, Phase
+from colonnade.runtimes.peer import TRANSITIONS, Change, Peer, Phase
 
 CONNECTED, RESUMED, DISCONNECTED, LEFT = Change
 

@@ -12,8 +12,8 @@ from colonnade.party import Finish, Send, SetTimer
 from colonnade.runtimes import keeper
 from colonnade.runtimes import station as station_module
 from colonnade.runtimes.checkpoint import numbers_of
-from colonnade.runtimes.links import Link
 from colonnade.runtimes.pace import Pace
+from colonnade.runtimes.peer import Link
 from colonnade.testing import PATIENT, FakeCarrier, Scripted, finishes_after, letter, says, sends
 
 # --- acknowledgements -------------------------------------------------------------------------------------------

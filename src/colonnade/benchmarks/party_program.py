@@ -4,11 +4,21 @@ the fork server that starts them. Nothing imports this file, for it imports the 
 
 import importlib
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 
 from colonnade.cli.application import app
 from colonnade.errors import ColonnadeError
 from colonnade.exit_codes import ExitCode
 from colonnade.runtimes.processes.fork_server import serve
+
+_LOADED = (
+    "colonnade.launch.join",
+    "colonnade.runtimes.network.tls_lines",
+    "colonnade.runtimes.operations",
+    "colonnade.reports.run_page",
+    "pyarrow.compute",
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -24,6 +34,8 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     # Loaded once, here: the verb itself would load them in every process anew.
-    for module in ("colonnade.launch.join", "colonnade.runtimes.operations", "colonnade.reports.run_page"):
+    for module in _LOADED:
         importlib.import_module(module)
+    with redirect_stdout(StringIO()):
+        main(["join", "--help"])  # what the command line loads when it is used
     serve(int(sys.argv[1]), main)

@@ -7,11 +7,12 @@ event (a machine of their own would be busy so long), so that two cores do not d
 counted twice: requests, and the mini-batches in them. What a party that stands still costs the others, and what uploads
 in flight gain over a far link, are measured with whole programs over mutual TLS (absence.py, slow_links.py). So is what
 a party costs before it trains (start.py). A journal that survives a loss of power is compared with one that does not,
-with four uploads in flight per party: a sync of the disk is time that passes, and others work meanwhile.
+with four uploads in flight per party: a sync of the disk is time that passes, and others work meanwhile. What no
+program with one thread could exceed is measured, too (bare_carriers.py).
 """
 
+import os
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from colonnade.algorithms.linear_models.afsgd import Afsgd
 from colonnade.algorithms.split_models.split import Split
 from colonnade.algorithms.split_models.vafl import Vafl
 from colonnade.algorithms.training import Training
-from colonnade.benchmarks import absence, slow_links, start
+from colonnade.benchmarks import absence, bare_carriers, slow_links, start
 from colonnade.benchmarks.benchmark import Benchmark, Watch, one_thread
 from colonnade.benchmarks.mnist_shaped import (
     BATCH,
@@ -32,6 +33,7 @@ from colonnade.benchmarks.mnist_shaped import (
     ROWS,
     WIDTH,
     Simulated,
+    Timed,
     mnist_shaped,
     ratio,
     training_of,
@@ -59,9 +61,11 @@ def run(watch: Watch) -> dict[str, float]:
     data = mnist_shaped()
     rates = _rates(data, watch)
     own = rates["label party alone"]
+    bare = bare_carriers.bare_over_alone(data)
+    watch("of the label party's own rate, with bare calls of the system: " + _said(bare))
     synced = _synced_over_unsynced(data, watch)
     started = start.start_seconds()
-    watch("CPU seconds to be ready: " + ", ".join(f"{key} {value:.2f}" for key, value in started.items()))
+    watch("CPU seconds to be ready: " + _said(started))
     synchronous, asynchronous = _seconds_to_the_same_loss(watch)
     linear = _linear_rates()
     watch(f"linear: {', '.join(f'{rate:.0f}/s with {batches} a request' for batches, rate in linear.items())}")
@@ -77,6 +81,8 @@ def run(watch: Watch) -> dict[str, float]:
         "processes_over_in_process": ratio(rates["processes"], own),
         "network_over_in_process": ratio(rates["network"], own),
         "network_over_in_process_2_in_flight": ratio(rates["network, 2 in flight"], own),
+        "network_with_a_core_over_in_process": ratio(rates["network, a core for the label party"], own),
+        **bare,
         "grpc_over_in_process": ratio(rates["network over gRPC"], own),
         "label_party_steps_per_second": float(np.median(own)),
         "processes_exchanges_per_second": float(np.median(rates["processes"])),
@@ -99,6 +105,7 @@ def _rates(data: FederatedData, watch: Watch) -> dict[str, list[float]]:
         "processes": lambda: _processes_rate(data),
         "network": lambda: _network_rate(data),
         "network, 2 in flight": lambda: _network_rate(data, in_flight=2),
+        "network, a core for the label party": lambda: _network_rate(data, keeps_core=True),
         "network over gRPC": lambda: _network_rate(data, carrier="grpc"),
     }
     rates: dict[str, list[float]] = {way: [] for way in ways}
@@ -108,6 +115,10 @@ def _rates(data: FederatedData, watch: Watch) -> dict[str, list[float]]:
         said = ", ".join(f"{way} {found[-1]:.0f}/s" for way, found in rates.items())
         watch(f"turn {turn + 1} of {TURNS}: {said}")
     return rates
+
+
+def _said(found: dict[str, float]) -> str:
+    return ", ".join(f"{key} {value:.2f}" for key, value in found.items())
 
 
 def _synced_over_unsynced(data: FederatedData, watch: Watch) -> float:
@@ -123,31 +134,17 @@ def _synced_over_unsynced(data: FederatedData, watch: Watch) -> float:
 # --- the label party alone ---------------------------------------------------------------------------------------
 
 
-class _Timed:
-    """Knows how long a party took for what it received."""
-
-    def __init__(self, place: Any) -> None:
-        self._receive = place.receive
-        self.seconds = 0.0
-        place.receive = self.receive
-
-    def receive(self, *frame: Any) -> None:
-        began = time.perf_counter()
-        self._receive(*frame)
-        self.seconds += time.perf_counter() - began
-
-
 def _label_step_rate(data: FederatedData) -> float:
     """Exchanges a second of the label party's own work, without the feature parties' and without a carrier."""
     simulated = Simulated(data, Vafl())
     simulated.turn()
-    timed = _Timed(simulated.label_seat())
+    timed = Timed(simulated.label_seat())
     done = 0
     for _ in range(10):
         before = simulated.exchanges()
         simulated.turn()
         done += simulated.exchanges() - before
-    return done / timed.seconds
+    return done / sum(timed.taken)
 
 
 # --- processes and network ---------------------------------------------------------------------------------------
@@ -171,7 +168,8 @@ def _training_lines(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [line for line in metrics if line["loss"] is not None]
 
 
-def _network_rate(data: FederatedData, carrier: str = "tls", in_flight: int = 1) -> float:
+def _network_rate(data: FederatedData, carrier: str = "tls", in_flight: int = 1, keeps_core: bool = False) -> float:
+    """`keeps_core`: whether the feature parties leave the label party a core, as machines of their own would."""
     training = training_of(EXCHANGES, PARTIES, data.rows)
     settings = {
         "algorithm": {"name": "vafl", "in_flight": in_flight},
@@ -179,6 +177,7 @@ def _network_rate(data: FederatedData, carrier: str = "tls", in_flight: int = 1)
             "epochs": training.epochs,
             "batch_size": BATCH,
             "learning_rate": RATE,
+            "optimiser": training.optimiser,
             "evaluate_every_epochs": 0.0,
             "observe_every_epochs": 0.01,
         },
@@ -189,6 +188,9 @@ def _network_rate(data: FederatedData, carrier: str = "tls", in_flight: int = 1)
         folder = Path(name)
         files = write_federation(folder, data, settings, free_port(), carrier)
         with joined(folder, files) as children:
+            cores = os.sched_getaffinity(0)
+            for name in data.feature_parties if keeps_core and len(cores) > 1 else ():
+                os.sched_setaffinity(children[name].pid, cores - {max(cores)})
             wait_for_all(folder, children, 300)
         return _steady_rate(training_lines(folder))
 

@@ -1,8 +1,7 @@
 """A station's links: who is there, what goes out to each peer, and what has come from it and waits to be handled.
 
-A peer is in one phase at a time, and `TRANSITIONS` states every way from one to the next. Bytes that a carrier brings
-become packets and their frames messages, decoded and checked here, before anything waits. What leaves is numbered and
-kept until the peer has it (`delivery.py`).
+Bytes that a carrier brings become packets and their frames messages, decoded and checked here, before anything waits.
+What leaves is numbered and kept until the peer has it (`delivery.py`). What a peer is, says `peer.py`.
 
 Whatever is kept for a peer, or because of it, is bounded; peers are served in turn; and who is connected but silent
 counts as away.
@@ -11,7 +10,6 @@ counts as away.
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from math import inf
 from typing import Any
 
@@ -19,6 +17,7 @@ from colonnade.errors import ProtocolError, RunError
 from colonnade.messages import Message
 from colonnade.runtimes.delivery import Delivery, ForgottenError
 from colonnade.runtimes.endurance import Endurance
+from colonnade.runtimes.peer import GREETING, LINKED, Change, Link, Peer, Phase, Waiting
 from colonnade.wire.codec import Limits, decode, held_bytes
 from colonnade.wire.packets import ACKNOWLEDGE, DONE, FRAME, RESUME, START, Packet, PacketReader, header
 
@@ -43,46 +42,6 @@ _SLOWEST_BYTES = 1000.0
 """A second: who sends at least this is not silent, though no message of it is complete."""
 
 
-class Phase(Enum):
-    """Where a peer is, seen from here."""
-
-    EXPECTED = "has not been here since this process began"
-    GREETING = "is connected, and has not said what it holds"
-    LINKED = "is connected: frames go both ways"
-    AWAY = "was here; its connection is gone"
-    LEFT = "is gone for good"  # it said so, finished before the end, or was expelled
-
-
-class Change(Enum):
-    """What moves a peer from one phase to the next."""
-
-    CONNECTED = "a connection stands"
-    RESUMED = "it has said what it holds"
-    DISCONNECTED = "the connection is gone"
-    LEFT = "it has left"
-
-
-TRANSITIONS: dict[Change, dict[Phase, Phase]] = {
-    Change.CONNECTED: {  # also when nobody has told of the end of the connection before
-        Phase.EXPECTED: Phase.GREETING,
-        Phase.GREETING: Phase.GREETING,
-        Phase.LINKED: Phase.GREETING,
-        Phase.AWAY: Phase.GREETING,
-    },
-    Change.RESUMED: {Phase.GREETING: Phase.LINKED},
-    Change.DISCONNECTED: {
-        Phase.EXPECTED: Phase.EXPECTED,
-        Phase.GREETING: Phase.AWAY,
-        Phase.LINKED: Phase.AWAY,
-        Phase.AWAY: Phase.AWAY,
-        Phase.LEFT: Phase.LEFT,
-    },
-    Change.LEFT: dict.fromkeys(Phase, Phase.LEFT),
-}
-"""What is not here cannot happen: nobody who has left connects again."""
-_GREETING, _LINKED = Phase.GREETING, Phase.LINKED  # read for every frame; a member of an Enum is slow to look up
-
-
 @dataclass(frozen=True)
 class Peers:
     """Whom a party works with."""
@@ -90,69 +49,6 @@ class Peers:
     names: Sequence[str]
     label_party: str  # itself or one of them
     without: Sequence[str] = ()  # peers that the label party need not wait for before it starts
-
-
-@dataclass(frozen=True)
-class Link:
-    """One peer, seen from here at one moment."""
-
-    connected: bool
-    reconnects: int = 0
-    kept_frames: int = 0  # sent, and not acknowledged
-    kept_bytes: int = 0
-    waiting: int = 0  # frames of it that wait to be handled
-    is_gone: bool = False  # for good
-    away_seconds: float = 0.0  # since it was last connected, or since this process began
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A frame of a peer that is to be handled."""
-
-    peer: str
-    frame: bytearray
-    message: Message
-    size_bytes: int  # of both
-
-
-class Peer:
-    """What a station knows of one peer: its phase, and what outlives connections and is part of a checkpoint."""
-
-    def __init__(self) -> None:
-        self.phase = Phase.EXPECTED
-        self.delivery = Delivery()
-        self.is_done = False  # it has said that it has finished
-        self.told_lost = False  # whether the algorithm was told that it is away
-        self.reader = PacketReader()
-        self.away_since = 0.0
-        self.has_been_here = False  # since this process began
-        self.arrived = 0  # the number of the last frame that waits or was taken
-        self.queue: deque[Waiting] = deque()  # frames that wait to be handled
-        self.waiting_bytes = 0
-        self.words: list[bytes] = []  # packets about the link itself
-        self.acknowledges = False  # whether to tell it how much of its is taken
-        self.reconnects = 0
-        self.owes_since = inf  # since when frames have gone to it and none has come
-        self.heard_bytes = 0  # since then
-        self.silent_at = inf  # when to look whether it is
-        self.is_suspected = False  # of being silent, when it was last looked at
-        self.is_silent = False  # and the algorithm was told so
-        self.useless = 0  # packets of this connection that said nothing new
-        self.faults = 0  # connections that ended by a breach
-        self.refused_with: tuple[int, int] | None = (
-            None  # frames and bytes kept when it was refused for not taking them
-        )
-        self.expelled = ""  # why
-
-    @property
-    def is_connected(self) -> bool:
-        return self.phase is _LINKED or self.phase is _GREETING
-
-    def change(self, change: Change) -> None:
-        after = TRANSITIONS[change].get(self.phase)
-        if after is None:
-            raise RunError(f"It was said of a peer that {change.value}, but it {self.phase.value}.")
-        self.phase = after
 
 
 class Links:
@@ -188,6 +84,10 @@ class Links:
         self.acknowledge_at: float = inf
         self.gone_at: float = inf  # when somebody last went for good
         self._finished = False
+        # Looked at in every turn, so that neither costs more with more peers.
+        self._stirred: dict[str, None] = {}  # to whom there may be something to say
+        self._notice_due = 0.0  # no later than the first of `notice_at`
+        self._has_moved = True  # whether that must be looked up again
 
     # --- presence ---
 
@@ -200,22 +100,26 @@ class Links:
         peer.useless = -len(peer.queue)  # but will
         peer.words = [peer.delivery.resume()]
         peer.acknowledges = False
+        self._stirred[name] = None
+        self._has_moved = True
         self._unseen.discard(name)
         if self._leads and self._without >= self._unseen:
             self.may_start = True
 
     def disconnect(self, name: str) -> None:
         peer = self.peers[name]
-        if peer.phase is _LINKED:  # who only greets, again and again, has not been here
+        if peer.phase is LINKED:  # who only greets, again and again, has not been here
             peer.away_since = self._clock()
         peer.words.clear()
         peer.change(Change.DISCONNECTED)
+        self._has_moved = True
 
     def leave(self, name: str) -> None:
         """A peer is gone for good: nothing is kept for it any more. What came from it is handled."""
         self.disconnect(name)
         peer = self.peers[name]
         peer.change(Change.LEFT)
+        self._has_moved = True
         peer.delivery.acknowledged(peer.delivery.sent)
         self.gone_at = self._clock()
 
@@ -233,14 +137,29 @@ class Links:
     def begin(self) -> None:
         """Nobody has been here so far: from now on peers are waited for."""
         self.acknowledge_at = inf
+        self._has_moved = True
         for peer in self.peers.values():
             peer.away_since = self._clock()
         self.overfull.clear()
 
+    def notice_due(self) -> float:
+        """When to look for somebody's absence or return: no later than at the first of `notice_at`."""
+        if self._has_moved:
+            self._has_moved = False
+            self._notice_due = min(map(self.notice_at, self.peers), default=inf)
+        return self._notice_due
+
+    def to_notice(self, clock: float) -> list[str]:
+        """Whose time has come, by `notice_at`."""
+        if clock < self.notice_due():
+            return []
+        self._has_moved = True
+        return [name for name in self.peers if self.notice_at(name) <= clock]
+
     def notice_at(self, name: str) -> float:
         """When the algorithm is to be told of a peer's absence or return; never, if it knows."""
         peer = self.peers[name]
-        if peer.phase is _LINKED:
+        if peer.phase is LINKED:
             if not peer.told_lost:
                 return peer.silent_at
             return inf if peer.is_silent else 0.0
@@ -248,7 +167,7 @@ class Links:
             return inf
         if peer.phase is Phase.LEFT:
             return inf if peer.queue else 0.0
-        if peer.phase is _GREETING:
+        if peer.phase is GREETING:
             return peer.away_since + max(self._endurance.silent_seconds, self._endurance.arrival_seconds)
         if peer.has_been_here:
             return peer.away_since + self._endurance.notice_seconds
@@ -257,7 +176,7 @@ class Links:
     def notice(self, name: str, clock: float) -> bool:
         """Its time has come: True if the algorithm is to be told now, which `told_lost` says what of."""
         peer = self.peers[name]
-        if peer.phase is _LINKED and not peer.told_lost:
+        if peer.phase is LINKED and not peer.told_lost:
             arrives = peer.owes_since + peer.delivery.kept_bytes / _SLOW_LINK_BYTES
             if peer.heard_bytes >= _SLOWEST_BYTES * (clock - peer.owes_since):
                 self._begin_to_owe(peer, clock)
@@ -275,6 +194,7 @@ class Links:
     def _begin_to_owe(self, peer: Peer, clock: float) -> None:
         peer.owes_since, peer.heard_bytes = clock, 0
         peer.silent_at, peer.is_suspected = clock + self._endurance.silent_seconds, False
+        self._notice_due = min(self._notice_due, peer.silent_at)
 
     def absent(self) -> list[str]:
         """Peers that are not connected and have not finished."""
@@ -333,17 +253,19 @@ class Links:
             raise ProtocolError(self.farewell(name))
         for packet in peer.reader.feed(data):
             if packet.kind == FRAME:
-                if peer.phase is not _LINKED:
+                if peer.phase is not LINKED:
                     raise ProtocolError("A frame came before the connection was resumed.")
                 self._take(name, peer, packet.number, packet.body)
                 peer.delivery.acknowledged(packet.acknowledged)
                 if self._is_overfull(peer.delivery):
                     self._refuse_unanswered(peer)
             elif packet.kind == RESUME:
-                if peer.phase is not _GREETING:
+                if peer.phase is not GREETING:
                     raise ProtocolError("The connection was resumed twice.")
                 self._check_memories(name, peer, packet)
                 peer.change(Change.RESUMED)
+                self._stirred[name] = None
+                self._has_moved = True
                 peer.has_been_here = True
                 peer.delivery.resumed(packet.acknowledged)
                 if peer.owes_since < inf:
@@ -397,7 +319,8 @@ class Links:
             raise
         peer.arrived = number
         peer.owes_since = peer.silent_at = inf
-        peer.is_silent = False
+        if peer.is_silent:
+            peer.is_silent, self._has_moved = False, True
         if self._finished:
             return  # it will hear that nothing is needed any more
         if not peer.queue:
@@ -458,6 +381,7 @@ class Links:
         peer.waiting_bytes -= item.size_bytes
         if not peer.queue:
             self.busy.remove(peer)
+            self._has_moved |= peer.phase is Phase.LEFT
         return item
 
     def next_piece(self) -> Waiting:
@@ -467,12 +391,16 @@ class Links:
         peer.waiting_bytes -= item.size_bytes
         if peer.queue:
             self.busy.append(peer)
+        else:
+            self._has_moved |= peer.phase is Phase.LEFT
         return item
 
     def handled(self, name: str) -> None:
         """The next frame of a peer is taken for good; the peer is told within a moment."""
         peer = self.peers[name]
         peer.delivery.taken += 1
+        if peer.delivery.taken - peer.delivery.told >= _ACKNOWLEDGE_FRAMES:
+            self._stirred[name] = None
         if self.acknowledge_at == inf:
             self.acknowledge_at = self._clock() + _ACKNOWLEDGE_SECONDS  # unless an answer tells it sooner
 
@@ -496,6 +424,7 @@ class Links:
     def extend(self) -> None:
         """Everybody has finished, and goes on: nothing is under way, and the numbers of both sides begin anew."""
         self._finished = False
+        self._has_moved = True
         self.busy.clear()
         for peer in self.peers.values():
             peer.delivery, peer.arrived, peer.is_done = Delivery(), 0, False
@@ -510,6 +439,7 @@ class Links:
         if peer is None:
             raise RunError(f"{self._name} sent {message.__name__} to {to!r}, who is not in the federation.")
         peer.delivery.send(frame)
+        self._stirred[to] = None
         if peer.is_done or peer.phase is Phase.LEFT:
             peer.delivery.acknowledged(peer.delivery.sent)
         elif peer.owes_since == inf:
@@ -521,10 +451,12 @@ class Links:
         """What to send to a connected peer now, as buffers in order; `frames`: whether frames may leave."""
         peer = self.peers[name]
         parts: list[bytes | bytearray] = []
+        if frames:
+            self._stirred.pop(name, None)
         if peer.words:
             parts.extend(peer.words)
             peer.words.clear()
-        if frames and peer.phase is _LINKED:
+        if frames and peer.phase is LINKED:
             delivery = peer.delivery
             parts.extend(delivery.outgoing())
             untold = delivery.taken - delivery.told
@@ -542,15 +474,23 @@ class Links:
         delivery = peer.delivery
         return (
             frames
-            and peer.phase is _LINKED
+            and peer.phase is LINKED
             and (delivery.has_outgoing() or peer.acknowledges or delivery.taken - delivery.told >= _ACKNOWLEDGE_FRAMES)
         )
+
+    def to_tell(self, frames: bool) -> list[str]:
+        """To whom there is something to say now: those for whom `has_outgoing` holds."""
+        told = [name for name in self._stirred if self.has_outgoing(name, frames)]
+        if frames:  # who is not connected is stirred again once it is
+            self._stirred = dict.fromkeys(told)
+        return told
 
     def acknowledge(self) -> None:
         """Tell everybody how much of theirs is taken, who has not heard of it with an answer."""
         self.acknowledge_at = inf
-        for peer in self.peers.values():
-            if peer.phase is _LINKED and peer.delivery.taken > peer.delivery.told:
+        for name, peer in self.peers.items():
+            if peer.phase is LINKED and peer.delivery.taken > peer.delivery.told:
+                self._stirred[name] = None
                 peer.acknowledges = True  # with what is taken then: one word, however long it does not read
 
     def say_start(self, *names: str) -> None:
@@ -558,12 +498,14 @@ class Links:
         for name in names:
             if self.peers[name].is_connected:
                 self.peers[name].words.append(header(START, 0, 0))
+                self._stirred[name] = None
 
     def finish(self) -> None:
         """Take nothing more, and tell everybody: after the frames that there still are for them."""
         self._finished = True
-        for peer in self.peers.values():
+        for name, peer in self.peers.items():
             peer.delivery.last_word = header(DONE, 0, 0)
+            self._stirred[name] = None
 
     # --- checkpoints ---
 

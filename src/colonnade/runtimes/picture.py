@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from colonnade.runtimes.links import Link
+from colonnade.runtimes.peer import Link
 from colonnade.runtimes.recorder import Recorder, Traffic
 from colonnade.runtimes.station import Station
 

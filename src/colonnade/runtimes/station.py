@@ -29,8 +29,9 @@ from colonnade.runtimes.driver import Answer, Driver, encoded
 from colonnade.runtimes.endurance import Endurance
 from colonnade.runtimes.journal import Expelled
 from colonnade.runtimes.keeper import Keeper
-from colonnade.runtimes.links import Link, Links, Peers, Waiting
+from colonnade.runtimes.links import Links, Peers
 from colonnade.runtimes.pace import FULL_SPEED, Pace
+from colonnade.runtimes.peer import Link, Waiting
 from colonnade.runtimes.quarantine import Quarantine, is_our_own, kind_and_place
 from colonnade.runtimes.recorder import Recorder
 from colonnade.state import State
@@ -204,6 +205,15 @@ class Station:
         """Whether `outgoing` would give anything."""
         return self._links.has_outgoing(peer, frames=self._keeper.journal.is_safe)
 
+    @property
+    def gathers(self) -> bool:
+        """Whether a turn is better taken when more has come: the disk is waited for once for all of it."""
+        return self._services_a_turn > 1
+
+    def to_tell(self) -> list[str]:
+        """The connected peers to whom `outgoing` would give anything."""
+        return self._links.to_tell(frames=self._keeper.journal.is_safe)
+
     def idle_until(self) -> float:
         """Clock time at which a turn is due though nothing arrives; now, if something waits."""
         links = self._links
@@ -213,11 +223,9 @@ class Station:
             return links.acknowledge_at
         if (links.busy if self.started else links.may_start) or not self._keeper.journal.is_safe:
             return self.clock()
-        due: list[float] = [links.acknowledge_at]
-        if self.started:
-            due += self._timers.values()
-            due += [links.notice_at(peer) for peer in links.peers]
-        return min(due)
+        if not self.started:
+            return links.acknowledge_at
+        return min(links.acknowledge_at, links.notice_due(), *self._timers.values())
 
     def has_work(self) -> bool:
         """Whether a turn would handle something that has arrived."""
@@ -302,14 +310,15 @@ class Station:
             self._start()
             return True
         noticed = False
-        for name in sorted(self._timers, key=self._timers.__getitem__):
+        for name in sorted(self._timers, key=self._timers.__getitem__) if self._timers else ():
             if self._timers[name] > clock or self.finished:
                 continue  # also one that was set anew a moment ago
             del self._timers[name]
             self._handle_event(TimerFired(self.now(), name))
             noticed = True
-        for name, peer in self._links.peers.items():
-            if self._links.notice_at(name) <= clock and not self.finished and self._links.notice(name, clock):
+        for name in self._links.to_notice(clock):
+            peer = self._links.peers[name]
+            if not self.finished and self._links.notice(name, clock):
                 self._handle_event(PeerLost(self.now(), name) if peer.told_lost else PeerReturned(self.now(), name))
                 noticed = True
         return noticed

@@ -32,8 +32,8 @@ class SocketHost:
 
     def stir(self) -> None:
         """Write what there is to be written."""
-        for name, writer in self._writers.items():
-            if self._station.has_outgoing(name):
+        for name in self._station.to_tell():
+            if (writer := self._writers.get(name)) is not None:
                 writer.write(b"".join(self._station.outgoing(name)))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from colonnade.errors import ProtocolError
 from colonnade.messages import Message
 from colonnade.runtimes.endurance import Endurance
-from colonnade.runtimes.links import Link, Links, Peer, Peers
+from colonnade.runtimes.links import Links, Peers
+from colonnade.runtimes.peer import Link, Peer
 from colonnade.wire.codec import Limits, encode
 
 Handle = Callable[[str, Message], Sequence[Message]]
@@ -90,6 +91,13 @@ class LiveStation:
 
     def has_outgoing(self, peer: str) -> bool:
         return self._links.has_outgoing(peer, frames=True)
+
+    @property
+    def gathers(self) -> bool:
+        return False
+
+    def to_tell(self) -> list[str]:
+        return self._links.to_tell(frames=True)
 
     def idle_until(self) -> float:
         return time.monotonic() if self._links.busy else self._links.acknowledge_at

@@ -5,10 +5,10 @@ feature parties send one another goes through the label party as sealed envelope
 opened again after a pause that grows, with jitter; its ends' stations go on where they were.
 
 Everything of one party happens in one thread: per stream one task reads and one writes (what has gathered meanwhile
-goes out together), and one task gives the station its turns. Where the line allows it, the two tasks only do what takes
-a while: packets go from the socket into the station, and from its turn into the socket, in the same step. Who sends
-faster than it is served is not read. Bytes that bring nothing new (acknowledgements, repetitions) may take a small
-share of that thread's time, and no more.
+goes out together), and one task gives the station its turns. Where the line allows it, the three tasks only do what
+takes a while: what comes from the socket is handled, and what follows from it is sent, in one step of the event loop.
+Who sends faster than it is served is not read. Bytes that bring nothing new (acknowledgements, repetitions) may take a
+small share of that thread's time, and no more.
 """
 
 import asyncio
@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from colonnade.errors import ColonnadeError
 from colonnade.runtimes.network import limits
 from colonnade.runtimes.network.allowance import Allowance
 from colonnade.runtimes.network.line import Heard, LineEndedError
@@ -53,7 +52,8 @@ class Carrier(ABC):
         self._linger_seconds = linger_seconds
         self._stop_requested = stop_requested
         self._wake = asyncio.Event()
-        self._failure: ColonnadeError | OSError | None = None  # outside the turns: they end by it
+        self._failure: Exception | None = None  # outside the turns' task: it ends by it
+        self._rests_until = 0.0  # by the station's clock
         self._served = asyncio.Event()  # set after every turn: whoever waits for room looks again
         self._awaited = Awaited()
         # By peer and not by stream: who connects anew has no more of it.
@@ -71,36 +71,56 @@ class Carrier(ABC):
             if self._failure is not None:
                 raise self._failure
             station = self.station
-            handled = station is not None and station.turn()
-            if station is not None:
-                while station.breaches:
-                    peer, sentence = station.breaches.popleft()
-                    self._breach(peer, sentence)
-                self._offer(station)
-                if station.finished:
-                    finished_at = finished_at or time.monotonic()
-                    if station.settled() and self._all_written(station):
-                        return True
-                    if time.monotonic() - finished_at > self._linger_seconds:
-                        log.warning(
-                            "not everybody has confirmed the end within %g seconds (endurance.linger_seconds); who "
-                            "has not heard of it will wait: %s",
-                            self._linger_seconds,
-                            ", ".join(station.absent()) or "a party that is connected and silent",
-                        )
-                        return True
+            handled = station is not None and self._turn(station)
+            if station is not None and station.finished:
+                finished_at = finished_at or time.monotonic()
+                if station.settled() and self._all_written(station):
+                    return True
+                if time.monotonic() - finished_at > self._linger_seconds:
+                    log.warning(
+                        "not everybody has confirmed the end within %g seconds (endurance.linger_seconds); who "
+                        "has not heard of it will wait: %s",
+                        self._linger_seconds,
+                        ", ".join(station.absent()) or "a party that is connected and silent",
+                    )
+                    return True
             if time.monotonic() >= look_at:
                 self._awaited.look(*self._waits_for())
                 watch()
                 look_at = time.monotonic() + limits.LOOK_SECONDS
-            self._served.set()
-            self._served.clear()
             if handled:
                 await asyncio.sleep(0)  # what has arrived meanwhile is taken in
                 continue
-            until = limits.LOOK_SECONDS if station is None else station.idle_until() - station.clock()
-            await self._rest(min(until, limits.LOOK_SECONDS))
+            until = limits.LOOK_SECONDS
+            if station is not None:
+                now = station.clock()
+                self._rests_until = min(station.idle_until(), now + until)
+                until = self._rests_until - now
+            await self._rest(until)
         return False
+
+    def _turn(self, station: Station) -> bool:
+        """A turn of the station, and what follows from it for those at the other ends."""
+        handled = station.turn()
+        while station.breaches:
+            peer, sentence = station.breaches.popleft()
+            self._breach(peer, sentence)
+        self._offer(station)
+        self._served.set()
+        self._served.clear()
+        return handled
+
+    def _turn_at_once(self, station: Station) -> None:
+        """A turn in the step that has brought something; the task that gives turns sees to what is left."""
+        if station.gathers or self._failure is not None:
+            self._wake.set()
+            return
+        try:
+            self._turn(station)
+        except Exception as error:  # none of the line's, which has brought it
+            self._failure = error
+        if self._failure or station.finished or station.has_work() or station.idle_until() < self._rests_until:
+            self._wake.set()
 
     async def _rest(self, seconds: float) -> None:
         """Until somebody stirs, or so long."""
@@ -148,7 +168,7 @@ class Carrier(ABC):
         if not station.wants_more(peer):
             return None
         vain = self._hand_over(station, peer, memoryview(message)[1:], is_all=True)
-        self._wake.set()
+        self._turn_at_once(station)
         return self._in_vain[peer].take(vain) if vain > 0 else 0.0
 
     async def _bear(self, peer: str, vain_seconds: float) -> None:

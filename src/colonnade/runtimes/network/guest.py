@@ -365,7 +365,7 @@ class Guest(Carrier):
             yield from pieces(station.outgoing(self._label_party), bytes([PACKETS]))
 
     def _offer(self, station: Station) -> None:
-        if self._stream is not None and any(map(station.has_outgoing, self._reached())):
+        if self._stream is not None and (told := station.to_tell()) and not {*told}.isdisjoint(self._reached()):
             self._write_soon(self._stream)
 
     def _all_written(self, station: Station) -> bool:

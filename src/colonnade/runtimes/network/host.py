@@ -340,8 +340,8 @@ class Host(Carrier):
             yield from pieces(self.station.outgoing(stream.peer), bytes([PACKETS]))
 
     def _offer(self, station: Station) -> None:
-        for name, stream in self._streams.items():
-            if station.has_outgoing(name):
+        for name in station.to_tell():
+            if (stream := self._streams.get(name)) is not None:
                 self._write_soon(stream)
 
     def _all_written(self, station: Station) -> bool:

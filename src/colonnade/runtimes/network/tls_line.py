@@ -163,6 +163,8 @@ class TlsLine(Line):
             if data:
                 self._incoming.write(data)
             while self._reader is not None and not self._reader.done() and not self._rests:
+                if not (self._incoming.pending or self._tls.pending()):
+                    return  # sooner told than by an exception
                 message = self._next_message()
                 if message is None:
                     return
@@ -251,8 +253,7 @@ class TlsLine(Line):
         return not self._unsaid and not self._unsent
 
     def put(self, message: bytes) -> None:
-        self._unsaid.append(memoryview(_LENGTH.pack(len(message))))
-        self._unsaid.append(memoryview(message))
+        self._unsaid.append(memoryview(_LENGTH.pack(len(message)) + message))  # in one record of TLS, if it is short
         if not self._unsent:
             self._send()
 

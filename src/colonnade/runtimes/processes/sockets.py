@@ -82,6 +82,7 @@ class SocketCarrier:
         self._watch = watch
         self._connections: dict[str, _Connection] = {}
         self._guests: dict[socket.socket, bytearray] = {}  # accepted, but nameless so far
+        self._unread: dict[str, _Connection] = {}  # those that are not read from, for too much of theirs waits
         self._scratch = memoryview(bytearray(1 << 18))
         self._selector = selectors.DefaultSelector()
         self._jitter = random.Random()
@@ -210,6 +211,7 @@ class SocketCarrier:
         self._selector.unregister(connection.link)
         connection.link.close()
         del self._connections[connection.peer]
+        self._unread.pop(connection.peer, None)
         self._station.disconnected(connection.peer)
 
     # --- bytes ---
@@ -224,6 +226,9 @@ class SocketCarrier:
                     self._drop(connection)
                     return
                 self._station.received(connection.peer, self._scratch[:size])
+                self._attend(connection)
+            if mask & selectors.EVENT_WRITE and connection.unsent:
+                self._send(connection)
         except BlockingIOError:
             pass
         except ProtocolError as error:
@@ -232,20 +237,32 @@ class SocketCarrier:
             self._drop(connection)
 
     def _write_all(self) -> None:
-        for connection in [*self._connections.values()]:
-            if not connection.unsent and self._station.has_outgoing(connection.peer):
-                for part in self._station.outgoing(connection.peer):
-                    connection.unsent.append(memoryview(part))
-            if connection.unsent and not self._write(connection):
-                self._drop(connection)
-                continue
-            wanted = selectors.EVENT_WRITE if connection.unsent else 0
-            if self._station.wants_more(connection.peer):
-                wanted |= selectors.EVENT_READ
-            if wanted != connection.events:
-                connection.events = wanted
-                # With nothing to wait for, the socket is still watched for its end.
-                self._selector.modify(connection.link, wanted or selectors.EVENT_WRITE, connection)
+        for peer in self._station.to_tell():
+            connection = self._connections.get(peer)
+            if connection is not None and not connection.unsent:
+                connection.unsent.extend(map(memoryview, self._station.outgoing(peer)))
+                self._send(connection)
+        for connection in [*self._unread.values()]:
+            self._attend(connection)
+
+    def _send(self, connection: _Connection) -> None:
+        if not self._write(connection):
+            self._drop(connection)
+        elif connection.unsent or connection.events & selectors.EVENT_WRITE:
+            self._attend(connection)
+
+    def _attend(self, connection: _Connection) -> None:
+        """Wait for what is wanted of a connection: after every change of that."""
+        wanted = selectors.EVENT_WRITE if connection.unsent else 0
+        if self._station.wants_more(connection.peer):
+            wanted |= selectors.EVENT_READ
+            self._unread.pop(connection.peer, None)
+        else:
+            self._unread[connection.peer] = connection
+        if wanted != connection.events:
+            connection.events = wanted
+            # With nothing to wait for, the socket is still watched for its end.
+            self._selector.modify(connection.link, wanted or selectors.EVENT_WRITE, connection)
 
     def _write(self, connection: _Connection) -> bool:
         """Send as much as the socket takes; False if it is broken."""
