@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.errors import SettingsError
-from colonnade.runtimes.delays import Delay, parse_delay
+from colonnade.runtimes.delays import Chance, Delay, parse_delay
 
 DRAWS = 4000
 
 
 def draws(delay: Delay, seed: int = 0) -> np.ndarray:
-    draw, generator = delay.draw(), np.random.default_rng(seed)
-    return np.array([draw(generator) for _ in range(DRAWS)])
+    draw, chance = delay.draw(), Chance([seed])
+    return np.array([draw(chance) for _ in range(DRAWS)])
 
 
 # The standard deviation of one draw, by the textbook; lognormal: mean √(exp(σ²) − 1); poisson: √(mean × unit).
@@ -46,7 +46,7 @@ def test_no_delay_is_negative_and_a_seed_gives_it_again(delay: Delay) -> None:
 @given(mean=st.floats(0, 1e6), part=st.floats(0, 1), seed=st.integers(0, 2**32))
 def test_a_uniform_delay_stays_in_its_range(mean: float, part: float, seed: int) -> None:
     delay = parse_delay({"distribution": "uniform", "mean": mean, "spread": mean * part}, "latency_seconds")
-    value = delay.draw()(np.random.default_rng(seed))
+    value = delay.draw()(Chance([seed]))
     assert value >= 0
     assert delay.mean - delay.spread <= value <= delay.mean + delay.spread
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from colonnade.errors import RunError
 from colonnade.files import read_private, write_atomically
-from colonnade.messages import KINDS
 from colonnade.party import Party
 from colonnade.privacy.accounting import SEED
 from colonnade.privacy.ledger import Ledger
@@ -88,9 +87,7 @@ def gather(runtime: str, parties: Mapping[str, Party], label_party: str, directo
         if name == label_party:
             recorder.metrics = recorded["metrics"]
         counted = recorded["traffic"].get(name, {})
-        sent = recorder.traffic_of(name)
-        sent.frames = {KINDS[kind].message: number for kind, number in counted.get("frames", {}).items()}
-        sent.bytes = {KINDS[kind].message: number for kind, number in counted.get("bytes", {}).items()}
+        recorder.traffic_of(name).restore(counted.get("frames", {}), counted.get("bytes", {}))
         ledger = Ledger()
         ledger.restore(saved.part("ledger"))
         events += ledger.summary()

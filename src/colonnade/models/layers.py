@@ -90,8 +90,9 @@ class ExactLinear(nn.Linear):
 
     def reset_parameters(self) -> None:
         """Nothing is drawn: weights begin at 0, and those of a training are put here."""
-        for parameter in self.parameters():
-            nn.init.zeros_(parameter)
+        nn.init.zeros_(self.weight)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         return super().forward(input.double())

@@ -188,7 +188,7 @@ class LinearBlock(Remembering):
         """(x_i − μ)ᵀ matrix of all rows, [rows, k], some of them at a time."""
         for first in range(0, self.rows, ROWS_AT_ONCE):
             chosen = Chosen(IN_ORDER, first, min(ROWS_AT_ONCE, self.rows - first))
-            yield chosen, self._columns.times(chosen, matrix) - self.centre() @ matrix
+            yield chosen, self._columns.times(chosen, matrix, -(self.centre() @ matrix))
 
     def centre(self) -> Floats:
         """μ, [d]; zeros if columns are as they were given."""
@@ -444,10 +444,10 @@ class LinearBlock(Remembering):
 
     def _measured(self, precondition: Precondition, centred: bool) -> Metric:
         """μ and R of these columns; R is 1 where there is no row to measure."""
-        everywhere = np.ones(self.rows)
         centre = self._set_centre() if centred and self.rows else np.zeros(self.columns)
         if precondition == "centre":
             return Metric(centre, np.ones(self.columns), 1.0)
+        everywhere = np.ones(self.rows)
         if precondition == "columns":
             return Metric.of_columns(centre, self.squares(everywhere)[: self.columns], self._bound, self.l2)
         Metric.check_width(self.columns, self.outputs if precondition == "curvature" else 1)
@@ -514,17 +514,17 @@ class LinearBlock(Remembering):
         centre = self.metric.centre
         if not self.metric.is_matrix:
             squares = np.square(self.metric.scale)
-            cross = self._columns.times(self._all(), (squares * centre)[:, None])[:, 0]
+            cross = self._columns.times(self._all(), (squares * centre)[:, None], np.zeros(1))[:, 0]
             found: Floats = self._columns.squared_norms(squares) - 2 * cross + float(squares @ np.square(centre))
             return np.maximum(found, 0.0)
         norms = [np.square(scaled).sum(1) for _, scaled in self._scaled_rows()]
         return np.concatenate(norms) if norms else np.zeros(0)
 
     def _times(self, chosen: Chosen, vector: Floats, vector_b: Floats, out: Floats | None = None) -> Floats:
-        products = self._columns.times(chosen, vector, out)
         constant = vector_b if self.has_intercept else np.zeros(vector.shape[1])
-        products += constant if self._centre is None else constant - self._centre @ vector
-        return products
+        if self._centre is not None:
+            constant = constant - self._centre @ vector
+        return self._columns.times(chosen, vector, constant, out)
 
     def _chosen(self, rows: RowNumbers) -> Chosen:
         chosen: RowNumbers = readable(rows, np.uint32)

@@ -43,7 +43,7 @@ class Columns(Remembers, Protocol):
     width: int
 
     def products(self, chosen: Chosen, test: bool = False) -> Floats: ...
-    def times(self, chosen: Chosen, matrix: Floats, out: Floats | None = None) -> Floats: ...
+    def times(self, chosen: Chosen, matrix: Floats, constant: Floats, out: Floats | None = None) -> Floats: ...
     def sums(self, chosen: Chosen, coefficients: Floats) -> Floats: ...
     def gram(self, weights: Floats, every: int, gram: Floats) -> None:
         """Adds Σ weight_i (x_i, 1)(x_i, 1)ᵀ over every k-th row to zeros."""
@@ -71,7 +71,7 @@ class DenseColumns(Remembering):
     """
 
     MEMORY = (array("_w", "weights", in_place=True), array("_mean", "mean_gradient", in_place=True))
-    DERIVED = ("_turned",)
+    DERIVED = ("_turned", "_part", "_held")
 
     def __init__(self, train: npt.NDArray[Any], test: npt.NDArray[Any], outputs: int, l1: float) -> None:
         self._train, self._test = readable(train, np.float32), readable(test, np.float32)
@@ -80,19 +80,21 @@ class DenseColumns(Remembering):
         _check_same_width(self.width, self._test.shape[1])
         self._w, self._mean = np.zeros((outputs, self.width)), np.zeros((outputs, self.width))
         self._turned: npt.NDArray[Any] | None = None
+        self._part, self._held = slice(0, 0), np.zeros((0, self.width + 1))
 
     def products(self, chosen: Chosen, test: bool = False) -> Floats:
         products = np.empty((chosen.number, len(self._w)))
         kernels.dense_times(self._test if test else self._train, chosen.rows, chosen.first, self._w, products)
         return products
 
-    def times(self, chosen: Chosen, matrix: Floats, out: Floats | None = None) -> Floats:
+    def times(self, chosen: Chosen, matrix: Floats, constant: Floats, out: Floats | None = None) -> Floats:
         products = np.empty((chosen.number, matrix.shape[1])) if out is None else out
         weights = np.array(matrix.T, np.float64, order="C")
         if self._by_column(chosen, len(weights)):
-            narrow_rows.times_by_column(self._columns(), weights[0], products[:, 0])
+            narrow_rows.times_by_column(self._columns(), weights[0], float(constant[0]), products[:, 0])
         else:
             kernels.dense_times(self._train, chosen.rows, chosen.first, weights, products)
+            products += constant
         return products
 
     def sums(self, chosen: Chosen, coefficients: Floats) -> Floats:
@@ -120,10 +122,19 @@ class DenseColumns(Remembering):
     def gram(self, weights: Floats, every: int, gram: Floats) -> None:
         for first in range(0, len(self._train), ROWS_AT_ONCE * every):
             part = slice(first, first + ROWS_AT_ONCE * every, every)
-            chosen = self._train[part]
-            held = np.ones((len(chosen), self.width + 1))
-            held[:, :-1] = chosen
+            held = self._with_constant(part)
             gram += (held * weights[part, None]).T @ held
+
+    def _with_constant(self, part: slice) -> Floats:
+        """(x_i, 1) of these rows. Some few of few columns are kept: they are asked for again and again."""
+        if self._part == part:
+            return self._held
+        chosen = self._train[part]
+        held = np.empty((len(chosen), self.width + 1))
+        held[:, :-1], held[:, -1] = chosen, 1.0
+        if self.width <= narrow_rows.NARROW and part.step > 1:
+            self._part, self._held = part, held
+        return held
 
     def squares(self, weights: Floats) -> Floats:
         found: Floats = np.einsum("i,ij,ij->j", weights, self._train, self._train, dtype=np.float64)
@@ -199,10 +210,11 @@ class SparseColumns(Remembering):
         kernels.lazy_times(data, chosen.rows, chosen.first, self._lazy, self._running, self._prox, products)
         return products
 
-    def times(self, chosen: Chosen, matrix: Floats, out: Floats | None = None) -> Floats:
+    def times(self, chosen: Chosen, matrix: Floats, constant: Floats, out: Floats | None = None) -> Floats:
         products = np.empty((chosen.number, matrix.shape[1])) if out is None else out
         weights = np.array(matrix[:, 0] if matrix.shape[1] == 1 else matrix, np.float64, order="C")
         kernels.sparse_times(self._train, chosen.rows, chosen.first, weights, products)
+        products += constant
         return products
 
     def sums(self, chosen: Chosen, coefficients: Floats) -> Floats:

@@ -220,8 +220,15 @@ class LinearLoss:
             residuals = self._checked(residuals / np.where(weights > 0, weights, 1.0)[:, None])
         elif self.largest_weight != 1.0:
             residuals = self._checked(residuals / self.largest_weight)
-        row_curvature.fill_curvature(self.code, self.scale, residuals, direction, products)
-        return products * (self.largest_weight if weights is None else weights[:, None])
+        if self.code == BINARY:
+            row_curvature.fill_logistic_curvature(residuals[:, 0], direction[:, 0], products[:, 0])
+        else:
+            row_curvature.fill_curvature(self.code, self.scale, residuals, direction, products)
+        if weights is not None:
+            products *= weights[:, None]
+        elif self.largest_weight != 1.0:
+            products *= self.largest_weight
+        return products
 
     def curvatures(self, residuals: Floats) -> Floats:
         """∂²loss/∂θ_ik² of every row and output, [rows, c], from the residuals alone.

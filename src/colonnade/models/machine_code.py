@@ -123,8 +123,8 @@ def readable(values: npt.ArrayLike, kind: type[np.generic]) -> npt.NDArray[Any]:
 
     Always read-only, because Numba would compile a kernel once more for arrays that may be written to.
     """
-    if type(values) is np.ndarray and values.dtype == kind and values.flags.c_contiguous and values.flags.aligned:
-        view = values.view()  # as below, without what `require` costs
+    if type(values) is np.ndarray and values.dtype == kind and values.flags.aligned and values.ndim:
+        view = np.ascontiguousarray(values).view()  # as below, without what `require` costs
     else:
         view = np.require(values, kind, ("C", "ALIGNED")).view()
     view.flags.writeable = False

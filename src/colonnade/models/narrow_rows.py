@@ -16,17 +16,24 @@ NARROW = 8
 """Columns at most; the copy then takes about as long as one product of the table as it was given."""
 
 
+_AT_ONCE = 1024  # rows whose products stay in the first cache while one column after the other is added
+
+
 @compiled
-def times_by_column(turned: Turned, weights: Numbers, products: Numbers) -> None:
-    """products_i = x_iᵀ w of every row, of which there is at least one column."""
-    for j in range(turned.shape[0]):
-        column, weight = turned[j], weights[j]
-        if j == 0:
-            for p in range(products.shape[0]):
-                products[p] = weight * column[p]
-        else:
-            for p in range(products.shape[0]):
-                products[p] += weight * column[p]
+def times_by_column(turned: Turned, weights: Numbers, constant: float, products: Numbers) -> None:
+    """products_i = x_iᵀ w + constant of every row, of which there is at least one column."""
+    for first in range(0, products.shape[0], _AT_ONCE):
+        some = products[first : first + _AT_ONCE]
+        for j in range(turned.shape[0]):
+            column, weight = turned[j, first : first + _AT_ONCE], weights[j]
+            if j == 0:
+                for p in range(some.shape[0]):
+                    some[p] = weight * column[p]
+            else:
+                for p in range(some.shape[0]):
+                    some[p] += weight * column[p]
+        for p in range(some.shape[0]):
+            some[p] += constant
 
 
 @compiled

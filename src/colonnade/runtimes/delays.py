@@ -4,7 +4,7 @@ A delay is written as a number of seconds, or as a table such as {distribution =
 Draws come from a generator of the simulation's own, so that the same seed gives the same times.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite, log
 from typing import Any
@@ -13,7 +13,24 @@ import numpy as np
 
 from colonnade.errors import SettingsError, unknown_name
 
-Draw = Callable[[np.random.Generator], float]
+
+class Chance:
+    """A generator of these seeds, made when it is first drawn from: most links have none but constant delays."""
+
+    __slots__ = ("_generator", "_seeds")
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        self._seeds = seeds
+        self._generator: np.random.Generator | None = None
+
+    @property
+    def generator(self) -> np.random.Generator:
+        if self._generator is None:
+            self._generator = np.random.default_rng(self._seeds)
+        return self._generator
+
+
+Draw = Callable[[Chance], float]
 
 MEASURED = "measured"
 """As a compute time: the wall time that the arithmetic took, times the party's slowdown."""
@@ -33,15 +50,15 @@ class Delay:
 
 
 _DISTRIBUTIONS: dict[str, Callable[[Delay], Draw]] = {
-    "constant": lambda delay: lambda generator: delay.mean,
-    "exponential": lambda delay: lambda generator: float(generator.exponential(delay.mean)),
-    "uniform": lambda delay: lambda generator: delay.mean + delay.spread * float(generator.uniform(-1.0, 1.0)),
+    "constant": lambda delay: lambda chance: delay.mean,
+    "exponential": lambda delay: lambda chance: float(chance.generator.exponential(delay.mean)),
+    "uniform": lambda delay: lambda chance: delay.mean + delay.spread * float(chance.generator.uniform(-1.0, 1.0)),
     # The log-normal whose mean is `mean`: its location is ln(mean) − σ²/2.
     "lognormal": lambda delay: (
-        lambda generator: float(generator.lognormal(log(delay.mean) - delay.spread**2 / 2, delay.spread))
+        lambda chance: float(chance.generator.lognormal(log(delay.mean) - delay.spread**2 / 2, delay.spread))
     ),
     # Whole units of time, as the papers' experiments draw them: spread is the unit, mean the expected total.
-    "poisson": lambda delay: lambda generator: delay.spread * float(generator.poisson(delay.mean / delay.spread)),
+    "poisson": lambda delay: lambda chance: delay.spread * float(chance.generator.poisson(delay.mean / delay.spread)),
 }
 
 

@@ -32,22 +32,34 @@ TIMELINE_INTERVALS_PER_PARTY = 400
 class Traffic:
     """What one party has sent: frames and bytes, by kind of message."""
 
-    __slots__ = ("bytes", "frames")
+    __slots__ = ("_evaluation", "_training", "bytes", "frames")
 
     def __init__(self) -> None:
         self.frames: dict[type[Message], int] = {}
         self.bytes: dict[type[Message], int] = {}
+        self._training = self._evaluation = 0  # bytes: told with every line of metrics
 
     def count(self, message: type[Message], size_bytes: int) -> None:
         self.frames[message] = self.frames.get(message, 0) + 1
         self.bytes[message] = self.bytes.get(message, 0) + size_bytes
+        if message.off_clock:
+            self._evaluation += size_bytes
+        else:
+            self._training += size_bytes
+
+    def restore(self, frames: Mapping[str, int], sizes: Mapping[str, int]) -> None:
+        """Become what was counted before, by the names of messages."""
+        self.frames = {KINDS[kind].message: number for kind, number in frames.items()}
+        self.bytes = {KINDS[kind].message: size for kind, size in sizes.items()}
+        self._evaluation = sum(size for message, size in self.bytes.items() if message.off_clock)
+        self._training = sum(self.bytes.values()) - self._evaluation
 
     def total_bytes(self) -> int:
         """Bytes of training; evaluation is counted apart."""
-        return sum(size for message, size in self.bytes.items() if not message.off_clock)
+        return self._training
 
     def evaluation_bytes(self) -> int:
-        return sum(size for message, size in self.bytes.items() if message.off_clock)
+        return self._evaluation
 
 
 def by_kind(counted: Mapping[type[Message], int]) -> dict[str, int]:
@@ -197,9 +209,7 @@ class Recorder:
         self._wall_before = state["wall_seconds"]
         self._wall_start = time.perf_counter()
         for name, saved in state["traffic"].items():
-            sent = self.traffic_of(name)
-            sent.frames = {KINDS[kind].message: n for kind, n in saved["frames"].items()}
-            sent.bytes = {KINDS[kind].message: n for kind, n in saved["bytes"].items()}
+            self.traffic_of(name).restore(saved["frames"], saved["bytes"])
         if self._metrics_path is not None:
             text = "".join(map(_as_json, self.metrics))
             write_private(self._metrics_path, text.encode())

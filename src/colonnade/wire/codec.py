@@ -22,6 +22,7 @@ from colonnade.messages import KINDS, Message, MessageKind
 
 MAGIC = b"CLN1"
 _MAX_HEADER_BYTES = 4096
+_MOST_COUNT = 1 << 63
 _PADDING = [bytes(-size % 8) for size in range(8)]
 
 
@@ -138,14 +139,15 @@ def decode(frame: bytes | bytearray | memoryview, limits: Limits = DEFAULT_LIMIT
         raise ProtocolError(f"{name} came with {len(scalars)} scalars and {len(described)} arrays.")
     fields: dict[str, Any] = {}
     for (field_name, wanted), value in zip(kind.scalars, scalars, strict=True):
-        fields[field_name] = _checked_scalar(name, field_name, wanted, value, limits)
+        is_plain_count = type(value) is int and wanted is int and 0 <= value < _MOST_COUNT  # as most are
+        fields[field_name] = value if is_plain_count else _checked_scalar(name, field_name, wanted, value, limits)
     place = _PREFIX_BYTES + header_bytes + (-header_bytes % 8)
     dimensions: dict[str, int] = {}
     widened_bytes = 0
     for (field_name, field), (dtype, shape) in zip(kind.arrays, described, strict=True):
         _check_shape(name, field_name, field, dtype, shape, dimensions, limits)
-        is_other = dtype != field.dtype
-        nbytes = _bytes_of_other(dtype, shape) if is_other else prod(shape) * _ITEM_BYTES[dtype]
+        is_other, size_of_it = dtype != field.dtype, prod(shape)
+        nbytes = _bytes_of_other(dtype, shape) if is_other else size_of_it * _ITEM_BYTES[dtype]
         if place + nbytes > size:
             raise ProtocolError(f"{name}.{field_name} of shape {tuple(shape)} does not fit into the frame: truncated.")
         widened_bytes += prod(shape) * _ITEM_BYTES[field.dtype] if is_other else 0
@@ -195,7 +197,7 @@ def _checked_scalar(name: str, field_name: str, wanted: type, value: int | float
         value = float(value)
     if type(value) is not wanted:
         raise ProtocolError(f"{name}.{field_name} must be {wanted.__name__}, not {type(value).__name__}.")
-    if type(value) is int and not 0 <= value < 1 << 63:
+    if type(value) is int and not 0 <= value < _MOST_COUNT:
         raise ProtocolError(f"{name}.{field_name} must be a count.")
     if type(value) is float and not isfinite(value):
         raise ProtocolError(f"{name}.{field_name} is not finite.")

@@ -252,16 +252,15 @@ class ConjugateParty(LinearParty):
         return [*effects, *self._note_waiting(peer)]
 
     def _take(self, sender: str, message: Any) -> list[Effect]:
-        match message:
-            case ProductSum() | MaskedSum() if message.number > self._sum_number:
-                self._keep_early(sender, message)  # a party below was told of the step sooner
-                return []
-            case ProductSum() | MaskedSum():
-                return self._take_part(sender, message)
-            case JointStep():
-                self._check_step(sender, message)
-                return self._follow(message)
-        return super()._take(sender, message)
+        if isinstance(message, JointStep):
+            self._check_step(sender, message)
+            return self._follow(message)
+        if not isinstance(message, ProductSum | MaskedSum):
+            return super()._take(sender, message)
+        if message.number > self._sum_number:
+            self._keep_early(sender, message)  # a party below was told of the step sooner
+            return []
+        return self._take_part(sender, message)
 
     def _check_message(self, sender: str, message: Any) -> None:
         super()._check_message(sender, message)
@@ -296,7 +295,9 @@ class ConjugateParty(LinearParty):
         self._sum_number = step.number
         told = self._direction.turn(step.residuals)
         effects, completed = self._sums.contribute(self._seat.label_party, step.number, _NO_ROWS, told)
-        return [*effects, *self._complete_all([completed]), *self._receive_early()]
+        if completed is not None:
+            effects += self._complete_all([completed])
+        return [*effects, *self._receive_early()] if self._early else effects
 
     def _complete(self, completed: Completed) -> list[Effect]:
         if completed.number != self._sum_number:

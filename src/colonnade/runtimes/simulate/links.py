@@ -8,11 +8,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
-
 from colonnade.errors import RunError
 from colonnade.messages import Message
-from colonnade.runtimes.delays import Draw, parse_delay
+from colonnade.runtimes.delays import Chance, Draw, parse_delay
 from colonnade.runtimes.simulate.agenda import Acknowledged, Agenda, Letter, Retry, named
 from colonnade.runtimes.simulate.places import Place
 from colonnade.runtimes.simulate.settings import Simulate, SimulatedLink
@@ -30,8 +28,8 @@ class Link:
 
     __slots__ = (
         "bandwidth",
+        "chance",
         "free_at",
-        "generator",
         "handled",
         "handled_below",
         "last_arrival",
@@ -40,10 +38,10 @@ class Link:
         "unacknowledged",
     )
 
-    def __init__(self, latency: Draw, bandwidth: float, generator: np.random.Generator) -> None:
+    def __init__(self, latency: Draw, bandwidth: float, chance: Chance) -> None:
         self.latency = latency
         self.bandwidth = bandwidth
-        self.generator = generator
+        self.chance = chance
         self.free_at = 0.0
         self.last_arrival = 0.0
         self.next_number = 0
@@ -58,7 +56,7 @@ class Link:
         if self.bandwidth:
             departed += size_bytes / self.bandwidth
             self.free_at = departed
-        arrival = departed + self.latency(self.generator)
+        arrival = departed + self.latency(self.chance)
         if not reorder:
             arrival = self.last_arrival = max(arrival, self.last_arrival)
         return arrival
@@ -117,7 +115,7 @@ class Links:
             link = self.between[sender, to] = Link(
                 parse_delay(latency, f"latency_seconds of {sender} -> {to}").draw(),
                 self._settings.bandwidth_bytes_per_second if bandwidth is None else bandwidth,
-                np.random.default_rng(ends),
+                Chance(ends),
             )
         return link
 
@@ -131,7 +129,7 @@ class Links:
             self.off_clock.append((receiver, letter))
             return
         arrival = link.arrival(self._agenda.now, len(kept.frame), self._settings.reorder)
-        if link.generator.random() >= self._settings.loss:
+        if link.chance.generator.random() >= self._settings.loss:
             self._agenda.enter(arrival, receiver.index, letter)
         again = arrival + self._settings.retransmit_seconds
         self._agenda.enter(again, receiver.index, Retry(sender, receiver.name, number))
@@ -179,8 +177,8 @@ class Links:
         """A frame is handled; its sender hears of it, unless that is lost."""
         link = self.between[sender, receiver]
         link.mark_handled(number)
-        if link.generator.random() >= self._settings.loss:
-            back = self._agenda.now + link.latency(link.generator)
+        if link.chance.generator.random() >= self._settings.loss:
+            back = self._agenda.now + link.latency(link.chance)
             self._agenda.enter(back, self._places[sender].index, Acknowledged(sender, receiver, number))
 
     def acknowledged(self, due: Acknowledged) -> None:

@@ -3,12 +3,10 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from colonnade.errors import ProtocolError
 from colonnade.messages import Message
 from colonnade.party import Received
-from colonnade.runtimes.delays import MEASURED, Draw, parse_delay
+from colonnade.runtimes.delays import MEASURED, Chance, Draw, parse_delay
 from colonnade.runtimes.driver import Driver
 from colonnade.runtimes.simulate.agenda import Agenda, Begin, Item, Letter, Lost, Returned, Ring
 from colonnade.runtimes.simulate.settings import Simulate, SimulatedParty
@@ -63,7 +61,7 @@ class Place:
         self.timers: dict[str, int] = {}  # name → token
         self.missed_timers: list[tuple[str, int]] = []
         self.measured: dict[str, float] | None = None
-        self.generator = np.random.default_rng([seed, 1, index])
+        self.chance = Chance([seed, 1, index])
         own = settings.parties.get(name, SimulatedParty())
         shared = settings.label_compute_seconds if leads else settings.compute_seconds
         compute = shared if own.compute_seconds is None else own.compute_seconds
@@ -85,8 +83,8 @@ class Place:
         if self.measured is not None:
             seconds = self.measured.get(measured_as(item), 0.0)
         else:
-            seconds = self._compute(self.generator)
-        if self._straggle_probability and self.generator.random() < self._straggle_probability:
+            seconds = self._compute(self.chance)
+        if self._straggle_probability and self.chance.generator.random() < self._straggle_probability:
             seconds *= self._straggle_factor
         return seconds * self._slowdown
 

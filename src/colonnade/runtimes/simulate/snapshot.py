@@ -132,7 +132,7 @@ class _Packing:
             **{name: getattr(place, name) for name in _PLACE_FIELDS},
             "missed_timers": [[*missed] for missed in place.missed_timers],
             "measured": place.measured,
-            "generator": place.generator.bit_generator.state,
+            "generator": place.chance.generator.bit_generator.state,
         }
 
     def links(self, links: Links) -> list[Any]:
@@ -140,7 +140,7 @@ class _Packing:
         for (sender, receiver), link in links.between.items():
             kept = [[number, [self.frame(one.frame), _kind(one.kind)]] for number, one in link.unacknowledged.items()]
             remembered = {name: getattr(link, name) for name in _LINK_FIELDS}
-            generator = link.generator.bit_generator.state
+            generator = link.chance.generator.bit_generator.state
             packed.append([sender, receiver, remembered, kept, sorted(link.handled), generator])
         return packed
 
@@ -170,7 +170,7 @@ class _Unpacking:
         place.current = None if packed["current"] is None else self.item(packed["current"])
         place.missed_timers = [(name, token) for name, token in packed["missed_timers"]]
         place.measured = packed["measured"]
-        place.generator.bit_generator.state = packed["generator"]
+        place.chance.generator.bit_generator.state = packed["generator"]
 
     def link(
         self,
@@ -189,7 +189,7 @@ class _Unpacking:
             number: Kept(self._frames[frame["frame"]], KINDS[kind["kind"]].message) for number, (frame, kind) in kept
         }
         link.handled = set(handled)
-        link.generator.bit_generator.state = generator
+        link.chance.generator.bit_generator.state = generator
 
 
 def _kind(message: type[Message]) -> dict[str, str]:

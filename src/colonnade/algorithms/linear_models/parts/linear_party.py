@@ -41,6 +41,7 @@ from colonnade.messages import (
     WeightsSettled,
     WentBack,
 )
+from colonnade.models import row_bounds
 from colonnade.party import (
     Effect,
     Event,
@@ -287,7 +288,7 @@ class LinearParty(Remembering, ABC):
             raise ProtocolError(f"{sender} sent {type(message).__name__}, which no party of this schedule takes.")
         if kind in self._label_partys and sender != label_party:
             raise ProtocolError(f"{sender} sent {type(message).__name__}, which is the label party's to send.")
-        if isinstance(message, EvaluationProductRequest) and message.root != label_party:
+        if kind is EvaluationProductRequest and message.root != label_party:
             raise ProtocolError(f"{sender} asked for an evaluation of {message.root}; only the label party makes any.")
         if kind in _OF_SUMS:
             self._sums.check(sender, message)
@@ -297,7 +298,8 @@ class LinearParty(Remembering, ABC):
     def _check_residuals(self, sender: str, residuals: NDArray[np.float64], are_outputs: bool = False) -> None:
         """Refuse what ∂loss/∂θ cannot be, or the outputs θ: of classes it lies within ±1, of some losses in less."""
         most = MOST_TOLD if are_outputs else min(MOST_TOLD, (1 + 1e-9) * self._block_party.loss.most_residual)
-        check_magnitude(sender, "residuals", residuals, most)
+        if not row_bounds.are_within(residuals, most):
+            check_magnitude(sender, "residuals", residuals, most)
 
     def _choose(self, sender: str, message: Keep | GoBack) -> list[Effect]:
         """The label party says which of this block's versions to keep, or to take up again."""
@@ -361,7 +363,8 @@ class LinearParty(Remembering, ABC):
 
     def _go_on(self, effects: list[Effect], completed: Sequence[Completed | None]) -> list[Effect]:
         """Sums may be complete, or have gone on without a party, or were abandoned for want of it."""
-        return [*effects, *self._complete_all(completed), *self._after_failures()]
+        effects = [*effects, *self._complete_all(completed)]
+        return [*effects, *self._after_failures()] if self._sums.has_failures else effects
 
     def _complete_all(self, completed: Sequence[Completed | None]) -> list[Effect]:
         effects: list[Effect] = []

@@ -176,6 +176,10 @@ class Sums(Remembering):
         """Requests do not come down the tree: a part from below may be here before the request for it."""
         self._open.may_overtake = True
 
+    @property
+    def has_failures(self) -> bool:
+        return bool(self._failed)
+
     def failed(self, evaluations: bool = False) -> list[int]:
         """The numbers of this party's own sums, of training or of evaluation, abandoned since the last such call."""
         failed = [number for number in self._failed if (number < 0) == evaluations]
@@ -364,10 +368,11 @@ class Sums(Remembering):
 
     def _send_up_if_complete(self, key: Key, open_: OpenSum) -> tuple[list[Effect], Completed | None]:
         root, number = key
-        if open_.complete:
+        is_complete = open_.complete
+        if is_complete:
             self._open.close(key)
         if root == self._name:
-            done = Completed(number, self._scheme.opened(open_.totals), open_.own) if open_.complete else None
+            done = Completed(number, self._scheme.opened(open_.totals), open_.own) if is_complete else None
             return [], done
         effects: list[Effect] = []
         trees = self._scheme.trees_of(root)

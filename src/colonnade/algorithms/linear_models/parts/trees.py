@@ -10,6 +10,7 @@ algorithms for multiparty collaborative learning", 2021, Definition 1 and Lemma 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 
 from colonnade.errors import SettingsError, unknown_name
@@ -86,6 +87,12 @@ def balanced(parties: Sequence[str], root: str, arity: int) -> Tree:
     """
     if arity < 1:
         raise SettingsError(f"A tree of arity {arity} cannot be built; give every party at least 1 child.")
+    return _balanced(tuple(parties), root, arity)
+
+
+@lru_cache(maxsize=1024)
+def _balanced(parties: tuple[str, ...], root: str, arity: int) -> Tree:
+    """Parties in one place make the same trees, each for itself."""
     return Tree(root, _heap(_from_root(parties, root), arity))
 
 
