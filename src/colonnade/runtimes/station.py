@@ -108,6 +108,7 @@ class Station:
         endurance = endurance or Endurance()
         self._silent_seconds = endurance.silent_seconds
         self._services_a_turn = endurance.services_a_turn
+        self.gathers = self._services_a_turn > 1  # then a turn is better taken when more has come
         self._keeper = Keeper(name, directory, endurance)
         saved = self._keeper.load()
         values = saved.values["station"] if saved else {}
@@ -205,11 +206,6 @@ class Station:
         """Whether `outgoing` would give anything."""
         return self._links.has_outgoing(peer, frames=self._keeper.journal.is_safe)
 
-    @property
-    def gathers(self) -> bool:
-        """Whether a turn is better taken when more has come: the disk is waited for once for all of it."""
-        return self._services_a_turn > 1
-
     def to_tell(self) -> list[str]:
         """The connected peers to whom `outgoing` would give anything."""
         return self._links.to_tell(frames=self._keeper.journal.is_safe)
@@ -223,9 +219,7 @@ class Station:
             return links.acknowledge_at
         if (links.busy if self.started else links.may_start) or not self._keeper.journal.is_safe:
             return self.clock()
-        if not self.started:
-            return links.acknowledge_at
-        return min(links.acknowledge_at, links.notice_due(), *self._timers.values())
+        return min(links.acknowledge_at, *((links.notice_due(), *self._timers.values()) if self.started else (inf,)))
 
     def has_work(self) -> bool:
         """Whether a turn would handle something that has arrived."""
@@ -317,9 +311,9 @@ class Station:
             self._handle_event(TimerFired(self.now(), name))
             noticed = True
         for name in self._links.to_notice(clock):
-            peer = self._links.peers[name]
             if not self.finished and self._links.notice(name, clock):
-                self._handle_event(PeerLost(self.now(), name) if peer.told_lost else PeerReturned(self.now(), name))
+                is_lost = self._links.peers[name].told_lost
+                self._handle_event(PeerLost(self.now(), name) if is_lost else PeerReturned(self.now(), name))
                 noticed = True
         return noticed
 
@@ -494,8 +488,7 @@ class Station:
         """Write the whole state; the journal begins anew after it. `beside`: a large one while the party goes on."""
         self._keeper.journal.flush()
         frames: list[bytes | bytearray] = []
-        links = self._links.state(frames)
-        clock = self.clock()
+        links, clock = self._links.state(frames), self.clock()
         values = {
             "now": self.now(),
             "started": self.started,
@@ -533,10 +526,8 @@ class Station:
             self._put_out(peer, why)
         clock = self.clock()
         self._timers = {name: clock + left for name, left in values["timers"].items()}
-        self.started, self.extension = values["started"], values.get("extension", 0)
-        self.finished = values["finished"]
-        self.busy_seconds = values["busy_seconds"]
-        self.frames_taken = values["frames_taken"]
+        self.started, self.finished, self.extension = values["started"], values["finished"], values.get("extension", 0)
+        self.busy_seconds, self.frames_taken = values["busy_seconds"], values["frames_taken"]
         self._recorder.restore(values["recorder"])
         self._ledger.restore(saved.part("ledger"))
         self.party.restore(saved.part("party"))
