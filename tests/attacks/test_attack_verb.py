@@ -31,7 +31,7 @@ def test_label_inference_prints_a_table_and_writes_a_page(tmp_path: Path) -> Non
     assert [row["adversary"] for row in result["rows"]] == ["curious party", "eavesdropper"]
     assert result["rows"][0]["values"] == [1.0, 1.0]
     page = (out / "report.html").read_text()
-    assert "data:image/png;base64," in page and "<script" not in page and "http:" not in page and "https:" not in page
+    assert 'class="bar' in page and "<script" not in page and "http:" not in page and "https:" not in page
     assert "1.0000 ± 0.0000" in page
 
 

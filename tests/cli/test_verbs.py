@@ -218,6 +218,8 @@ def test_bench_runtimes_gives_every_key_that_has_a_target(monkeypatch: pytest.Mo
     away = {"others_exchanges_per_second_before": 100.0, "others_exchanges_per_second_meanwhile": 99.0}
     monkeypatch.setattr(runtimes.absence, "rate_lost_percent", lambda: {**away, "rate_lost_percent": 1.0})
     monkeypatch.setattr(runtimes, "mnist_shaped", lambda: None)
+    bare = {"bare_sockets_over_in_process": 1.0, "bare_tls_over_in_process": 1.0}
+    monkeypatch.setattr(runtimes.bare_carriers, "bare_over_alone", lambda _: bare)
     shown = colonnade("bench", "runtimes", "--json").object
     assert shown["targets"].keys() <= shown["ratios"].keys()
     assert (shown["ratios"]["in_flight_gain"], shown["targets"]["in_flight_gain"]) == (4.0, ">= 3")

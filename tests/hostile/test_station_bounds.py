@@ -9,7 +9,8 @@ from peer import Mole, besieged, seen
 
 from colonnade.party import Observe, Send
 from colonnade.runtimes import recorder
-from colonnade.runtimes.links import _FAULTS, _USELESS_PACKETS
+from colonnade.runtimes.links import _FAULTS
+from colonnade.runtimes.peer import USELESS_PACKETS
 from colonnade.testing import PATIENT, FakeCarrier, letter, question, says, sends
 from colonnade.wire.codec import encode
 from colonnade.wire.packets import FRAME
@@ -84,7 +85,7 @@ def test_packets_that_say_nothing_new_are_refused_then_their_sender(tmp_path: Pa
     with closing(town):
         mole.send(letter(1))
         town.settle()
-        most = (_FAULTS + 1) * (_USELESS_PACKETS + 1)
+        most = (_FAULTS + 1) * (USELESS_PACKETS + 1)
         for _ in range(most):
             match what:
                 case "acknowledgements":

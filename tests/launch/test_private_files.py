@@ -93,7 +93,8 @@ def test_a_page_that_was_asked_for_elsewhere_is_as_the_umask_says(
 ) -> None:
     monkeypatch.setattr(comparison_page, "read_run", lambda path: None)
     monkeypatch.setattr(comparison_page, "comparison_rows", lambda runs, target: [])
-    monkeypatch.setattr(comparison_page, "_comparison_page", lambda runs, rows: "a page")
+    monkeypatch.setattr(comparison_page, "_comparison_plots", lambda runs, rows: [])
+    monkeypatch.setattr(comparison_page, "_comparison_page", lambda runs, rows, plots: "a page")
     umask(0o002)
     page = comparison_page.write_comparison([tmp_path, tmp_path], tmp_path / "pages" / "both.html")
     assert (mode(page), mode(page.parent)) == (0o644, 0o755)  # never for others to change

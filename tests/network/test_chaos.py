@@ -175,7 +175,7 @@ def test_processes_that_are_killed_go_on_as_well(town: Callable[..., Town], tmp_
             living.discard(party)
             one.supervisor.started[party].send(signal.SIGKILL)
 
-    often = {"colonnade.launch.party_process.REPORT_SECONDS": 0.0}  # who is done soon, is known to be under way before
+    often = {"colonnade.launch.seated_party.REPORT_SECONDS": 0.0}  # who is done soon, is known to be under way before
     outcome = one.processed({"patches": often}, out=tmp_path / "run", report=report)
     restarts = {name: own["restarts"] for name, own in outcome.summary["parties"].items()}
     assert not living

@@ -37,6 +37,9 @@ class Delivery:
         self.kept.append((self.sent, frame))
         self.kept_bytes += len(frame)
 
+    def keeps_more_than(self, frames: int, size_bytes: int) -> bool:
+        return len(self.kept) > frames or self.kept_bytes > size_bytes
+
     def has_outgoing(self) -> bool:
         """Whether this connection has not been given everything."""
         return self._next < len(self.kept) or bool(self.last_word and not self._said_last_word)

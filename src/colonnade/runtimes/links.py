@@ -27,10 +27,6 @@ _ACKNOWLEDGE_SECONDS = 0.05
 _ACKNOWLEDGE_FRAMES = 16
 _SHARE_FRAMES = 32
 """Of one peer that may wait while others wait too, before reading from it pauses."""
-_USELESS_PACKETS = 64
-"""Of one connection: an acknowledgement of what was acknowledged, a frame that is here, a word that was said. An honest
-peer sends none, but for frames that wait here while it connects anew, which are allowed on top. So reconnecting costs
-an honest peer nothing, however often it does."""
 _FAULTS = 20
 """How often a connection may end by a breach of the link's rules, where a new connection mends it. A frame that is not
 a message is no such thing: links lose bytes or connections, they do not alter them. So its sender meant it."""
@@ -179,7 +175,8 @@ class Links:
         if peer.phase is LINKED and not peer.told_lost:
             arrives = peer.owes_since + peer.delivery.kept_bytes / _SLOW_LINK_BYTES
             if peer.heard_bytes >= _SLOWEST_BYTES * (clock - peer.owes_since):
-                self._begin_to_owe(peer, clock)
+                peer.begin_to_owe(clock, self._endurance.silent_seconds)
+                self._notice_due = min(self._notice_due, peer.silent_at)
                 return False
             if clock < arrives + self._endurance.silent_seconds:
                 peer.silent_at = arrives + self._endurance.silent_seconds
@@ -190,11 +187,6 @@ class Links:
             peer.is_silent = True
         peer.told_lost = not peer.told_lost
         return True
-
-    def _begin_to_owe(self, peer: Peer, clock: float) -> None:
-        peer.owes_since, peer.heard_bytes = clock, 0
-        peer.silent_at, peer.is_suspected = clock + self._endurance.silent_seconds, False
-        self._notice_due = min(self._notice_due, peer.silent_at)
 
     def absent(self) -> list[str]:
         """Peers that are not connected and have not finished."""
@@ -257,7 +249,7 @@ class Links:
                     raise ProtocolError("A frame came before the connection was resumed.")
                 self._take(name, peer, packet.number, packet.body)
                 peer.delivery.acknowledged(packet.acknowledged)
-                if self._is_overfull(peer.delivery):
+                if peer.delivery.keeps_more_than(*self._most_kept):
                     self._refuse_unanswered(peer)
             elif packet.kind == RESUME:
                 if peer.phase is not GREETING:
@@ -269,17 +261,18 @@ class Links:
                 peer.has_been_here = True
                 peer.delivery.resumed(packet.acknowledged)
                 if peer.owes_since < inf:
-                    self._begin_to_owe(peer, self._clock())
+                    peer.begin_to_owe(self._clock(), self._endurance.silent_seconds)
+                    self._notice_due = min(self._notice_due, peer.silent_at)
             elif packet.kind == ACKNOWLEDGE:
                 before = len(peer.delivery.kept)
                 peer.delivery.acknowledged(packet.acknowledged)
                 if len(peer.delivery.kept) == before and not peer.is_done:
-                    self._count_useless(peer)
+                    peer.count_useless()
             elif packet.kind == START:
                 if name != self._label_party:
                     raise ProtocolError(f"{name} gave the word to start, which is the label party's.")
                 if self.may_start:
-                    self._count_useless(peer)
+                    peer.count_useless()
                 self.may_start = True
             elif self._strangers and self._leads and not self._finished:
                 # It ends when the label party says so, who has not: whatever it means by it, nobody need wait for it.
@@ -287,7 +280,7 @@ class Links:
                 return
             else:
                 if peer.is_done:
-                    self._count_useless(peer)
+                    peer.count_useless()
                 else:
                     self.gone_at = self._clock()
                 peer.is_done = True
@@ -299,16 +292,9 @@ class Links:
             return f"{name} was expelled from this run: {self.peers[name].expelled}"
         return f"{name} has left this run, or said that its part was over. It cannot come back into it."
 
-    def _count_useless(self, peer: Peer) -> None:
-        peer.useless += 1
-        if peer.useless > _USELESS_PACKETS:
-            raise ProtocolError(
-                f"{peer.useless} packets of one connection said nothing new; the limit is {_USELESS_PACKETS}."
-            )
-
     def _take(self, name: str, peer: Peer, number: int, frame: bytearray) -> None:
         if number <= peer.arrived:
-            self._count_useless(peer)  # sent again after a reconnect
+            peer.count_useless()  # sent again after a reconnect
             return
         if number != peer.arrived + 1:
             raise ProtocolError(f"The frame {number} came after {peer.arrived}: frames between them are missing.")
@@ -338,10 +324,6 @@ class Links:
         grows = kept > before + most_frames or kept_bytes > bytes_before + most_bytes
         peer.faults = _FAULTS if grows else peer.faults - 1
         raise ProtocolError(f"{len(peer.delivery.kept)} frames wait to be acknowledged by a peer that sends others.")
-
-    def _is_overfull(self, delivery: Delivery) -> bool:
-        frames, size_bytes = self._most_kept
-        return len(delivery.kept) > frames or delivery.kept_bytes > size_bytes
 
     def _check_memories(self, name: str, peer: Peer, resume: Packet) -> None:
         """Refuse to go on with a link of which one side has forgotten a part."""
@@ -443,8 +425,9 @@ class Links:
         if peer.is_done or peer.phase is Phase.LEFT:
             peer.delivery.acknowledged(peer.delivery.sent)
         elif peer.owes_since == inf:
-            self._begin_to_owe(peer, self._clock())
-        if peer.told_lost and not peer.is_connected and self._is_overfull(peer.delivery):
+            peer.begin_to_owe(self._clock(), self._endurance.silent_seconds)
+            self._notice_due = min(self._notice_due, peer.silent_at)
+        if peer.told_lost and not peer.is_connected and peer.delivery.keeps_more_than(*self._most_kept):
             self.overfull.add(to)
 
     def outgoing(self, name: str, frames: bool) -> list[bytes | bytearray]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
-from colonnade.errors import RunError
+from colonnade.errors import ProtocolError, RunError
 from colonnade.messages import Message
 from colonnade.runtimes.delivery import Delivery
 from colonnade.wire.packets import PacketReader
@@ -51,6 +51,10 @@ TRANSITIONS: dict[Change, dict[Phase, Phase]] = {
     Change.LEFT: dict.fromkeys(Phase, Phase.LEFT),
 }
 """What is not here cannot happen: nobody who has left connects again."""
+USELESS_PACKETS = 64
+"""Of one connection: an acknowledgement of what was acknowledged, a frame that is here, a word that was said. An honest
+peer sends none, but for frames that wait here while it connects anew, which are allowed on top. So reconnecting costs
+an honest peer nothing, however often it does."""
 GREETING, LINKED = Phase.GREETING, Phase.LINKED  # read for every frame; a member of an Enum is slow to look up
 
 
@@ -109,6 +113,19 @@ class Peer:
     @property
     def is_connected(self) -> bool:
         return self.phase is LINKED or self.phase is GREETING
+
+    def begin_to_owe(self, clock: float, silent_seconds: float) -> None:
+        """Something went to it, and nothing had since anything came from it."""
+        self.owes_since, self.heard_bytes = clock, 0
+        self.silent_at, self.is_suspected = clock + silent_seconds, False
+
+    def count_useless(self) -> None:
+        """A packet has said nothing new."""
+        self.useless += 1
+        if self.useless > USELESS_PACKETS:
+            raise ProtocolError(
+                f"{self.useless} packets of one connection said nothing new; the limit is {USELESS_PACKETS}."
+            )
 
     def change(self, change: Change) -> None:
         after = TRANSITIONS[change].get(self.phase)
