@@ -14,6 +14,7 @@ from parties import IRIS, LABEL, Organisation, Town, assert_same_bits, free_port
 
 from colonnade.errors import RunError
 from colonnade.exit_codes import ExitCode
+from colonnade.prediction.saved_model import read_model
 from colonnade.runtimes.checkpoint import numbers_of
 
 SLOWLY = {"milliseconds_an_event": 5.0}
@@ -37,9 +38,12 @@ def test_everybody_stops_and_goes_on(town: Callable[..., Town], number: int) -> 
         assert "Continue with: colonnade join" in party.said()
         assert numbers_of(party.out / "checkpoints", party.name)
         assert party.summary()["status"] == "stopped"
+    so_far = {name: read_model(party.out / "model" / name).description for name, party in one.parties.items()}
     one.start()
     one.end()
     assert_same_bits(one.models(), one.simulated().models)
+    for name, party in one.parties.items():  # another one by then
+        assert read_model(party.out / "model" / name).description.weights_sha256 != so_far[name].weights_sha256
 
 
 @pytest.mark.parametrize("who", [LABEL, "party1"])

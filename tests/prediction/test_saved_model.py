@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -176,3 +177,21 @@ def _change(folder: Path, **values: object) -> None:
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="neither a model"):
         load_model(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("runtime", ["simulate", "processes"])
+def test_a_stopped_run_leaves_its_model_so_far(runtime: str, tmp_path: Path) -> None:
+    data, training = colonnade.dataset("iris", parties=2), colonnade.Training(epochs=4, batch_size=16)
+    seen: list[dict[str, Any]] = []
+    asked: dict[str, Any] = {"training": training, "runtime": runtime, "out": tmp_path / "run"}
+    stopped = colonnade.train(data, **asked, watch=seen.append, stop_requested=lambda: len(seen) > 2)
+    assert not stopped.finished
+    rows = {party: columns.test for party, columns in data.columns.items()}
+    left = colonnade.load_model(tmp_path / "run")
+    assert isinstance(left, JointModel)
+    assert (left.predict_proba(rows) == stopped.predict_proba(rows)).all()
+    finished = colonnade.train(data, **asked, resume=True)
+    after = colonnade.load_model(tmp_path / "run")
+    assert isinstance(after, JointModel)
+    assert (after.predict_proba(rows) == finished.predict_proba(rows)).all()
+    assert (after.predict_proba(rows) != left.predict_proba(rows)).any()

@@ -82,7 +82,7 @@ def train(
     - `progress`: show how far it is, by a bar in a notebook or on a terminal, by a line now and then elsewhere.
     - `watch`: is given every line of metrics.
     - `report`: is given each party's name and what its process or actor says of itself.
-    - `stop_requested`: is asked now and then; once it says True, the run is saved and stopped.
+    - `stop_requested`: is asked now and then; once it says True, the run is saved and stopped, with its model so far.
     - `checkpoint_seconds`: wall time between checkpoints, 30 by default.
     - `threads`: of arithmetic, 1 by default.
     - `device`: where models compute, of all parties or by party: "cpu", "cuda", "mps" or "auto".
@@ -174,6 +174,9 @@ def train_plan(data: FederatedData, plan: Plan, runtime: Simulate | Processes | 
             if record.finished and accepted:
                 _with_outputs(model, data).save(options.directory / "model")
                 write_card(options.directory)
+            elif not record.finished and not options.accept_if_better:
+                with disk_errors(options.directory):
+                    model.save(options.directory / "model")  # as it is now; whoever stopped it may want to look at it
         tracker.end(summary)
     return Outcome(summary, record.recorder.metrics, model, options.directory, record.finished)
 

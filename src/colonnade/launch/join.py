@@ -249,7 +249,7 @@ class NetworkLaunch:
             recorder.close()
             if self.spans is not None:
                 self.spans.end()
-        if finished and carrier.station is not None:
+        if carrier.station is not None:  # at a stop the model so far
             station = carrier.station
             participant.keep_model(station.party, recorder.metrics, station.released(), directory.path)
         return _record(participant.name, carrier.station, recorder, finished)
