@@ -59,7 +59,6 @@ class ProcessesLaunch:
                 {name: [str(seat)] for name, seat in seats.items()},
                 directory / "logs",
                 settings,
-                label_party=label_party,
                 watch=options.pass_on,
                 stop_requested=options.stop_requested,
             )

@@ -19,7 +19,6 @@ from typing import Any
 from colonnade.errors import RunError
 from colonnade.exit_codes import ExitCode
 from colonnade.files import make_folder
-from colonnade.runtimes.processes.cores import Cores
 from colonnade.runtimes.processes.fork_server import Child, ForkServer
 from colonnade.runtimes.processes.settings import Processes
 
@@ -52,7 +51,6 @@ class ProcessSupervisor:
         logs: Path,
         settings: Processes,
         *,
-        label_party: str,
         watch: Callable[[str, dict[str, Any]], None],
         stop_requested: Callable[[], bool],
     ) -> None:
@@ -61,8 +59,6 @@ class ProcessSupervisor:
         self._watch = watch
         self._stop_requested = stop_requested
         self._selector = selectors.DefaultSelector()
-        self._label_party = label_party
-        self._cores = Cores(len(arguments))
         self.restarts = 0
         make_folder(logs)
         self._children: dict[str, _Child] = {}
@@ -91,9 +87,6 @@ class ProcessSupervisor:
                 for child in self._children.values():
                     if not child.finished and child.process.poll() is not None:
                         self._reap(child)
-                processes = {name: child.process.pid for name, child in self._children.items() if not child.finished}
-                if leader := processes.pop(self._label_party, None):
-                    self._cores.look(leader, processes.values())
             return True
         finally:
             self.kill()
