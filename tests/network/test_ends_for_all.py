@@ -57,6 +57,7 @@ def test_a_training_that_fails_at_the_label_party_ends_everywhere(town: Callable
 
 def set_back(one: Organisation) -> None:
     """What a loss of power, or a restored copy, takes from a journal."""
+    wait_until(lambda: [*(one.out / "journal").glob("*.journal")], "its journal, which a checkpoint begins anew")
     one.kill()
     (journal,) = (one.out / "journal").glob("*.journal")
     os.truncate(journal, journal.stat().st_size // 2)
