@@ -175,8 +175,7 @@ class Links:
         if peer.phase is LINKED and not peer.told_lost:
             arrives = peer.owes_since + peer.delivery.kept_bytes / _SLOW_LINK_BYTES
             if peer.heard_bytes >= _SLOWEST_BYTES * (clock - peer.owes_since):
-                peer.begin_to_owe(clock, self._endurance.silent_seconds)
-                self._notice_due = min(self._notice_due, peer.silent_at)
+                self._notice_due = min(self._notice_due, peer.begin_to_owe(clock, self._endurance.silent_seconds))
                 return False
             if clock < arrives + self._endurance.silent_seconds:
                 peer.silent_at = arrives + self._endurance.silent_seconds
@@ -261,8 +260,9 @@ class Links:
                 peer.has_been_here = True
                 peer.delivery.resumed(packet.acknowledged)
                 if peer.owes_since < inf:
-                    peer.begin_to_owe(self._clock(), self._endurance.silent_seconds)
-                    self._notice_due = min(self._notice_due, peer.silent_at)
+                    self._notice_due = min(
+                        self._notice_due, peer.begin_to_owe(self._clock(), self._endurance.silent_seconds)
+                    )
             elif packet.kind == ACKNOWLEDGE:
                 before = len(peer.delivery.kept)
                 peer.delivery.acknowledged(packet.acknowledged)
@@ -425,8 +425,7 @@ class Links:
         if peer.is_done or peer.phase is Phase.LEFT:
             peer.delivery.acknowledged(peer.delivery.sent)
         elif peer.owes_since == inf:
-            peer.begin_to_owe(self._clock(), self._endurance.silent_seconds)
-            self._notice_due = min(self._notice_due, peer.silent_at)
+            self._notice_due = min(self._notice_due, peer.begin_to_owe(self._clock(), self._endurance.silent_seconds))
         if peer.told_lost and not peer.is_connected and peer.delivery.keeps_more_than(*self._most_kept):
             self.overfull.add(to)
 

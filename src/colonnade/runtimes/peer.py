@@ -114,10 +114,11 @@ class Peer:
     def is_connected(self) -> bool:
         return self.phase is LINKED or self.phase is GREETING
 
-    def begin_to_owe(self, clock: float, silent_seconds: float) -> None:
-        """Something went to it, and nothing had since anything came from it."""
+    def begin_to_owe(self, clock: float, silent_seconds: float) -> float:
+        """From now on something is awaited from it; when to look whether it is silent."""
         self.owes_since, self.heard_bytes = clock, 0
         self.silent_at, self.is_suspected = clock + silent_seconds, False
+        return self.silent_at
 
     def count_useless(self) -> None:
         """A packet has said nothing new."""
